@@ -1,0 +1,36 @@
+"""What an advantage estimator, a shaping of advantages and a shaping of rewards are.
+
+Order, fixed: reward shapings (they write ``reward_NS``) -> the estimator (``advantage_NS``) -> advantage shapings (they read and
+return ``advantage_NS``). All see the global batch, before minibatches. Nothing here carries gradient.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.records import TrainBatch
+
+
+class AbstractAdvantage(ABC):
+    """batch -> advantage_NS. As an estimator it reads rewards, groups and values; as a shaping also ``advantage_NS``.
+
+    Defined for all: a group of one and a group of equal rewards give 0 (unless the docstring says otherwise), never NaN.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
+
+
+class AbstractRewardShaping(ABC):
+    """batch -> reward_NS: a change of the rewards before any baseline is taken (so it enters the group's statistics)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...

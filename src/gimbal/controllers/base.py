@@ -1,0 +1,23 @@
+"""What a controller is: a rule that moves one coefficient from step to step, by a signal of the step before.
+
+A run binds controllers to coefficients by dotted path: ``controllers={"shaping.0.strength": Lagrangian(...)}``. The learner
+calls ``update`` once after each step with that step's metrics and uses the value in the next.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
+
+
+class AbstractController(ABC):
+    """A frozen dataclass of the rule's constants; its state is passed in and out. ``state["value"]`` is the coefficient."""
+
+    @abstractmethod
+    def init(self) -> State: ...
+
+    @abstractmethod
+    def update(self, state: State, signals: Mapping[str, float]) -> State:
+        """The next state. ``signals`` are the metrics of the step; a missing signal is a KeyError that names it."""

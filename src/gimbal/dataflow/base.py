@@ -1,0 +1,62 @@
+"""The verbs of the rollout half: which task next, how many rollouts, what may train, what is kept.
+
+Everything stateful here has ``state_dict`` (plain numbers, strings, lists, tensors and records) and ``load_state_dict``; a run
+that is killed and resumed goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gimbal.records import Drop, Group, Task
+
+
+class AbstractCurriculum(ABC):
+    """Which task next."""
+
+    @abstractmethod
+    def next(self) -> Task: ...
+
+    def observe(self, group: Group) -> None:
+        """Called with every finished, scored group, trained on or not."""
+        return None
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is spent on one task."""
+
+    rollouts: int
+    max_length: int
+
+
+class AbstractBudget(ABC):
+    """How many rollouts of a task, and how long."""
+
+    @abstractmethod
+    def plan(self, task: Task) -> Plan: ...
+
+    def observe(self, group: Group) -> None:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        return None
+
+
+class AbstractFilter(ABC):
+    """What may train: the group (perhaps with fewer rollouts), or a Drop with its reason. A frozen dataclass."""
+
+    @abstractmethod
+    def __call__(self, group: Group) -> Group | Drop: ...

@@ -1,0 +1,88 @@
+"""What an engine is: it turns requests into rollouts with whatever weights it was last loaded with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Rollout, Sampling, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One rollout to be drawn. Its decisions depend on (seed, task.id, sample) and the weights, not on its neighbours.
+
+    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill.
+    """
+
+    group: int
+    task: Task
+    sample: int
+    sampling: Sampling
+    seed: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.group, self.sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A rollout that came out of the engine, under the key of its request."""
+
+    key: tuple[int, int]
+    rollout: Rollout
+
+
+class AbstractEngine(ABC):
+    """A live engine. Each submitted request comes out of ``step`` exactly once, as a finished rollout, unless it is cancelled."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Of the weights it samples with; -1 before the first load."""
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Requests submitted and not yet finished or cancelled."""
+
+    @abstractmethod
+    def submit(self, request: Request) -> None: ...
+
+    @abstractmethod
+    def step(self) -> list[Finished]:
+        """Draw the next decision of every live request; what ended is returned. Deterministic."""
+
+    @abstractmethod
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        """Take a request out; what was drawn so far comes back (stop='cancelled'), or None if nothing was."""
+
+    @abstractmethod
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        """Sample with these weights (a copy is taken) from the next decision on, also in rollouts under way."""
+
+    @abstractmethod
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        """Log-probabilities of the decisions of this rollout by the sampling path itself: the witness of delivery."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything in flight, so that a resumed engine goes on to the same bits (weights are loaded apart)."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class AbstractEngineSpec(ABC):
+    """The saved, frozen choice of an engine; ``start`` makes the live one."""
+
+    @abstractmethod
+    def start(self, policy: AbstractPolicy) -> AbstractEngine:
+        """An engine of the policy's architecture, without weights until the first ``load``."""

@@ -1,0 +1,17 @@
+"""Where tasks come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from gimbal.records import Task
+
+
+class AbstractTasks(ABC):
+    """A finite, indexable set of tasks; procedural ones are just large. The same index is always the same task."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Task: ...

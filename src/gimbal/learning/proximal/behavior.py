@@ -1,0 +1,26 @@
+"""The log-probabilities the engine recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
+from gimbal.objectives.base import DISCREPANCY
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True)
+class Behavior(AbstractAnchor):
+    """proximal = behavior: the clip then bounds the total ratio, staleness and discrepancy in one. Costs no forward pass.
+
+    With an engine that is the trainer, at age 0, equal to Recompute.
+    """
+
+    absorbs: ClassVar[frozenset[str]] = frozenset({DISCREPANCY})
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        return batch.column("behavior_NS", self)

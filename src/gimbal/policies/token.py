@@ -1,0 +1,192 @@
+"""Token policies: any transformers causal language model, with its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
+from gimbal.records import AbstractDecisions
+
+TINY = "gimbal-tiny"  # the model shipped in the package
+CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens(AbstractDecisions):
+    """Token ids of prompt and decisions in one right-padded row; decision s of row n is ``ids_NL[n, prompt_N[n] + s]``."""
+
+    ids_NL: Int[Tensor, "N L"]
+    prompt_N: Int[Tensor, " N"]  # length of the prompt
+    length_N: Int[Tensor, " N"]  # of prompt and decisions together
+
+    @classmethod
+    def row(cls, prompt: Sequence[int], decisions: Sequence[int]) -> Tokens:
+        ids = torch.tensor([[*prompt, *decisions]])
+        return cls(ids_NL=ids, prompt_N=torch.tensor([len(prompt)]), length_N=torch.tensor([ids.shape[1]]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.length_N), int((self.length_N - self.prompt_N).max())
+
+    @property
+    def cost_N(self) -> Int[Tensor, " N"]:
+        return self.length_N
+
+    def select(self, rows: Int[Tensor, " M"]) -> Tokens:
+        length_N = self.length_N[rows]
+        return Tokens(
+            ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N
+        )
+
+    @classmethod
+    def stack(cls, items: Sequence[Self]) -> Tokens:
+        longest = max(item.ids_NL.shape[1] for item in items)
+        padded = [nn.functional.pad(item.ids_NL, (0, longest - item.ids_NL.shape[1])) for item in items]
+        return Tokens(
+            ids_NL=torch.cat(padded),
+            prompt_N=torch.cat([item.prompt_N for item in items]),
+            length_N=torch.cat([item.length_N for item in items]),
+        )
+
+    def to(self, device: torch.device) -> Tokens:
+        return Tokens(
+            ids_NL=self.ids_NL.to(device),
+            prompt_N=self.prompt_N.to(device),
+            length_N=self.length_N.to(device),
+        )
+
+
+class TokenPolicy(AbstractPolicy):
+    """A transformers causal LM that evaluates recorded tokens without ever holding logits of the whole batch."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end a rollout: those of the generation config, or the tokenizer's end-of-text."""
+        configured = self.model.generation_config.eos_token_id
+        if configured is None:
+            configured = self.tokenizer.eos_token_id
+        if configured is None:
+            return ()
+        return (configured,) if isinstance(configured, int) else tuple(configured)
+
+    def encode(self, prompt: str) -> list[int]:
+        return self.tokenizer.encode(prompt, add_special_tokens=True)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def evaluate(
+        self,
+        decisions: AbstractDecisions,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        checkpointing: bool = False,
+    ) -> Evaluation:
+        assert isinstance(decisions, Tokens), type(decisions)
+        n, s = decisions.shape
+        hidden_NLH = self._hidden(decisions, checkpointing)
+        step_S = torch.arange(s, device=decisions.ids_NL.device)
+        position_NS = decisions.prompt_N[:, None] + step_S
+        real_NS = position_NS < decisions.length_N[:, None]
+        row_K, column_K = real_NS.nonzero(as_tuple=True)
+        at_K = position_NS[row_K, column_K]
+        # The hidden state before a token predicts it.
+        logprob_K, entropy_K = self._pick(
+            hidden_NLH[row_K, at_K - 1], decisions.ids_NL[row_K, at_K], temperature, entropy
+        )
+
+        def scatter(x_K: Tensor) -> Tensor:
+            return x_K.new_zeros(n, s).index_put((row_K, column_K), x_K)
+
+        return Evaluation(
+            logprob_NS=scatter(logprob_K), entropy_NS=None if entropy_K is None else scatter(entropy_K)
+        )
+
+    def _hidden(self, decisions: Tokens, checkpointing: bool) -> Float[Tensor, "N L H"]:
+        """Last hidden states. The causal mask alone suffices: rows are padded on the right, and padding is never read."""
+        if checkpointing and not self.model.is_gradient_checkpointing:
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.model.train(checkpointing and torch.is_grad_enabled())
+        return self.model.base_model(input_ids=decisions.ids_NL, use_cache=False).last_hidden_state
+
+    def _pick(
+        self, hidden_KH: Tensor, id_K: Tensor, temperature: float, entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probability (and entropy) of each token, in chunks whose logits are recomputed in the backward pass."""
+        head = self.model.get_output_embeddings()
+        rows = max(1, CHUNK // head.weight.shape[0])
+
+        def one(hidden_CH: Tensor, id_C: Tensor) -> tuple[Tensor, Tensor]:
+            logits_CV = head(hidden_CH).float() / temperature
+            norm_C = logits_CV.logsumexp(-1)
+            logprob_C = logits_CV.gather(-1, id_C[:, None])[:, 0] - norm_C
+            if not entropy:
+                return logprob_C, logprob_C
+            return logprob_C, norm_C - (logits_CV * (logits_CV - norm_C[:, None]).exp()).sum(-1)
+
+        if len(id_K) <= rows:
+            logprob_K, entropy_K = one(hidden_KH, id_K)
+        else:
+            pieces = [
+                checkpoint(one, h, i, use_reentrant=False)
+                for h, i in zip(hidden_KH.split(rows), id_K.split(rows), strict=True)
+            ]
+            logprob_K, entropy_K = (torch.cat(column) for column in zip(*pieces, strict=True))
+        return logprob_K, entropy_K if entropy else None
+
+    def save(self, directory: Path) -> None:
+        self.model.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalLM(AbstractPolicySpec):
+    """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package).
+
+    ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
+    """
+
+    model: str = TINY
+    dtype: str = "float32"
+
+    @property
+    def path(self) -> str:
+        return str(Path(__file__).parent.parent / "assets" / TINY) if self.model == TINY else self.model
+
+    def load(self) -> TokenPolicy:
+        # Imported here: it takes a second, and `gimbal --help` should not.
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        local = Path(self.path)
+        if local.exists() and not (local / "config.json").is_file():
+            raise ValueError(
+                f"{self.path} holds no config.json; policy.model wants a transformers model directory"
+            )
+        if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
+            raise ValueError(
+                f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}"
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(self.path)
+            model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))
+        except (OSError, ValueError, RuntimeError) as error:
+            # transformers raises all three for missing, malformed and truncated files.
+            raise ValueError(f"{self.path} does not load as a causal language model: {error}") from error
+        return TokenPolicy(model.eval(), tokenizer)
+
+    def at(self, directory: Path) -> CausalLM:
+        return CausalLM(model=str(directory), dtype=self.dtype)

@@ -1,0 +1,248 @@
+"""The nouns: what travels from the engine through the dataflow to the learner.
+
+Shapes, everywhere in gimbal: ``N`` rollouts, ``S`` decisions of a rollout (padded), ``G`` rollouts of one group, ``V``
+vocabulary, ``A`` action dimension. A tensor's name ends in its shape: ``reward_N``, ``logprob_NS``.
+
+A *decision* is a token, an action or a denoising step. Four log-probabilities of the same sampled decisions have four
+names: ``logprob_NS`` (the policy being trained, now, with gradient), ``proximal_NS`` (the anchor of the trust region),
+``behavior_NS`` (the engine that sampled, of the distribution it sampled from), ``reference_NS`` (a frozen reference).
+
+Everything here is frozen; a stage that adds a column returns a new record (``dataclasses.replace``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One thing to be done: a prompt to answer, or an environment to act in.
+
+    ``id`` is stable over runs (resume, replay and random draws hang on it). ``columns`` carries whatever else the
+    dataset row holds; only rewards read it.
+    """
+
+    id: str
+    prompt: str = ""
+    answer: str | None = None
+    source: str = ""
+    seed: int = 0
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """The distribution decisions are drawn from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
+
+    ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. ``behavior`` log-probabilities are of this
+    very distribution. Truncated supports (and greedy) cannot be trained on with importance ratios; see ``trainable``.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_length: int = 64  # most decisions of one rollout
+    stop: tuple[str, ...] = ()  # strings that end a rollout, beside the end-of-text token
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be 0 (greedy) or above")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 being off")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 being off")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; it must be 0 (off) or above")
+        if self.max_length < 1:
+            raise ValueError(f"max_length is {self.max_length}; a rollout needs at least one decision")
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the trainer can evaluate the same distribution: full support and a temperature above 0."""
+        return self.temperature > 0 and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+
+class AbstractDecisions(ABC):
+    """What N rollouts saw and chose: the one record that knows its family. Made by engines, read by policies and critics."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(N, S)."""
+
+    @property
+    @abstractmethod
+    def cost_N(self) -> Int[Tensor, " N"]:
+        """Positions the forward pass of each row takes (prompt included): what micro-batches are measured in."""
+
+    @abstractmethod
+    def select(self, rows: Int[Tensor, " M"]) -> Self:
+        """These rows, trimmed to the longest among them."""
+
+    @classmethod
+    @abstractmethod
+    def stack(cls, items: Sequence[Self]) -> Self:
+        """All rows of all items in order, padded to the longest."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> Self: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One sampled sequence of S decisions, with what the engine knew when it drew each.
+
+    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
+    of an environment (zeros for text). ``score`` is set by rewards; None means not scored yet. ``stop`` is one of
+    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
+    """
+
+    task: Task
+    sample: int  # index within the group
+    decisions: AbstractDecisions  # N = 1
+    behavior_S: Float[Tensor, " S"]
+    version_S: Int[Tensor, " S"]
+    mask_S: Bool[Tensor, " S"]
+    reward_S: Float[Tensor, " S"]
+    stop: str
+    sampling: Sampling
+    text: str = ""
+    entropy_S: Float[Tensor, " S"] | None = None
+    score: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
+
+    @property
+    def length(self) -> int:
+        return int(self.behavior_S.shape[0])
+
+    @property
+    def oldest(self) -> int:
+        """The version of the weights that drew its oldest decision."""
+        return int(self.version_S.min())
+
+    def validate(self) -> None:
+        """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
+        for name in ("version_S", "mask_S", "reward_S", "entropy_S"):
+            column = getattr(self, name)
+            assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
+        assert self.length > 0, "a rollout holds at least one decision"
+        assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), (
+            "behavior log-probability is not finite"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The G rollouts of one task whose rewards are compared with one another. ``index`` is the order of dispatch."""
+
+    index: int
+    task: Task
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def oldest(self) -> int:
+        return min(rollout.oldest for rollout in self.rollouts)
+
+    @property
+    def score_G(self) -> Float[Tensor, " G"]:
+        return torch.tensor([rollout_score(r) for r in self.rollouts], dtype=torch.float32)
+
+
+def rollout_score(rollout: Rollout) -> float:
+    """What the rollout earned in all: its score, or the sum of its dense rewards where nothing scored it."""
+    return rollout.score if rollout.score is not None else float(rollout.reward_S.sum())
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A group that must not train, and why. Every drop is counted under its reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainBatch:
+    """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
+
+    ``mask_NS`` marks decisions that count in the loss. The learner fills ``entropy_NS`` and ``values_NS`` (with gradient) just
+    before an objective that ``needs`` them is called; all other columns are constants.
+    """
+
+    mask_NS: Bool[Tensor, "N S"]
+    behavior_NS: Float[Tensor, "N S"] | None = None
+    proximal_NS: Float[Tensor, "N S"] | None = None
+    reference_NS: Float[Tensor, "N S"] | None = None
+    advantage_NS: Float[Tensor, "N S"] | None = None
+    reward_NS: Float[Tensor, "N S"] | None = None  # dense reward; a rollout's score sits on its last decision
+    version_NS: Int[Tensor, "N S"] | None = None
+    group_N: Int[Tensor, " N"] | None = None
+    value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
+    bootstrap_N: Float[Tensor, " N"] | None = (
+        None  # critic's estimate after the last decision; 0 where the episode ended
+    )
+    target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
+    entropy_NS: Float[Tensor, "N S"] | None = None  # of the policy being trained, with gradient
+    values_NS: Float[Tensor, "N S"] | None = None  # of the critic being trained, with gradient
+    weight_NS: Float[Tensor, "N S"] | None = (
+        None  # of the aggregation, times the correction: sum(weight * loss) is the loss
+    )
+    decisions: AbstractDecisions | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, s = self.mask_NS.shape
+        return n, s
+
+    def column(self, name: str, reader: object) -> Tensor:
+        """The named column, or a ValueError that says who reads it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(
+                f"{type(reader).__name__} reads {name}, which this batch does not carry; fill it (TrainBatch({name}=...)) "
+                "or use a recipe whose learner does"
+            )
+        return value
+
+    @property
+    def return_N(self) -> Float[Tensor, " N"]:
+        """The undiscounted sum of each row's rewards."""
+        return (self.column("reward_NS", self) * self.mask_NS).sum(-1)
+
+    def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
+        """These rows, every column trimmed to the longest of them."""
+        decisions = None if self.decisions is None else self.decisions.select(rows)
+        if decisions is not None:
+            longest = decisions.shape[1]
+        else:
+            any_S = self.mask_NS[rows].any(0).nonzero()
+            longest = int(any_S[-1]) + 1 if len(any_S) else 1
+        columns: dict[str, Any] = {"decisions": decisions}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                columns[item.name] = value[rows] if value.ndim == 1 else value[rows, :longest]
+        return replace(self, **columns)
+
+    def to(self, device: torch.device) -> TrainBatch:
+        moved = {f.name: v.to(device) for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an objective returns: the loss of each decision (minimised, not yet aggregated) and per-decision metrics.
+
+    Every metric is a [N, S] tensor whose masked mean over the global minibatch is logged under its name.
+    """
+
+    loss_NS: Float[Tensor, "N S"]
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)

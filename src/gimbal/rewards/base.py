@@ -1,0 +1,28 @@
+"""What a reward is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+from gimbal.records import Group
+
+
+class AbstractReward(ABC):
+    """Group -> one score for each rollout; None where it does not apply. ``name`` is its key in metrics and in ``Rollout.scores``.
+
+    A reward is a frozen dataclass (it is part of the saved recipe) with a ``weight``. ``open`` is called once before the first
+    score and ``close`` at the end; a reward that starts a process does it there.
+    """
+
+    name: str
+    weight: float
+
+    @abstractmethod
+    def __call__(self, group: Group) -> list[float | None]: ...
+
+    def open(self) -> Self:
+        return self
+
+    def close(self) -> None:
+        return None
