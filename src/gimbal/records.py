@@ -135,9 +135,7 @@ class Rollout:
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
-        assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), (
-            "behavior log-probability is not finite"
-        )
+        assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), "behavior log-probability is not finite"
 
 
 @dataclass(frozen=True, kw_only=True)

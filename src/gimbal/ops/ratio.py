@@ -36,9 +36,7 @@ def k3(new: Float[Tensor, "*shape"], old: Float[Tensor, "*shape"]) -> Float[Tens
     return torch.expm1(-d) + d
 
 
-def effective_sample_share(
-    log_weight: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]
-) -> Float[Tensor, ""]:
+def effective_sample_share(log_weight: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Float[Tensor, ""]:
     """(sum w)^2 / (n sum w^2) of weights exp(log_weight), in (0, 1]; 1 for equal weights and for an empty mask."""
     kept = log_weight[mask].double()
     if kept.numel() == 0:

@@ -42,9 +42,7 @@ class Tokens(AbstractDecisions):
 
     def select(self, rows: Int[Tensor, " M"]) -> Tokens:
         length_N = self.length_N[rows]
-        return Tokens(
-            ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N
-        )
+        return Tokens(ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N)
 
     @classmethod
     def stack(cls, items: Sequence[Self]) -> Tokens:
@@ -112,9 +110,7 @@ class TokenPolicy(AbstractPolicy):
         def scatter(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(n, s).index_put((row_K, column_K), x_K)
 
-        return Evaluation(
-            logprob_NS=scatter(logprob_K), entropy_NS=None if entropy_K is None else scatter(entropy_K)
-        )
+        return Evaluation(logprob_NS=scatter(logprob_K), entropy_NS=None if entropy_K is None else scatter(entropy_K))
 
     def _hidden(self, decisions: Tokens, checkpointing: bool) -> Float[Tensor, "N L H"]:
         """Last hidden states. The causal mask alone suffices: rows are padded on the right, and padding is never read."""
@@ -123,9 +119,7 @@ class TokenPolicy(AbstractPolicy):
         self.model.train(checkpointing and torch.is_grad_enabled())
         return self.model.base_model(input_ids=decisions.ids_NL, use_cache=False).last_hidden_state
 
-    def _pick(
-        self, hidden_KH: Tensor, id_K: Tensor, temperature: float, entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def _pick(self, hidden_KH: Tensor, id_K: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probability (and entropy) of each token, in chunks whose logits are recomputed in the backward pass."""
         head = self.model.get_output_embeddings()
         rows = max(1, CHUNK // head.weight.shape[0])
@@ -173,13 +167,9 @@ class CausalLM(AbstractPolicySpec):
 
         local = Path(self.path)
         if local.exists() and not (local / "config.json").is_file():
-            raise ValueError(
-                f"{self.path} holds no config.json; policy.model wants a transformers model directory"
-            )
+            raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
         if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
-            raise ValueError(
-                f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}"
-            )
+            raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.path)
             model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))

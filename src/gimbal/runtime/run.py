@@ -113,8 +113,6 @@ class Run:
         if self.num_generations < 1 or self.prompts_per_step < 1:
             raise ValueError("prompts_per_step and num_generations are counts of at least 1")
         if self.max_staleness < 0:
-            raise ValueError(
-                f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous"
-            )
+            raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
         if self.steps < 0:
             raise ValueError(f"steps is {self.steps}; it must be 0 or above")
