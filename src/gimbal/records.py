@@ -184,15 +184,14 @@ class TrainBatch:
     version_NS: Int[Tensor, "N S"] | None = None
     group_N: Int[Tensor, " N"] | None = None
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
-    bootstrap_N: Float[Tensor, " N"] | None = (
-        None  # critic's estimate after the last decision; 0 where the episode ended
-    )
+    bootstrap_N: Float[Tensor, " N"] | None = None  # the same after the last decision; 0 where the episode ended
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
     entropy_NS: Float[Tensor, "N S"] | None = None  # of the policy being trained, with gradient
     values_NS: Float[Tensor, "N S"] | None = None  # of the critic being trained, with gradient
-    weight_NS: Float[Tensor, "N S"] | None = (
-        None  # of the aggregation, times the correction: sum(weight * loss) is the loss
-    )
+    weight_NS: Float[Tensor, "N S"] | None = None  # of the aggregation: loss = sum(weight * correction * loss_NS)
+    correction_NS: Float[Tensor, "N S"] | None = None  # of the discrepancy
+    share_NS: Float[Tensor, "N S"] | None = None  # 1 / counted decisions of the minibatch: metrics are means
+    row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
     decisions: AbstractDecisions | None = None
 
     @property
@@ -201,19 +200,26 @@ class TrainBatch:
         return n, s
 
     def column(self, name: str, reader: object) -> Tensor:
-        """The named column, or a ValueError that says who reads it."""
+        """The named column as a method reads it, or a ValueError that says who reads it.
+
+        A floating [N, S] column is 0 where the mask is False, in at least float32, and a constant unless it is one of the
+        two that carry gradient. So no method need fear what lies in padding, low precision or a forgotten detach.
+        """
         value = getattr(self, name)
         if value is None:
             raise ValueError(
                 f"{type(reader).__name__} reads {name}, which this batch does not carry; fill it (TrainBatch({name}=...)) "
                 "or use a recipe whose learner does"
             )
+        if value.ndim == 2 and value.is_floating_point():
+            value = value if name in ("entropy_NS", "values_NS") else value.detach()
+            value = torch.where(self.mask_NS, value, 0).to(torch.promote_types(value.dtype, torch.float32))
         return value
 
     @property
     def return_N(self) -> Float[Tensor, " N"]:
         """The undiscounted sum of each row's rewards."""
-        return (self.column("reward_NS", self) * self.mask_NS).sum(-1)
+        return self.column("reward_NS", self).sum(-1)
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
         """These rows, every column trimmed to the longest of them."""

@@ -50,6 +50,11 @@ class AbstractEngine(ABC):
 
     @property
     @abstractmethod
+    def tolerance(self) -> float:
+        """The largest mean |log-prob gap| to the trainer, at equal weights, that its precision explains."""
+
+    @property
+    @abstractmethod
     def in_flight(self) -> int:
         """Requests submitted and not yet finished or cancelled."""
 

@@ -43,7 +43,8 @@ class AbstractPolicySpec(ABC):
     """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
 
     @abstractmethod
-    def load(self) -> AbstractPolicy: ...
+    def load(self, seed: int = 0) -> AbstractPolicy:
+        """``seed`` draws the first weights of a policy that is not read from disk."""
 
     @abstractmethod
     def at(self, directory: Path) -> AbstractPolicySpec:

@@ -161,7 +161,7 @@ class CausalLM(AbstractPolicySpec):
     def path(self) -> str:
         return str(Path(__file__).parent.parent / "assets" / TINY) if self.model == TINY else self.model
 
-    def load(self) -> TokenPolicy:
+    def load(self, seed: int = 0) -> TokenPolicy:
         # Imported here: it takes a second, and `gimbal --help` should not.
         from transformers import AutoModelForCausalLM, AutoTokenizer
 

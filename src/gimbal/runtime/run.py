@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.controllers.base import AbstractController
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
-from gimbal.learning.proximal.base import AbstractAnchor
-from gimbal.learning.proximal.recompute import Recompute
-from gimbal.objectives.base import AbstractCorrection, AbstractObjective
-from gimbal.ops import AbstractAggregation, TokenMean
+from gimbal.learning.method import AbstractMethod
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimization:
-    """How one step moves the weights: AdamW, clipped gradients, ``epochs`` passes over the batch in ``minibatches`` updates each.
-
-    ``learning_rate`` is reached linearly after ``warmup_steps`` updates, then constant, or decays to 0 at the run's end.
-    ``microbatch_tokens`` bounds the positions of one forward pass; it changes memory and speed, never the gradient.
-    """
-
-    learning_rate: float = 1e-3
-    critic_learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    decay: Literal["constant", "linear", "cosine"] = "constant"
-    max_grad_norm: float = 1.0
-    epochs: int = 1
-    minibatches: int = 1
-    microbatch_tokens: int = 16384
-    checkpointing: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "minibatches", "microbatch_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.learning_rate < 0:
-            raise ValueError(f"optimization.learning_rate is {self.learning_rate}; it must be 0 or above")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +28,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(AbstractMethod):
     """The whole of an experiment. One learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
     ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run.
@@ -88,18 +52,7 @@ class Run:
     ahead: Literal["ready", "full"] = "ready"
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
-    # How.
-    reward_shaping: tuple[AbstractRewardShaping, ...] = ()
-    advantage: AbstractAdvantage
-    shaping: tuple[AbstractAdvantage, ...] = ()
-    objective: AbstractObjective
-    correction: AbstractCorrection | None = None
-    regularisers: tuple[AbstractObjective, ...] = ()
-    aggregation: AbstractAggregation = TokenMean()
-    anchor: AbstractAnchor = Recompute()
     critic: AbstractCriticSpec | None = None
-    controllers: Mapping[str, AbstractController] = field(default_factory=dict)
-    optimization: Optimization = Optimization()
 
     # The run itself.
     steps: int = 50

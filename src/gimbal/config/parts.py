@@ -1,0 +1,316 @@
+"""Parts by name: a catalogue of every class in the package, and the way between parts and plain data.
+
+A part is a dataclass; as plain data it is ``{"class": NAME, field: value, ...}``, where NAME is the class's name if it is one of
+gimbal's and ``module:Class`` (or ``/path/file.py:Class``) otherwise. The same reader types what a shell, a YAML file or Python gives.
+
+The values of a command line are read here and not by a parser of arguments because they are data of any depth (a constructor call
+within a list), may begin with a dash, and must be refused in a sentence that names the dotted path.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import math
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+PACKAGE = Path(__file__).parent.parent
+
+
+class Text(str):
+    """What somebody typed: "3" may still become a number, and "None" nothing at all. A plain str is a string."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A class of the package, as read from its source without importing it."""
+
+    name: str
+    module: str
+    line: int
+    summary: str  # first line of the docstring
+    bases: tuple[str, ...]
+
+
+@cache
+def catalogue() -> dict[str, Entry]:
+    """Every public concrete class of the package by name."""
+    found: dict[str, Entry] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(("gimbal", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Abstract")):
+                bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+                found[node.name] = Entry(node.name, module, node.lineno, first_line(node), bases)
+    return found
+
+
+def first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").split("\n")[0]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a refusal: "; did you mean X?", or nothing if nothing is near."""
+    match = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {match[0]}?" if match else ""
+
+
+def find(name: str) -> type:
+    """The class of this name: one of gimbal's, or ``module:Class`` for one's own."""
+    if ":" in name:
+        return resolve(name)
+    if name not in catalogue():
+        raise ValueError(f"gimbal has no part called {name}{nearest(name, catalogue())} (your own is written module:Class)")
+    return vars(importlib.import_module(catalogue()[name].module))[name]
+
+
+def resolve(reference: str) -> Any:
+    """What ``pkg.module:name`` or ``path/file.py:name`` refers to."""
+    place, _, name = reference.rpartition(":")
+    if not place:
+        raise ValueError(f"{reference!r} is not a reference; write pkg.module:name or path/file.py:name")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{reference}: there is no module {error.name}") from error
+    if name not in vars(module):
+        raise ValueError(f"{place} has no {name}{nearest(name, vars(module))}")
+    return vars(module)[name]
+
+
+def _import_here(module: str) -> types.ModuleType:
+    """Import with the working directory at the end of the search path (a console script lacks it)."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return importlib.import_module(module)
+
+
+def _load_file(path: Path) -> types.ModuleType:
+    """The module of a file, under its absolute path as name: its classes then say where they can be found again."""
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    if str(path) not in sys.modules:
+        spec = importlib.util.spec_from_file_location(str(path), path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))  # its neighbours, as for a script
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[str(path)]
+            raise
+    return sys.modules[str(path)]
+
+
+def label(thing: type | Callable[..., Any]) -> str:
+    """The name under which ``find`` and ``resolve`` come back to a class or function."""
+    module, name = thing.__module__, thing.__qualname__
+    if name in catalogue() and catalogue()[name].module == module:
+        return name
+    if "<" in name or "." in name:
+        raise ValueError(f"{module}.{name} cannot be saved with the run; define it at the top level of a module")
+    if module == "__main__" and "__file__" in vars(sys.modules[module]):
+        module = str(Path(vars(sys.modules[module])["__file__"]).resolve())
+    return f"{module}:{name}"
+
+
+def plain(value: Any) -> Any:
+    """A part as data that YAML and JSON hold; ``read`` is the way back."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = ((f.name, vars(value)[f.name]) for f in dataclasses.fields(value) if f.init)
+        return {"class": label(type(value)), **{name: plain(item) for name, item in named}}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, type) or callable(value) and hasattr(value, "__qualname__"):
+        return label(value)
+    raise ValueError(f"a {type(value).__name__} cannot be saved with the run; a part's fields are plain values or parts")
+
+
+def read(value: Any, annotation: Any, path: str = "") -> Any:
+    """The value of this type: of plain data, of Text that was typed, or as it is where it fits already."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return _read_union(value, arguments, path)
+    if annotation in (None, type(None)):
+        if value is None or (isinstance(value, Text) and value.lower() in ("none", "null")):
+            return None
+    elif annotation in (Any, object):
+        return _literal(value)
+    elif origin is Literal:
+        for choice in arguments:
+            if str(choice) == str(value):
+                return choice
+        raise ValueError(f"{path} is {value!r}; it must be one of {', '.join(map(str, arguments))}")
+    elif origin is tuple:
+        return _read_tuple(value, arguments, path)
+    elif origin in (Mapping, dict):
+        data = expression(value, path) if isinstance(value, Text) else value
+        if isinstance(data, Mapping):
+            return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
+    elif origin is Callable:
+        return resolve(value) if isinstance(value, str) else value
+    elif annotation in _SCALARS:
+        result = _SCALARS[annotation](value)
+        if result is not None:
+            return result
+    else:
+        return _read_part(value, annotation, path)
+    raise ValueError(f"{path} is {value!r}; it must be {describe(annotation)}")
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in words of a signature: ``float``, ``int | None``, ``tuple[AbstractReward, ...]``."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", str(annotation))
+
+
+def _bool(value: Any) -> bool | None:
+    words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
+    return value if isinstance(value, bool) else words.get(value.lower()) if isinstance(value, str) else None
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None  # the caller says what was expected
+
+
+def _int(value: Any) -> int | None:
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        try:
+            return int(value)  # exact for integers of any size
+        except ValueError:
+            pass  # 1e6 is an integer too
+    number = _float(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    bool: _bool,
+    int: _int,
+    float: _float,
+    str: lambda value: str(value) if isinstance(value, str) else None,
+    Path: lambda value: Path(value) if isinstance(value, str | Path) else None,
+}
+
+
+def _literal(value: Any) -> Any:
+    """Typed text as the Python or YAML literal it looks like, else as the string it is."""
+    if not isinstance(value, Text):
+        return value
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if value.lower() in words:
+        return words[value.lower()]
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return str(value)
+
+
+def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
+    """The first member the value fits; the refusal of the last one that is not None, which names what was expected."""
+    refusal = None
+    for member in sorted(members, key=lambda m: (m is not type(None), m is str)):  # a string takes anything
+        try:
+            return read(value, member, path)
+        except ValueError as error:
+            refusal = error if member is not type(None) else None
+    assert refusal is not None
+    raise refusal
+
+
+def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+    item = arguments[0]
+    if isinstance(value, Text):
+        # A lone string needs no brackets and no quotes: stop=END.
+        value = (value,) if item is str and not value.startswith(("(", "[")) else expression(value, path)
+    items = tuple(value) if isinstance(value, list | tuple) else (value,)
+    types_ = (item,) * len(items) if arguments[-1] is Ellipsis else arguments
+    if len(types_) != len(items):
+        raise ValueError(f"{path} is {value!r}; it must hold {len(types_)} values")
+    return tuple(read(x, t, f"{path}.{i}") for i, (x, t) in enumerate(zip(items, types_, strict=True)))
+
+
+def _read_part(value: Any, base: type, path: str) -> Any:
+    data = expression(value, path) if isinstance(value, Text) else value
+    if isinstance(data, Mapping):
+        cls = data.get("class", base)
+        cls = find(cls) if isinstance(cls, str) else cls
+        data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
+    if not isinstance(data, base):
+        got = type(data).__name__ if dataclasses.is_dataclass(data) else repr(data)
+        choices = ", ".join(sorted(e.name for e in catalogue().values() if base.__name__ in e.bases))
+        kind = base.__name__.removeprefix("Abstract")
+        raise ValueError(f"{path} is {got}; it must be of kind {kind}" + (f": {choices}" if choices else ""))
+    return data
+
+
+def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
+    if not dataclasses.is_dataclass(cls):
+        raise ValueError(f"{path}: {cls.__name__} is not a part (a concrete dataclass)")
+    hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{path}: {cls.__name__} has no field {name}{nearest(name, known)}")
+    for name, field in known.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in given:
+            raise ValueError(f"{path}: {cls.__name__} needs {name}; write {cls.__name__}({name}=...)")
+    return cls(**{name: read(item, hints[name], f"{path}.{name}" if path else name) for name, item in given.items()})
+
+
+def expression(text: str, path: str) -> Any:
+    """The plain data of a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated."""
+    own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
+    source = "OWN" + (own[2] or "()") if own else text
+    try:
+        return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")
+    except (SyntaxError, TypeError, RecursionError) as error:
+        detail = f": {error}" if isinstance(error, TypeError) else ""
+        hint = "write a literal or a constructor call, strings in quotes, such as ClippedRatio(clip_high=0.28)"
+        raise ValueError(f"{path}={text} cannot be read{detail}; {hint}") from error
+
+
+def _data(node: ast.expr, own: str) -> Any:
+    """TypeError says what is not allowed."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _data(node.operand, own)
+        if isinstance(number, int | float):
+            return -number
+    if isinstance(node, ast.List | ast.Tuple):
+        return tuple(_data(item, own) for item in node.elts)
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        pairs = zip(node.keys, node.values, strict=True)
+        return {_data(key, own): _data(item, own) for key, item in pairs if key is not None}
+    if isinstance(node, ast.Name):
+        return math.inf if node.id == "inf" else {"class": find(own if node.id == "OWN" else node.id)}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        cls = find(own if node.func.id == "OWN" else node.func.id)
+        names = [f.name for f in dataclasses.fields(cls) if not f.kw_only] if dataclasses.is_dataclass(cls) else []
+        if len(node.args) > len(names):
+            raise TypeError(f"{cls.__name__} takes its fields by name")
+        given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
+        return {"class": cls, **{name: _data(item, own) for name, item in given.items()}}
+    raise TypeError("only literals and constructors of parts are understood")

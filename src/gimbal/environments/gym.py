@@ -1,0 +1,79 @@
+"""Tasks in environments that follow gymnasium's interface, and such an environment at play."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from gimbal.environments.base import AbstractTasks
+from gimbal.ops import stable_hash
+from gimbal.records import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gymnasium(AbstractTasks):
+    """Task i is one episode of a registered environment, reset with a seed derived from (``seed``, i)."""
+
+    environment: str = "CartPole-v1"
+    seed: int = 0
+    size: int = 1_000_000
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Task:
+        if not 0 <= index < self.size:
+            raise IndexError(f"task {index} of {self.size}")
+        name = (self.environment, self.seed, index)
+        seed = stable_hash("gymnasium", *name) % 2**31  # the range that all environments take
+        return Task(id="/".join(map(str, name)), source=self.environment, seed=seed)
+
+
+class Moment(NamedTuple):
+    """What an environment answers to an action."""
+
+    observation_O: Float[np.ndarray, " O"]
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Environment:
+    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes."""
+
+    def __init__(self, source: str) -> None:
+        import gymnasium  # late: it is an extra, and takes a while
+
+        try:
+            self._env = gymnasium.make(source, disable_env_checker=True)
+        except gymnasium.error.Error as error:
+            raise ValueError(f"gymnasium does not make {source!r}: {error}") from error
+        seen, acts = self._env.observation_space, self._env.action_space
+        if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
+            raise ValueError(
+                f"{source} shows {seen}; a flat vector is wanted (register it with a wrapper that flattens)"
+            )
+        if not isinstance(acts, gymnasium.spaces.Discrete) and not (
+            isinstance(acts, gymnasium.spaces.Box) and len(acts.shape) == 1
+        ):
+            raise ValueError(f"{source} takes {acts}; a vector (Box) or a choice (Discrete) is wanted")
+        self.source = source
+        self._space = acts
+        self._discrete = isinstance(acts, gymnasium.spaces.Discrete)
+        does = f"{acts.n} choices" if self._discrete else f"{acts.shape[0]} real actions"
+        self.interface = f"{seen.shape[0]} observations, {does}"
+
+    def reset(self, task: Task) -> Float[np.ndarray, " O"]:
+        return self._env.reset(seed=task.seed)[0].astype(np.float32)
+
+    def step(self, action_A: Shaped[np.ndarray, " A"]) -> Moment:
+        """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
+        if self._discrete:
+            action = int(self._space.start + action_A[0])
+        else:
+            action = np.clip(action_A, self._space.low, self._space.high)
+        seen, reward, terminated, truncated, _ = self._env.step(action)
+        return Moment(seen.astype(np.float32), float(reward), bool(terminated), bool(truncated))

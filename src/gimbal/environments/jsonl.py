@@ -1,0 +1,118 @@
+"""Tasks from rows: a JSONL file, or a list of dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gimbal.environments.base import AbstractTasks
+from gimbal.records import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jsonl(AbstractTasks):
+    """One JSON object a line. The column ``prompt`` is required, text or chat messages; ``answer`` is Task.answer;
+    ``id`` (made of the line's number where missing) must be unique; ``data_source`` is Task.source. All columns but
+    the prompt go to rewards untouched.
+
+    ``prompt`` and ``answer`` name the columns: ``tasks.prompt=question`` reads question/answer files. The file is
+    read at first use. Chat messages stay a list, in ``Task.columns["messages"]``, with an empty ``Task.prompt``: the
+    policy's chat template renders them.
+    """
+
+    path: str
+    prompt: str = "prompt"
+    answer: str = "answer"
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self._tasks[index]
+
+    @cached_property
+    def _tasks(self) -> tuple[Task, ...]:
+        return _tasks(_lines(Path(self.path)), self.path, Path(self.path).stem, self.prompt, self.answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(AbstractTasks):
+    """The same from a list of dicts, for Python callers."""
+
+    rows: Sequence[Mapping[str, Any]] = field(hash=False)
+    prompt: str = "prompt"
+    answer: str = "answer"
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self._tasks[index]
+
+    @cached_property
+    def _tasks(self) -> tuple[Task, ...]:
+        rows = ((f"row {number}", row) for number, row in enumerate(self.rows))
+        return _tasks(rows, "the list of rows", "row", self.prompt, self.answer)
+
+
+def _lines(path: Path) -> Iterable[tuple[str, Any]]:
+    """("line 3", its value) of every line that is not blank."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as a JSONL file: {error}") from error
+    # Not splitlines: strings in JSON may hold the other line separators.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield f"line {number}", json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
+
+
+def _tasks(rows: Iterable[tuple[str, Any]], file: str, stem: str, prompt: str, answer: str) -> tuple[Task, ...]:
+    tasks: dict[str, Task] = {}
+    for where, row in rows:
+        task = _task(row, f"{file}, {where}", f"{stem}:{where.split()[1]}", prompt, answer)
+        if task.id in tasks:
+            raise ValueError(f"{file}, {where}: the id {task.id!r} has come before; ids are unique, or left out")
+        tasks[task.id] = task
+    if not tasks:
+        raise ValueError(f"{file} holds no tasks; expected one object with a {prompt!r} a line")
+    return tuple(tasks.values())
+
+
+def _task(row: Any, where: str, made_id: str, prompt: str, answer: str) -> Task:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"{where}: expected an object, got {type(row).__name__}")
+    if prompt not in row:
+        columns = ", ".join(map(str, row)) or "none"
+        raise ValueError(
+            f"{where}: there is no column {prompt!r}; columns: {columns} (tasks.prompt=NAME reads another one)"
+        )
+    asked, right = row[prompt], row.get(answer)
+    columns = {key: value for key, value in row.items() if key != prompt}
+    if _is_chat(asked):
+        columns["messages"] = asked
+    elif not isinstance(asked, str) or not asked:
+        raise ValueError(f"{where}: {prompt!r} is {asked!r:.60}; expected text, or chat messages with role and content")
+    return Task(
+        id=str(row.get("id", made_id)),
+        prompt=asked if isinstance(asked, str) else "",
+        answer=None if right is None else str(right),
+        source=str(row.get("data_source", "")),
+        columns=columns,
+    )
+
+
+def _is_chat(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and len(value) > 0
+        and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
+    )

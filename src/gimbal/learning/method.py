@@ -1,0 +1,69 @@
+"""The learning half of a run: what turns groups of rollouts into a gradient step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
+from gimbal.controllers.base import AbstractController
+from gimbal.learning.proximal.base import AbstractAnchor
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.objectives.base import AbstractCorrection, AbstractObjective
+from gimbal.ops import AbstractAggregation, TokenMean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """How a step moves the weights: AdamW on clipped gradients, ``epochs`` passes over the batch of ``minibatches`` updates each.
+
+    ``learning_rate`` is reached linearly over ``warmup_steps`` learner steps, then constant, or decays to 0 at the run's end.
+    ``microbatch_tokens`` bounds the positions of one forward pass; it changes memory and speed, never the gradient.
+    ``checkpointing`` recomputes activations in the backward pass: less memory, a third more time.
+    """
+
+    learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    max_grad_norm: float = 1.0
+    epochs: int = 1
+    minibatches: int = 1
+    microbatch_tokens: int = 16384
+    checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches", "microbatch_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.learning_rate < 0:
+            raise ValueError(f"optimization.learning_rate is {self.learning_rate}; it must be 0 or above")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractMethod:
+    """What the learner reads. Order of use: reward_shaping, anchor, advantage, shaping, correction, objective, aggregation.
+
+    ``controllers`` maps dotted paths into this record to the rules that move the numbers there.
+    """
+
+    objective: AbstractObjective
+    advantage: AbstractAdvantage
+    reward_shaping: tuple[AbstractRewardShaping, ...] = ()
+    shaping: tuple[AbstractAdvantage, ...] = ()
+    correction: AbstractCorrection | None = None
+    regularisers: tuple[AbstractObjective, ...] = ()
+    aggregation: AbstractAggregation = TokenMean()
+    anchor: AbstractAnchor = Recompute()
+    controllers: Mapping[str, AbstractController] = field(default_factory=dict)
+    optimization: Optimization = Optimization()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(AbstractMethod):
+    """The learning half alone, for a ``Learner`` in somebody else's loop."""

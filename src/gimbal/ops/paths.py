@@ -1,0 +1,37 @@
+"""Dotted paths into nested frozen dataclasses, tuples and mappings: ``shaping.0.strength``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+
+def get_at(root: Any, path: str) -> Any:
+    """The value at the path; KeyError names the first part that is not there."""
+    here = root
+    for part in path.split("."):
+        here = _children(here)[part]
+    return here
+
+
+def replace_at(root: Any, path: str, value: Any) -> Any:
+    """A copy of the root whose value at the path is another; everything off the path is shared."""
+    head, _, rest = path.partition(".")
+    child = _children(root)[head]
+    new = replace_at(child, rest, value) if rest else value
+    if is_dataclass(root) and not isinstance(root, type):
+        return replace(root, **{head: new})
+    if isinstance(root, tuple):
+        return tuple(new if str(i) == head else item for i, item in enumerate(root))
+    return {**root, head: new}
+
+
+def _children(here: Any) -> dict[str, Any]:
+    if is_dataclass(here) and not isinstance(here, type):
+        return {item.name: getattr(here, item.name) for item in fields(here)}
+    if isinstance(here, tuple):
+        return {str(i): item for i, item in enumerate(here)}
+    if isinstance(here, Mapping):
+        return {str(key): item for key, item in here.items()}
+    return {}

@@ -1,0 +1,72 @@
+"""Categorical policies: one of several actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+
+
+class CategoricalPolicy(AbstractControlPolicy):
+    """a ~ softmax(logits(o) / T)."""
+
+    def __init__(self, observations: int, actions: int, hidden: list[int], seed: int) -> None:
+        super().__init__()
+        self.config = {"observations": observations, "actions": actions, "hidden": hidden}
+        # A last gain of 0.01: the first policy is nearly uniform, whatever it sees.
+        self.logits = mlp([observations, *hidden, actions], 0.01, seed)
+
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.config['actions']} choices"
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
+        return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Int[Tensor, "B A"], Float[Tensor, " B"]]:
+        logits_BV = self._logits(observation_BO)
+        greedy_B1 = temperature_B[:, None] == 0
+        logprob_BV = (logits_BV / torch.where(greedy_B1, 1, temperature_B[:, None])).log_softmax(-1)
+        # The first action at which the cumulated probability exceeds the noise; rounding may leave the last sum below 1.
+        drawn_B1 = (logprob_BV.exp().cumsum(-1) <= noise_BA).sum(-1, keepdim=True).clamp(max=logits_BV.shape[1] - 1)
+        action_B1 = torch.where(greedy_B1, logits_BV.argmax(-1, keepdim=True), drawn_B1)
+        return action_B1, torch.where(greedy_B1, 0, logprob_BV.gather(-1, action_B1))[:, 0]
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        logprob_KV = (self._logits(observation_KO) / temperature).log_softmax(-1)
+        return logprob_KV.gather(-1, action_KA)[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
+
+    def _logits(self, observation_KO: Tensor) -> Tensor:
+        return self.logits(observation_KO.to(self.logits[0].weight.dtype)).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical(AbstractPolicySpec):
+    """A categorical policy on ``observations`` numbers, with ``actions`` choices, or the one saved in the directory ``model``."""
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    model: str = ""
+
+    def load(self, seed: int = 0) -> CategoricalPolicy:
+        if not self.model:
+            return CategoricalPolicy(self.observations, self.actions, list(self.hidden), seed).eval()
+        saved = read_config(self.model)
+        policy = CategoricalPolicy(saved["observations"], saved["actions"], saved["hidden"], seed)
+        read_weights(policy, self.model)
+        return policy.eval()
+
+    def at(self, directory: Path) -> Categorical:
+        return replace(self, model=str(directory))

@@ -1,0 +1,178 @@
+"""Control: what the policies over vector observations share, and the record of what they saw and did."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from gimbal.policies.base import AbstractPolicy, Evaluation
+from gimbal.records import AbstractDecisions
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(AbstractDecisions):
+    """Steps in an environment: what was observed before each action, the action, and what was observed after the last.
+
+    An action is a vector of reals, or one integer (A = 1) where it is a choice among several. Rows are padded on the right.
+    """
+
+    observation_NSO: Float[Tensor, "N S O"]
+    action_NSA: Shaped[Tensor, "N S A"]
+    final_NO: Float[Tensor, "N O"]
+    length_N: Int[Tensor, " N"]
+    terminated_N: Bool[Tensor, " N"]  # the environment ended it: nothing is to be had after the last action
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, s, _ = self.observation_NSO.shape
+        return n, s
+
+    @property
+    def cost_N(self) -> Int[Tensor, " N"]:
+        return self.length_N
+
+    @property
+    def real_NS(self) -> Bool[Tensor, "N S"]:
+        """False on padding."""
+        return torch.arange(self.shape[1], device=self.length_N.device) < self.length_N[:, None]
+
+    def select(self, rows: Int[Tensor, " M"]) -> Steps:
+        length_N = self.length_N[rows]
+        longest = int(length_N.max())
+        return Steps(
+            observation_NSO=self.observation_NSO[rows, :longest],
+            action_NSA=self.action_NSA[rows, :longest],
+            final_NO=self.final_NO[rows],
+            length_N=length_N,
+            terminated_N=self.terminated_N[rows],
+        )
+
+    @classmethod
+    def stack(cls, items: Sequence[Self]) -> Steps:
+        longest = max(item.shape[1] for item in items)
+
+        def padded(x_NSX: Tensor) -> Tensor:
+            return nn.functional.pad(x_NSX, (0, 0, 0, longest - x_NSX.shape[1]))
+
+        return Steps(
+            observation_NSO=torch.cat([padded(item.observation_NSO) for item in items]),
+            action_NSA=torch.cat([padded(item.action_NSA) for item in items]),
+            final_NO=torch.cat([item.final_NO for item in items]),
+            length_N=torch.cat([item.length_N for item in items]),
+            terminated_N=torch.cat([item.terminated_N for item in items]),
+        )
+
+    def to(self, device: torch.device) -> Steps:
+        return Steps(
+            observation_NSO=self.observation_NSO.to(device),
+            action_NSA=self.action_NSA.to(device),
+            final_NO=self.final_NO.to(device),
+            length_N=self.length_N.to(device),
+            terminated_N=self.terminated_N.to(device),
+        )
+
+
+def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    """The values of the K real decisions back at their places, 0 on padding. Differentiable."""
+    return x_K.new_zeros(real_NS.shape).masked_scatter(real_NS, x_K)
+
+
+def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
+    """Linear layers with tanh between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
+    generator = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for i in range(len(sizes) - 1):
+        last = i == len(sizes) - 2
+        linear = nn.Linear(sizes[i], sizes[i + 1])
+        nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2), generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh()]
+    return nn.Sequential(*layers)
+
+
+class AbstractControlPolicy(AbstractPolicy):
+    """A distribution over actions for each observation, alone: no memory, so steps are evaluated side by side.
+
+    Temperature T means p(a)^(1/T), normalised, as it does for tokens; 0 is the mode, whose log-probability counts as 0.
+    """
+
+    config: dict[str, Any]  # what the constructor needs; saved beside the weights
+
+    @property
+    @abstractmethod
+    def interface(self) -> str:
+        """What it sees and does, in the words of ``Environment.interface``."""
+
+    @abstractmethod
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
+        """All the randomness of one rollout, drawn before it starts."""
+
+    @abstractmethod
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Shaped[Tensor, "B A"], Float[Tensor, " B"]]:
+        """Actions, each from its noise, and their log-probabilities."""
+
+    @abstractmethod
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """Log-probabilities of given actions, and the entropy of the distributions they come from."""
+
+    def evaluate(
+        self,
+        decisions: AbstractDecisions,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        checkpointing: bool = False,
+    ) -> Evaluation:
+        # Checkpointing is not worth its time here: an activation is a few hundred floats a step.
+        assert isinstance(decisions, Steps), type(decisions)
+        real_NS = decisions.real_NS
+        logprob_K, entropy_K = self.assess(
+            decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS], temperature
+        )
+        return Evaluation(
+            logprob_NS=scatter(logprob_K, real_NS),
+            entropy_NS=scatter(entropy_K, real_NS) if entropy else None,
+        )
+
+    def save(self, directory: Path) -> None:
+        from safetensors.torch import save_file
+
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file({name: x.contiguous() for name, x in self.state_dict().items()}, directory / WEIGHTS)
+        (directory / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
+
+
+def read_config(directory: str) -> dict[str, Any]:
+    """The configuration saved in this directory."""
+    path = Path(directory) / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{directory} holds no {CONFIG}; policy.model wants a directory that a control run saved")
+    return json.loads(path.read_text())
+
+
+def read_weights(policy: AbstractControlPolicy, directory: str) -> None:
+    """Load the weights saved in this directory into a policy made from its configuration."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        policy.load_state_dict(load_file(Path(directory) / WEIGHTS))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        # A missing file, a truncated file, and tensors of other shapes.
+        raise ValueError(f"{directory}/{WEIGHTS} does not load as {type(policy).__name__}: {error}") from error

@@ -1,0 +1,30 @@
+"""The answer, character for character."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.records import Group
+from gimbal.rewards.answers import extract
+from gimbal.rewards.base import AbstractReward
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactAnswer(AbstractReward):
+    """1 where the extracted answer equals ``task.answer`` (both stripped), else 0; not applicable to tasks without an
+    answer.
+
+    The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
+    with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0.
+    """
+
+    name: str = "exact"
+    weight: float = 1.0
+    opening: str = "<answer>"
+    closing: str = "</answer>"
+
+    def __call__(self, group: Group) -> list[float | None]:
+        if group.task.answer is None:
+            return [None] * len(group.rollouts)
+        right = group.task.answer.strip()
+        return [float(extract(r.text, self.opening, self.closing) == right) for r in group.rollouts]

@@ -1,0 +1,127 @@
+"""A user's Python function as a reward."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from gimbal.records import Group, Rollout
+from gimbal.rewards.adapters import make
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.isolation import RewardError, Worker, WorkerError
+
+
+@runtime_checkable
+class _TokenRow(Protocol):
+    """What a rollout's decisions must hold for ``completion_ids``."""
+
+    ids_NL: Tensor
+    prompt_N: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function(AbstractReward):
+    """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async), told apart by
+    its parameters.
+
+    TRL's f(prompts, completions, [completion_ids,] **columns) -> list[float | None], one call a group; f(group) ->
+    list[float | None]; f(rollout) -> float | None; verl's compute_score(data_source, solution_str, ground_truth,
+    extra_info) -> float or {"score": float}. Columns are those of the dataset, and ``id``, ``source`` and ``answer``.
+    None: the reward does not apply.
+
+    It runs in a process of its own, in the directory of the run's start, with no environment variables but those
+    named in ``variables`` and at most ``memory_gb`` of address space (0: no limit; needed if it uses a GPU). A
+    function that raises, gives anything but one finite number or None for each rollout, or takes longer than
+    ``timeout`` seconds for a group ends the run with a RewardError. What it prints is discarded, but for the last
+    line before its process dies.
+    """
+
+    function: str | Callable[..., Any]
+    name: str = ""  # "": the function's own
+    weight: float = 1.0
+    timeout: float = 30.0
+    memory_gb: float = 8.0
+    variables: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.function, str):
+            place, _, own = self.function.rpartition(":")
+            if not place or not own:
+                raise ValueError(f"a reward function is 'module:name' or 'path/to/file.py:name', got {self.function!r}")
+        else:
+            own = self.function.__name__ if inspect.isfunction(self.function) else type(self.function).__name__
+        if not self.name:
+            object.__setattr__(self, "name", own)
+
+    @cached_property
+    def _worker(self) -> Worker:
+        return Worker(
+            self.name,
+            partial(make, self._source()),
+            timeout=self.timeout,
+            memory_gb=self.memory_gb,
+            variables=self.variables,
+            directory=Path.cwd(),
+        )
+
+    def _source(self) -> str | Callable[..., Any]:
+        """The function, or where it is: a file by its absolute path."""
+        if not isinstance(self.function, str):
+            return self.function
+        place, _, own = self.function.rpartition(":")
+        if not place.endswith(".py"):
+            return self.function
+        path = Path(place).expanduser().resolve()
+        if not path.is_file():
+            raise RewardError(f"reward {self.function} names a file that is not there: {path}")
+        return f"{path}:{own}"
+
+    def open(self) -> Function:
+        self._worker.start()
+        return self
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def __call__(self, group: Group) -> list[float | None]:
+        try:
+            values = self._worker(self._call(group, self._worker.needs))
+        except WorkerError as error:
+            raise RewardError(f"reward {self.name} on task {group.task.id}: it {error}") from error
+        self._check(values, group)
+        return values
+
+    def _call(self, group: Group, needs: list[str]) -> dict[str, Any]:
+        """What adapters.py reads; costly parts only if the function reads them."""
+        task = group.task
+        return {
+            "prompt": task.prompt,
+            "completions": [rollout.text for rollout in group.rollouts],
+            "completion_ids": [_token_ids(r) for r in group.rollouts] if "completion_ids" in needs else None,
+            "columns": {"id": task.id, "source": task.source, "answer": task.answer, **task.columns},
+            "group": group if "group" in needs else None,
+        }
+
+    def _check(self, values: list[float | None], group: Group) -> None:
+        where = f"reward {self.name} on task {group.task.id}"
+        if len(values) != len(group.rollouts):
+            raise RewardError(f"{where}: it returned {len(values)} scores, expected {len(group.rollouts)}")
+        for sample, value in enumerate(values):
+            if value is not None and not math.isfinite(value):
+                raise RewardError(
+                    f"{where}: it returned {value} for sample {sample}; expected a finite number, or None where it "
+                    "does not apply"
+                )
+
+
+def _token_ids(rollout: Rollout) -> list[int]:
+    if not isinstance(rollout.decisions, _TokenRow):
+        raise RewardError(f"completion_ids are asked for, but {type(rollout.decisions).__name__} holds no tokens")
+    return rollout.decisions.ids_NL[0, int(rollout.decisions.prompt_N[0]) :].tolist()

@@ -1,0 +1,71 @@
+"""reasoning-gym's own scorers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gimbal.records import Group, Task
+from gimbal.rewards._reasoning import make
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.isolation import Worker, WorkerError
+from gimbal.rewards.scoring import Broken
+
+MEMORY_GB = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasoningScore(AbstractReward):
+    """score_answer of the dataset that made the task, on the extracted answer, in [0, 1]; fractions are kept as they
+    come.
+
+    The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
+    with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0. So does one on
+    which the library's scorer raises, dies or takes longer than ``timeout`` seconds; those are counted
+    (``reward/error``). Scoring runs in a process of its own.
+    """
+
+    name: str = "reasoning"
+    weight: float = 1.0
+    opening: str = "<answer>"
+    closing: str = "</answer>"
+    timeout: float = 10.0
+
+    @cached_property
+    def _worker(self) -> Worker:
+        return Worker(self.name, make, timeout=self.timeout, memory_gb=MEMORY_GB, network=False)
+
+    def open(self) -> ReasoningScore:
+        self._worker.start()
+        return self
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def __call__(self, group: Group) -> list[float | None]:
+        task = group.task
+        missing = {"question", "metadata", "parameters"} - set(task.columns)
+        if missing:
+            raise ValueError(
+                f"reward {self.name} reads the columns {sorted(missing)}, which task {task.id} lacks; it scores tasks "
+                "of ReasoningGym, others need ExactAnswer or a function"
+            )
+        texts = [rollout.text for rollout in group.rollouts]
+        try:
+            return self._score(task, texts)
+        except WorkerError:  # one of the texts hung or killed the scorer: the others shall not pay for it
+            return [self._score_one(task, text) for text in texts]
+
+    def _score_one(self, task: Task, text: str) -> float | None:
+        try:
+            return self._score(task, [text])[0]
+        except WorkerError:
+            return Broken()
+
+    def _score(self, task: Task, texts: Sequence[str]) -> list[float | None]:
+        entry = {"question": task.columns["question"], "answer": task.answer, "metadata": task.columns["metadata"]}
+        parameters = json.dumps(dict(task.columns["parameters"]), sort_keys=True)
+        scores = self._worker(task.source, parameters, entry, texts, self.opening, self.closing)
+        return [Broken() if score is None else float(score) for score in scores]

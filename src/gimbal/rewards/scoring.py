@@ -1,0 +1,42 @@
+"""From rewards to the score of each rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gimbal.records import Drop, Group, Rollout
+from gimbal.rewards.base import AbstractReward
+
+ERROR = "error"
+
+
+class Broken(float):
+    """The 0 of a text on which a scorer failed. A number like any other, but counted."""
+
+
+def score(group: Group, rewards: Sequence[AbstractReward]) -> Group | Drop:
+    """score = sum of weight * reward over the rewards that apply; ``scores`` holds each by name, before weighting.
+
+    Without rewards the group passes as it is (its dense rewards count). A rollout to which none applies leaves the
+    group, for 0 would be a lie; if none is left the group is a Drop. ``scores["error"]`` is 1 where a scorer failed
+    on the text, else 0.
+    """
+    if not rewards:
+        return group
+    names = [reward.name for reward in rewards]
+    if len(set(names)) < len(names) or ERROR in names:
+        raise ValueError(f"rewards are named {names}; each needs a name of its own, other than {ERROR!r}")
+    columns = [reward(group) for reward in rewards]
+    scored = []
+    for rollout, values in zip(group.rollouts, zip(*columns, strict=True), strict=True):
+        applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
+        if applying:
+            scored.append(_scored(rollout, rewards, applying))
+    return replace(group, rollouts=tuple(scored)) if scored else Drop("unscored")
+
+
+def _scored(rollout: Rollout, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Rollout:
+    scores = {rewards[r].name: float(v) for r, v in values.items()}
+    scores[ERROR] = float(any(isinstance(v, Broken) for v in values.values()))
+    return replace(rollout, score=sum(rewards[r].weight * float(v) for r, v in values.items()), scores=scores)

@@ -1,0 +1,81 @@
+"""The exam: held-out tasks, sampled and greedy, scored by the run's own rewards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
+
+import numpy as np
+
+from gimbal.engines.base import AbstractEngine, Request
+from gimbal.environments.base import AbstractTasks
+from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import score
+
+PASS = 1.0 - 1e-6  # a score that counts as solved
+SAMPLED, GREEDY = "sampled", "greedy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exam:
+    """Figures of one evaluation; each is a mean over tasks. ``pass_at`` maps k to the unbiased pass@k of the samples."""
+
+    tasks: int
+    score: float
+    pass_at: dict[int, float]
+    greedy: float
+    length: float
+
+    def metrics(self) -> dict[str, float]:
+        named = {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
+        return {"eval/score": self.score, "eval/greedy": self.greedy, "eval/length": self.length} | named
+
+
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """1 - C(n - c, k) / C(n, k): the probability that k of the n samples hold a solved one (arXiv:2107.03374)."""
+    return 1.0 - comb(samples - passed, k) / comb(samples, k)
+
+
+def examine(
+    engine: AbstractEngine,
+    tasks: AbstractTasks,
+    rewards: Sequence[AbstractReward],
+    sampling: Sampling,
+    *,
+    samples: int,
+    seed: int,
+) -> Exam:
+    """Draw ``samples`` rollouts and one greedy one of every task with a freshly loaded engine, and score them."""
+    assert engine.in_flight == 0, "an exam has the engine to itself"
+    for index in range(len(tasks)):
+        task = tasks[index]
+        for sample in range(samples):
+            engine.submit(Request(group=2 * index, task=task, sample=sample, sampling=sampling, seed=seed))
+        greedy = replace(sampling, temperature=0.0)
+        engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
+    arrived: dict[int, list[tuple[int, Rollout]]] = defaultdict(list)
+    while engine.in_flight:
+        for finished in engine.step():
+            group, sample = finished.key
+            arrived[group].append((sample, finished.rollout))
+    scored: dict[str, list[list[float]]] = {SAMPLED: [], GREEDY: []}
+    lengths: list[int] = []
+    for group in sorted(arrived):
+        rollouts = tuple(rollout for _, rollout in sorted(arrived[group], key=lambda pair: pair[0]))
+        outcome = score(Group(index=group, task=rollouts[0].task, rollouts=rollouts), rewards)
+        # An answer that no reward applies to solves nothing, but stays in the denominator.
+        values = [0.0] * len(rollouts) if isinstance(outcome, Drop) else [rollout_score(r) for r in outcome.rollouts]
+        scored[GREEDY if group % 2 else SAMPLED].append(values)
+        lengths += [rollout.length for rollout in rollouts if group % 2 == 0]
+    ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples]
+    passed = [sum(value >= PASS for value in values) for values in scored[SAMPLED]]
+    return Exam(
+        tasks=len(tasks),
+        score=float(np.mean([value for values in scored[SAMPLED] for value in values])),
+        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in passed])) for k in ks},
+        greedy=float(np.mean([values[0] >= PASS for values in scored[GREEDY]])),
+        length=float(np.mean(lengths)),
+    )

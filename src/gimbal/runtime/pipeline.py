@@ -1,0 +1,170 @@
+"""The rollout half of the loop, deterministic and in one thread.
+
+    curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
+
+Every dispatched rollout comes out exactly once: trained on, or in a group dropped under a counted reason. What waits for what:
+
+    dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
+    batch     waits for B stored groups and for ``Pace.may_step``            unblocked by the engine finishing groups
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter
+from gimbal.dataflow.staleness import Pace
+from gimbal.engines.base import AbstractEngine, Finished, Request
+from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import score
+
+
+class Starved(ValueError):
+    """Group after group was dropped and nothing is left to learn from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The components of the rollout half, already live."""
+
+    engine: AbstractEngine
+    curriculum: AbstractCurriculum
+    budget: AbstractBudget
+    rewards: Sequence[AbstractReward]
+    filters: Sequence[AbstractFilter]
+    sampling: Sampling
+
+
+class Pipeline:
+    """Turns tasks into batches of B groups none of whose decisions is older than k versions."""
+
+    def __init__(
+        self, parts: Parts, pace: Pace, *, ahead: Literal["ready", "full"], seed: int, max_empty_batches: int
+    ) -> None:
+        self.parts, self.pace, self.ahead, self.seed = parts, pace, ahead, seed
+        self.patience = max_empty_batches * pace.groups_per_step
+        self.dispatched = 0  # groups so far; the next group's index
+        self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
+        self.tasks: dict[int, Task] = {}  # of groups in flight
+        self.arrived: dict[int, dict[int, Rollout]] = {}  # finished rollouts of groups in flight, by sample
+        self.expected: dict[int, int] = {}  # rollouts of each group in flight
+        self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
+        self.drops: Counter[str] = Counter()  # groups, by reason, over the whole run
+        self.dropped_in_a_row = 0
+        self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
+        self.uncollected: list[Finished] = []
+        self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
+
+    def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
+        """Generate until the learner, now at ``version``, may step; returns (groups to train on, groups finished since the last)."""
+        while True:
+            self._dispatch(version)
+            if self._may_take(version):
+                break
+            if not self.uncollected:
+                assert self.parts.engine.in_flight, "nothing in flight, nothing to take: the pace has deadlocked"
+                self.uncollected = self.parts.engine.step()
+            # One leaves the list only once it is scored, so that a reward that raises loses nothing: see state_dict.
+            while self.uncollected:
+                self._collect(self.uncollected[0])
+                del self.uncollected[0]
+        batch = [self._consume(index) for index in self._oldest()]
+        seen, self.seen = self.seen, []
+        return batch, seen
+
+    def _dispatch(self, version: int) -> None:
+        for _ in range(self.pace.room(len(self.version_at_dispatch))):
+            task = self.parts.curriculum.next()
+            plan = self.parts.budget.plan(task)
+            index, self.dispatched = self.dispatched, self.dispatched + 1
+            self.version_at_dispatch[index] = version
+            self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
+            sampling = replace(self.parts.sampling, max_length=plan.max_length)
+            for sample in range(plan.rollouts):
+                request = Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed)
+                self.parts.engine.submit(request)
+
+    def _collect(self, finished: Finished) -> None:
+        index, sample = finished.key
+        arrived = self.arrived[index] = {**self.arrived[index], sample: finished.rollout}
+        if len(arrived) == self.expected[index]:
+            group = Group(index=index, task=self.tasks[index], rollouts=tuple(arrived[i] for i in sorted(arrived)))
+            self._admit(group, score(group, self.parts.rewards))
+            del self.arrived[index], self.tasks[index], self.expected[index]
+        self.generated["rollouts"] += 1
+        self.generated["decisions"] += finished.rollout.length
+
+    def _admit(self, group: Group, outcome: Group | Drop) -> None:
+        if isinstance(outcome, Group):
+            self.seen.append(outcome)
+            self.parts.curriculum.observe(outcome)
+            self.parts.budget.observe(outcome)
+            for rule in self.parts.filters:
+                if isinstance(outcome, Group):
+                    outcome = rule(outcome)
+        if isinstance(outcome, Drop):
+            self.drops[outcome.reason] += 1
+            self.dropped_in_a_row += 1
+            del self.version_at_dispatch[group.index]
+            if self.dropped_in_a_row >= self.patience:
+                raise Starved(self._starved())
+        else:
+            self.dropped_in_a_row = 0
+            self.store[group.index] = outcome
+
+    def _oldest(self) -> list[int]:
+        # Deadlines grow with the order of dispatch, so the lowest indices are the earliest deadlines.
+        return sorted(self.store)[: self.pace.groups_per_step]
+
+    def _may_take(self, version: int) -> bool:
+        if len(self.store) < self.pace.groups_per_step:
+            return False
+        if self.ahead == "full" and len(self.store) < (self.pace.max_staleness + 1) * self.pace.groups_per_step:
+            return False
+        taken = set(self._oldest())
+        return self.pace.may_step(version, [v for i, v in self.version_at_dispatch.items() if i not in taken])
+
+    def _consume(self, index: int) -> Group:
+        del self.version_at_dispatch[index]
+        return self.store.pop(index)
+
+    def _starved(self) -> str:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.drops.most_common())
+        return (
+            f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to learn from. "
+            "If every answer fails, the tasks are too hard for this policy or the reward never pays: try `gimbal eval`, easier "
+            "tasks, more generations, or a recipe without the filter"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "dispatched": self.dispatched,
+            "version_at_dispatch": dict(self.version_at_dispatch),
+            "tasks": dict(self.tasks),
+            "arrived": {index: dict(rollouts) for index, rollouts in self.arrived.items()},
+            "expected": dict(self.expected),
+            "store": dict(self.store),
+            "drops": dict(self.drops),
+            "dropped_in_a_row": self.dropped_in_a_row,
+            "generated": dict(self.generated),
+            "uncollected": list(self.uncollected),
+            "seen": list(self.seen),
+            "curriculum": self.parts.curriculum.state_dict(),
+            "budget": self.parts.budget.state_dict(),
+            "engine": self.parts.engine.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.dispatched, self.dropped_in_a_row = state["dispatched"], state["dropped_in_a_row"]
+        self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
+        self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
+        self.store, self.seen = dict(state["store"]), list(state["seen"])
+        self.uncollected = list(state["uncollected"])
+        self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
+        self.parts.curriculum.load_state_dict(state["curriculum"])
+        self.parts.budget.load_state_dict(state["budget"])
+        self.parts.engine.load_state_dict(state["engine"])

@@ -1,0 +1,244 @@
+import dataclasses
+import os
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from gimbal.rewards.function import Function
+from gimbal.rewards.isolation import RewardError
+
+TRL = """
+import asyncio
+from neighbour import BONUS
+
+def contains(prompts, completions, answer, level, **columns):
+    assert prompts == ["2+2="] * len(completions) and columns["source"][-1] == "here"
+    return [BONUS * n if a in c else None for c, a, n in zip(completions, answer, level)]
+
+async def slow_contains(completions, answer):
+    await asyncio.sleep(0.01)
+    return [float(a in c) for c, a in zip(completions, answer)]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": float(solution_str == ground_truth) + (data_source == "here"), "note": "x"}
+
+needs_column = lambda completions, colour: [0.0 for _ in completions]
+
+def wrong_shape(x): return 0.0
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    (tmp_path / "neighbour.py").write_text("BONUS = 0.5")
+    path = tmp_path / "my rewards.py"
+    path.write_text(TRL)
+    return str(path)
+
+
+def test_trl_function_of_a_file_gets_repeated_columns_and_may_answer_none(module, group_of, opened):
+    reward = opened(Function(function=f"{module}:contains"))
+    assert reward.name == "contains"
+    assert reward(group_of("4", "5", source="here", columns={"level": 3})) == [1.5, None]
+
+
+def test_async_function(module, group_of, opened):
+    assert opened(Function(function=f"{module}:slow_contains"))(group_of("4", "5")) == [1.0, 0.0]
+
+
+def test_verl_compute_score_reads_the_answer_or_its_own_column(module, group_of, opened):
+    reward = opened(Function(function=f"{module}:compute_score"))
+    assert reward(group_of("4", "5")) == [1.0, 0.0]
+    parquet = group_of("4", "5", source="here", columns={"reward_model": {"ground_truth": "5"}})
+    assert reward(parquet) == [1.0, 2.0]
+
+
+def test_a_missing_column_is_named_with_those_there_are(module, group_of, opened):
+    with pytest.raises(RewardError, match=r"needs_column on task t1: it raised .*'colour'.*'answer'"):
+        opened(Function(function=f"{module}:needs_column"))(group_of("4"))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("wrong_shape", r"wrong_shape could not be loaded: .*its parameters are \(x\).*completions"),
+        ("absent", r"absent could not be loaded: .*holds no absent"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_refused_at_loading(module, group_of, opened, source, message):
+    with pytest.raises(RewardError, match=message):
+        opened(Function(function=f"{module}:{source}"))(group_of("4"))
+
+
+def test_a_missing_file_is_refused_at_opening():
+    with pytest.raises(RewardError, match=r"not there: .*nowhere\.py"):
+        Function(function="nowhere.py:f").open()
+
+
+def test_a_reference_without_a_function_is_refused_at_once():
+    with pytest.raises(ValueError, match="module:name"):
+        Function(function="rewards.py")
+
+
+def test_module_by_name(group_of, opened, tmp_path, monkeypatch):
+    (tmp_path / "importable.py").write_text("def f(completions): return [len(c) for c in completions]")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert opened(Function(function="importable:f"))(group_of("a", "bcd")) == [1.0, 3.0]
+
+
+def test_closure_over_local_state(group_of, opened):
+    right = {"4", "four"}
+
+    def closed(completions):
+        return [c in right for c in completions]
+
+    reward = opened(Function(function=closed))
+    assert reward(group_of("four", "5")) == [1.0, 0.0]
+
+
+def test_numpy_scores_and_token_ids(group_of, opened):
+    def last_id(completions, completion_ids):
+        return np.array([ids[-1] for ids in completion_ids], dtype=np.float32)
+
+    assert opened(Function(function=last_id))(group_of("a", "b")) == [3.0, 4.0]
+
+
+def test_chat_prompts_give_chat_completions(group_of, opened):
+    def polite(prompts, completions):
+        assert prompts[0][-1]["role"] == "user"
+        return [float(c[0]["content"].endswith("please") and c[0]["role"] == "assistant") for c in completions]
+
+    messages = [{"role": "user", "content": "2+2?"}]
+    assert opened(Function(function=polite))(group_of("4 please", "4", columns={"messages": messages})) == [1.0, 0.0]
+
+
+def test_own_shapes_group_and_rollout(group_of, opened):
+    def rank(group):
+        order = sorted(len(r.text) for r in group.rollouts)
+        return [order.index(len(r.text)) for r in group.rollouts]
+
+    def length(rollout):
+        return rollout.length + len(rollout.text)
+
+    assert opened(Function(function=rank))(group_of("abc", "a", "ab")) == [2.0, 0.0, 1.0]
+    assert opened(Function(function=length))(group_of("abc", "a")) == [5.0, 3.0]
+
+
+def test_printing_corrupts_nothing(group_of, opened, capfd):
+    def chatty(completions):
+        import sys
+
+        print("x" * 100_000)
+        os.write(1, b"raw")
+        sys.stderr.write("y\n")
+        return [1.0 for _ in completions]
+
+    reward = opened(Function(function=chatty))
+    assert [reward(group_of("a")) for _ in range(3)] == [[1.0]] * 3
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1.0, float("nan")], "returned nan for sample 1"),
+        ([float("inf"), 0.0], "returned inf for sample 0"),
+        ([1.0], "returned 1 scores, expected 2"),
+        ([1.0, 0.0, 1.0], "returned 3 scores, expected 2"),
+        (0.5, "returned 0.5; expected a list"),
+        (["1.0", "0.0"], "returned .*expected a list of floats"),
+    ],
+)
+def test_what_is_no_score_stops_the_run_with_got_and_expected(group_of, opened, returned, message):
+    def f(completions):
+        return returned
+
+    with pytest.raises(RewardError, match=f"reward f on task t1: .*{message}"):
+        opened(Function(function=f))(group_of("a", "b"))
+
+
+def test_a_raise_names_function_task_exception_and_line(group_of, opened):
+    def broken(completions):
+        return [{}["score"] for _ in completions]
+
+    reward = opened(Function(function=broken))
+    with pytest.raises(ValueError, match=r"broken on task t1: it raised KeyError: 'score' \(test_function.py, line"):
+        reward(group_of("a"))
+
+
+def test_a_call_that_never_returns_is_ended_and_the_next_call_works(group_of, opened):
+    def stuck(completions):
+        while completions[0] == "hang":
+            pass
+        return [1.0]
+
+    reward = opened(Function(function=stuck, timeout=0.5))
+    with pytest.raises(RewardError, match=r"stuck on task t1: it did not return within 0\.5 seconds"):
+        reward(group_of("hang"))
+    assert reward(group_of("fine")) == [1.0]
+
+
+def test_a_process_that_ends_itself_is_reported_with_its_code(group_of, opened):
+    def quits(completions):
+        print("last words", flush=True)
+        os._exit(3)
+
+    with pytest.raises(RewardError, match=r"ended its process \(exit code 3\), its last output being: last words"):
+        opened(Function(function=quits))(group_of("a"))
+
+
+def test_sys_exit_is_a_failure_of_the_function(group_of, opened):
+    def leaves(completions):
+        raise SystemExit(0)
+
+    with pytest.raises(RewardError, match="raised SystemExit"):
+        opened(Function(function=leaves))(group_of("a"))
+
+
+def test_memory_beyond_the_limit_fails_in_the_worker(group_of, opened):
+    def hog(completions):
+        return [float(len(bytearray(4 << 30)))]
+
+    with pytest.raises(RewardError, match="raised MemoryError"):
+        opened(Function(function=hog, memory_gb=1.0))(group_of("a"))
+
+
+def test_only_named_variables_are_seen(group_of, opened, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "1")
+    monkeypatch.setenv("JUDGE_URL", "1")
+
+    def sees(completions):
+        return ["SECRET_TOKEN" in os.environ, "JUDGE_URL" in os.environ]
+
+    assert opened(Function(function=sees, variables=("JUDGE_URL",)))(group_of("a", "b")) == [0.0, 1.0]
+
+
+def test_the_directory_is_that_of_the_start(group_of, opened):
+    here = os.getcwd()
+
+    def where(completions):
+        return [os.getcwd() == here]
+
+    assert opened(Function(function=where))(group_of("a")) == [1.0]
+
+
+def test_an_open_reward_is_still_a_value(group_of, opened):
+    reward = opened(Function(function="importlib:reload", name="r"))
+    again = pickle.loads(pickle.dumps(reward))
+    assert again == reward == dataclasses.replace(reward) and hash(again) == hash(reward)
+
+
+def test_a_call_without_open_opens(group_of):
+    def one(completions):
+        return [1.0]
+
+    reward = Function(function=one)
+    assert reward(group_of("a")) == [1.0]
+    reward.close()
+    reward.close()
+    start = time.perf_counter()
+    assert reward(group_of("a")) == [1.0]
+    assert time.perf_counter() - start < 5
+    reward.close()
