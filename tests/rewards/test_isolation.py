@@ -50,7 +50,7 @@ def test_the_worker_imports_neither_torch_nor_the_parents_main(worker):
 
 
 def test_start_returns_while_the_target_is_still_being_made():
-    w = Worker("w", lambda: time.sleep(30), timeout=1, memory_gb=0)
+    w = Worker("w", lambda: time.sleep(30), timeout=1.0, memory_gb=0.0)
     start = time.perf_counter()
     w.start()
     w.close()
@@ -121,7 +121,7 @@ def test_no_descriptors_are_inherited_but_the_pipe(worker, tmp_path):
 def test_a_target_that_cannot_be_sent_is_refused():
     lock = __import__("threading").Lock()
     with pytest.raises(RewardError, match="cannot be sent"):
-        Worker("w", lambda: (lock, []), timeout=1, memory_gb=0).start()
+        Worker("w", lambda: (lock, []), timeout=1.0, memory_gb=0.0).start()
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.0, "memory_gb": 1.0}, {"timeout": 1.0, "memory_gb": -1.0}])

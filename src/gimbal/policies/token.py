@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
-from gimbal.records import AbstractDecisions
+from gimbal.records import AbstractDecisions, Task
 
 TINY = "gimbal-tiny"  # the model shipped in the package
 CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
@@ -80,8 +80,14 @@ class TokenPolicy(AbstractPolicy):
             return ()
         return (configured,) if isinstance(configured, int) else tuple(configured)
 
-    def encode(self, prompt: str) -> list[int]:
-        return self.tokenizer.encode(prompt, add_special_tokens=True)
+    def encode_task(self, task: Task) -> list[int]:
+        """The prompt's tokens; chat messages (``columns["messages"]``) go through the tokenizer's own template."""
+        messages = task.columns.get("messages")
+        if messages is None:
+            return self.tokenizer.encode(task.prompt, add_special_tokens=True)
+        if self.tokenizer.chat_template is None:
+            raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)

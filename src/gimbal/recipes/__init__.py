@@ -1,0 +1,56 @@
+"""Recipes: one function a file, of the file's name, that returns a Run. Nothing is registered."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gimbal.config import flatten, nearest, override, read_file, resolve
+from gimbal.config import load as load_saved
+
+_HERE = Path(__file__).parent
+_FILES = (".yaml", ".yml", ".json")
+
+
+def names() -> dict[str, str]:
+    """Every recipe with the first line of its docstring, read without importing it."""
+    found: dict[str, str] = {}
+    for file in sorted(_HERE.glob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == file.stem:
+                found[file.stem] = (ast.get_docstring(node) or "").split("\n")[0]
+    return found
+
+
+def function(recipe: str) -> Callable[[], Any]:
+    """The recipe of this name, or of ``pkg.module:function`` or ``path/file.py:function``."""
+    if ":" in recipe:
+        return resolve(recipe)
+    if recipe not in names():
+        raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} (gimbal list recipes)")
+    return vars(importlib.import_module(f"gimbal.recipes.{recipe}"))[recipe]
+
+
+def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = print) -> Any:
+    """The Run of a recipe, by name, by reference, or by a YAML or JSON file that names one, with overrides.
+
+    A file holds ``recipe: NAME`` and overrides, nested or dotted; or it is the saved recipe of a run.
+    """
+    from gimbal.runtime.run import Run  # late: it imports torch, and --help does not
+
+    if recipe.endswith(_FILES):
+        data = dict(read_file(Path(recipe)))
+        if "run" in data:
+            run = load_saved(Path(recipe))[1]
+        elif "recipe" not in data:
+            raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
+        else:
+            run = load(str(data.pop("recipe")), flatten(data), notice)
+    else:
+        run = function(recipe)()
+    if not isinstance(run, Run):
+        raise ValueError(f"the recipe {recipe} returned a {type(run).__name__}; it must return a gimbal.Run")
+    return override(run, overrides or {}, notice)

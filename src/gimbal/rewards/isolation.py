@@ -2,9 +2,8 @@
 
 What it gives: a deadline for every call, kept by killing the process (and whatever it started); limits on memory,
 open files and file size; an environment without the parent's variables (keys, tokens); no descriptors but its pipe;
-one thread; death with its parent; where the kernel permits, no network. What it does not give: the file system stays
-readable and writable as the user's own. Code that must be assumed hostile belongs in a container or a virtual
-machine.
+death with its parent; where the kernel permits, no network. What it does not give: the file system stays readable and
+writable as the user's own. Code that must be assumed hostile belongs in a container or a virtual machine.
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""The names users bring from other systems. Each is understood, with a notice that says what it is called here."""
+
+from __future__ import annotations
+
+# Ours first: every name on the right is read as the one on the left.
+_SAME = {
+    "num_generations": "rollout.n actor_rollout_ref.rollout.n n_samples_per_prompt group_size num_generations_per_prompt "
+    "num_return_sequences_in_group num_samples_per_prompt_rollout",
+    "prompts_per_step": "train_batch_size data.train_batch_size rollout_batch_size groups_per_batch num_prompts_per_step",
+    "optimization.epochs": "num_iterations ppo_epochs actor_rollout_ref.actor.ppo_epochs update_epochs num_ppo_epochs",
+    "optimization.minibatches": "ppo_n_minibatches num_mini_batches num_minibatches",
+    "optimization.learning_rate": "lr actor_rollout_ref.actor.optim.lr actor_learning_rate",
+    "optimization.max_grad_norm": "grad_clip clip_grad gradient_clipping clip_grad_norm",
+    "optimization.decay": "lr_scheduler_type lr_scheduler lr_decay_style",
+    "optimization.warmup_steps": "lr_warmup_steps lr_warmup_iters",
+    "optimization.beta1": "adam_beta1",
+    "optimization.beta2": "adam_beta2",
+    "optimization.epsilon": "adam_epsilon adam_eps",
+    "optimization.checkpointing": "gradient_checkpointing enable_gradient_checkpointing activation_checkpointing",
+    "optimization.microbatch_tokens": "ppo_max_token_len_per_gpu max_tokens_per_gpu max_tokens_per_mb",
+    "objective.clip_low": "epsilon_low clip_ratio_low ratio_clip_min pg_clip_low",
+    "objective.clip_high": "epsilon_high clip_ratio_high eps_clip_high ratio_clip_max pg_clip_high",
+    "objective.dual_clip": "clip_dual clip_ratio_c ratio_clip_c eps_clip_c delta",
+    "sampling.max_length": "max_completion_length max_response_length data.max_response_length max_new_tokens response_length "
+    "generate_max_len rollout_max_response_len max_tokens",
+    "max_staleness": "max_head_offpolicyness max_off_policy_threshold max_off_policy_steps max_staleness_steps "
+    "max_trajectory_age_steps max_steps_off_policy async_steps async_generation_ratio staleness_threshold",
+    "policy.model": "model model_name_or_path model_path pretrain hf_checkpoint actor_rollout_ref.model.path",
+    "policy.dtype": "torch_dtype",
+    "steps": "max_steps total_training_steps total_train_steps num_rollout",
+    "checkpoint_every": "save_steps save_freq save_interval",
+    "keep_checkpoints": "save_total_limit max_actor_ckpt_to_keep",
+    "held_out.every": "eval_steps test_freq eval_interval",
+}
+ALIASES = {theirs: ours for ours, names in _SAME.items() for theirs in names.split()}
+
+# One name there, two here; the more special name wins, wherever it stands.
+BOTH_CLIPS = dict.fromkeys(
+    ("epsilon", "clip_ratio", "eps_clip", "cliprange", "clip_range"), ("objective.clip_low", "objective.clip_high")
+)
+
+# A coefficient there is a part of the loss here: it is set where the recipe has the part, which is added where it has not.
+PARTS = dict.fromkeys(
+    ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"), "KLPenalty"
+) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
+
+# Names whose meaning has no single counterpart: the refusal says what to write.
+_SIZE = "it is a size there and a count here: optimization.minibatches = batch size / minibatch size"
+_OBJECTIVE = "the loss is a part: objective=ClippedRatio(), SequenceRatio(), ... (gimbal list methods)"
+_ADVANTAGE = "the estimator is a part: advantage=GroupNormalized(), LeaveOneOut(), GAE(), ..."
+_AGGREGATION = "the denominator is a part: aggregation=TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)"
+_CORRECTION = "the correction is a part: correction=TruncatedWeight(level='token', cap=2.0), MaskedWeight(...) or None"
+_STALENESS = "the bound is always kept, by pacing the learner; no rollout is dropped for its age"
+EXPLAINED = {
+    "ppo_mini_batch_size": _SIZE,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": _SIZE,
+    "mini_batch_size": _SIZE,
+    "per_device_train_batch_size": "gimbal counts prompts, not rollouts: prompts_per_step; memory is optimization.microbatch_tokens",
+    "gradient_accumulation_steps": "micro-batches follow from optimization.microbatch_tokens and never change the gradient",
+    "max_prompt_length": "prompts are never cut",
+    "loss": _OBJECTIVE,
+    "loss_type": f"{_OBJECTIVE}; {_AGGREGATION}",
+    "policy_loss.loss_mode": _OBJECTIVE,
+    "adv_estimator": _ADVANTAGE,
+    "algorithm.adv_estimator": _ADVANTAGE,
+    "advantage_estimator": _ADVANTAGE,
+    "scale_rewards": _ADVANTAGE,
+    "importance_sampling_level": "token level is objective=ClippedRatio(), sequence level objective=SequenceRatio()",
+    "level": "token level is objective=ClippedRatio(), sequence level objective=SequenceRatio()",
+    "loss_agg_mode": _AGGREGATION,
+    "kl_in": "in the loss it is regularisers=[KLPenalty()], in the reward reward_shaping=[KLReward()]",
+    "kl_estimator": "it is a field of the part: regularisers=[KLPenalty(estimator='k3')]",
+    "use_kl_loss": "regularisers=[KLPenalty(coef=...)] turns it on, regularisers=() off",
+    "rollout_correction": _CORRECTION,
+    "vllm_importance_sampling_correction": _CORRECTION,
+    "truncated_importance_sampling": _CORRECTION,
+    "tis_imp_ratio_cap": _CORRECTION,
+    "staleness_policy": _STALENESS,
+    "max_off_policy_strategy": _STALENESS,
+    "num_train_epochs": "a run is measured in learner steps: steps=...",
+    "total_epochs": "a run is measured in learner steps: steps=...",
+}

@@ -1,0 +1,157 @@
+"""Dotted overrides: ``objective.clip_high=0.3`` reaches every field of a run, with its type.
+
+    objective.clip_high=0.3                         a field
+    learning_rate=1e-3                              a field by its last names, where only one field has them
+    rewards.0.weight=0.5                            of an item; the index after the last one appends
+    tasks.parameters.max_terms=4                    of a mapping, whose keys may be new
+    objective=SequenceRatio(clip_low=3e-4)          a whole part
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args, get_type_hints
+
+from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
+from gimbal.config.parts import Text, nearest, read
+
+Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the whole
+
+
+def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None] = lambda sentence: None) -> Any:
+    """The run with these changes. ``notice`` is told of every name that was translated; unknown ones are a ValueError."""
+    located: Changes = []
+    for key, value in changes.items():
+        places = locate(run, key, value)
+        theirs = [path for path, _ in places] != [key] and not places[0][0].endswith("." + key)
+        if theirs:
+            notice(f"{key} is called {' and '.join(path for path, _ in places)} here")
+        # What one name sets in several places must not undo what is said of one of them.
+        located = places + located if len(places) > 1 else located + places
+    return _apply(run, type(run), located, "")
+
+
+def locate(run: Any, key: str, value: Any) -> Changes:
+    """Where a key leads, with the value to put there."""
+    if reachable(run, key):
+        return [(key, value)]
+    if key in BOTH_CLIPS:
+        return [(path, value) for path in BOTH_CLIPS[key]]
+    if key in ALIASES:
+        return [(ALIASES[key], value)]
+    if key in PARTS:
+        names = [type(part).__name__ for part in run.regularisers]
+        if PARTS[key] in names:
+            return [(f"regularisers.{names.index(PARTS[key])}.coef", value)]
+        return [(f"regularisers.{len(names)}", {"class": PARTS[key], "coef": value})]
+    if key in EXPLAINED:
+        raise ValueError(f"{key} is not a key here: {EXPLAINED[key]}")
+    matches = [path for path in paths(run) if path.endswith("." + key)]
+    # The exam repeats the names of what it examines; a short name means what is trained on.
+    matches = [path for path in matches if not path.startswith("held_out.")] or matches
+    if len(matches) == 1:
+        return [(matches[0], value)]
+    if matches:
+        raise ValueError(f"{key} could be any of {', '.join(matches)}; write the whole path")
+    raise _unknown(run, key)
+
+
+def paths(part: Any, prefix: str = "") -> dict[str, Any]:
+    """Every dotted path into a part, with its value; parts come before their fields."""
+    found: dict[str, Any] = {}
+    for name, value in _children(part).items():
+        found[prefix + name] = value
+        found |= paths(value, f"{prefix}{name}.")
+    return found
+
+
+def _children(part: Any) -> dict[str, Any]:
+    if is_dataclass(part) and not isinstance(part, type):
+        return {item.name: vars(part)[item.name] for item in fields(part) if item.init}
+    if isinstance(part, tuple):
+        return {str(index): item for index, item in enumerate(part)}
+    return {str(key): item for key, item in part.items()} if isinstance(part, Mapping) else {}
+
+
+def reachable(part: Any, path: str) -> bool:
+    """Whether the path leads to a field, an item (or the place after the last one), or a mapping's key, old or new."""
+    if not path or isinstance(part, Mapping):
+        return True
+    head, _, rest = path.partition(".")
+    if isinstance(part, tuple) and head == str(len(part)):
+        return not rest
+    children = _children(part)
+    return head in children and reachable(children[head], rest)
+
+
+def _unknown(run: Any, key: str) -> ValueError:
+    """The refusal of a key, with the nearest path: by its last name first, since that is what people remember."""
+    known, last = list(paths(run)), key.rpartition(".")[2]
+    head = key.rpartition(".")[0]
+    if head in paths(run) and paths(run)[head] is None:
+        return ValueError(f"{key}: {head} is None in this recipe; give a whole part first, {head}=PART(...)")
+    named_so = [path for path in known if path.rpartition(".")[2] == last]
+    ranked: Iterable[str] = named_so or known
+    hint = nearest(key, ranked) or (f"; did you mean {named_so[0]}?" if named_so else "")
+    if not hint and (close := nearest(last, {path.rpartition(".")[2] for path in known})):
+        name = close.removeprefix("; did you mean ").removesuffix("?")
+        hint = f"; did you mean {next(path for path in known if path.rpartition('.')[2] == name)}?"
+    return ValueError(f"there is no key {key}{hint or ' (gimbal train RECIPE --help lists them)'}")
+
+
+def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
+    """The part with all changes at once, so that checks between its fields see the whole of them."""
+    for path, value in changes:
+        if not path:
+            part = read(value, annotation, at)
+    inner = [(path, value) for path, value in changes if path]
+    if not inner:
+        return part
+    for path, _ in inner:
+        if not reachable(part, path):
+            raise _unknown(part, path) if not at else ValueError(f"{at}.{path} is not there{_near(part, path, at)}")
+    here = at + "." if at else ""
+    if isinstance(part, Mapping):
+        grouped = _grouped(inner, lambda path: _mapping_key(part, path))
+        value_type = (get_args(annotation) or (Any, Any))[1]
+        return {**part, **{key: _apply(part.get(key), value_type, sub, here + key) for key, sub in grouped.items()}}
+    grouped = _grouped(inner, lambda path: path.partition(".")[0])
+    if isinstance(part, tuple):
+        items, item_type = dict(enumerate(part)), (get_args(annotation) or (Any,))[0]
+        for index, sub in grouped.items():
+            items[int(index)] = _apply(items.get(int(index)), item_type, sub, here + index)
+        return tuple(items.values())
+    hints = get_type_hints(type(part))
+    return replace(part, **{name: _apply(vars(part)[name], hints[name], sub, here + name) for name, sub in grouped.items()})
+
+
+def _near(part: Any, path: str, at: str) -> str:
+    hint = nearest(path, paths(part))
+    return hint.replace("did you mean ", f"did you mean {at}.")
+
+
+def _mapping_key(mapping: Mapping[str, Any], path: str) -> str:
+    """Keys hold dots themselves (controllers are keyed by path): the longest one that begins the path, or a new one, the path."""
+    known = [key for key in mapping if path == key or path.startswith(key + ".")]
+    return max(known, key=len, default=path)
+
+
+def _grouped(changes: Changes, head: Callable[[str], str]) -> dict[str, Changes]:
+    groups: dict[str, Changes] = defaultdict(list)
+    for path, value in changes:
+        groups[head(path)].append((path[len(head(path)) + 1 :], value))
+    return groups
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested overrides (a YAML file, Python keywords with double underscores) as dotted ones; strings count as typed."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        path = prefix + str(key).replace("__", ".")
+        if isinstance(value, Mapping) and "class" not in value and value:
+            flat |= flatten(value, path + ".")
+        else:
+            flat[path] = Text(value) if isinstance(value, str) else value
+    return flat

@@ -1,0 +1,53 @@
+"""The resolved recipe of a run as a file that a person reads and ``gimbal train --from RUN`` starts again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gimbal.config.parts import plain, read
+
+RECIPE_FILE = "recipe.yaml"
+
+
+def dump(run: Any, recipe: str) -> str:
+    """Every part by its class, every field with its value."""
+    text = yaml.safe_dump({"recipe": recipe, "run": plain(run)}, sort_keys=False, default_flow_style=None, width=120)
+    return f"# Every field of the run. Start it again: gimbal train --from DIRECTORY [key=value ...]\n{text}"
+
+
+def save(run: Any, path: Path, recipe: str) -> None:
+    """Write it whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(dump(run, recipe), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def load(path: Path) -> tuple[str, Any]:
+    """(recipe, run) of a run directory or of its file."""
+    from gimbal.runtime.run import Run  # late: it imports torch, and --help does not
+
+    path = path / RECIPE_FILE if path.is_dir() else path
+    data = read_file(path)
+    if "run" not in data:
+        raise ValueError(f"{path} is not the recipe of a run: it has no key run")
+    return str(data.get("recipe", path.stem)), read(data["run"], Run)
+
+
+def read_file(path: Path) -> Mapping[str, Any]:
+    """The mapping in a YAML or JSON file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except (json.JSONDecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{path} holds no mapping; write recipe: NAME and overrides as key: value")
+    return data

@@ -1,0 +1,90 @@
+"""A key-value cache of fixed rows that transformers' own attention layers write into and read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import Cache
+
+
+class SlotCache(Cache):
+    """One row a live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
+
+    ``decode``: one token a row, written at that row's own position; attention sees the first ``extent`` positions of the live rows.
+    ``collect``: a batch of prompts apart from the rows; their keys and values are kept for ``place`` to copy into rows.
+    """
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(layers=[])
+        self.slots = slots
+        self.keys: list[Tensor] = []  # by layer: [slots, heads, capacity, width]
+        self.values: list[Tensor] = []
+        self.capacity = 0
+        self._collected: list[tuple[Tensor, Tensor]] | None = None
+        self._row_B = self._position_B = torch.empty(0, dtype=torch.long)
+        self._extent = 0
+
+    def decode(self, position_B: Tensor, extent: int) -> None:
+        self._collected = None
+        self._row_B = torch.arange(len(position_B), device=position_B.device)
+        self._position_B, self._extent = position_B, extent
+
+    def collect(self) -> None:
+        self._collected = []
+
+    def collected(self) -> Float[Tensor, "layers two B heads L width"]:
+        assert self._collected is not None
+        return torch.stack([torch.stack(pair) for pair in self._collected])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if self._collected is not None:
+            self._collected.append((key_states, value_states))
+            return key_states, value_states
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        keys[self._row_B, :, self._position_B] = key_states[:, :, 0]
+        values[self._row_B, :, self._position_B] = value_states[:, :, 0]
+        n = len(self._row_B)
+        return keys[:n, :, : self._extent], values[:n, :, : self._extent]
+
+    def place(self, rows: list[int], prefix: Float[Tensor, "layers two heads L width"]) -> None:
+        """Copy one prefix into these rows, from position 0 on."""
+        length = prefix.shape[3]
+        self.reserve(length, prefix)
+        for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
+            keys[rows, :, :length] = prefix[layer, 0]
+            values[rows, :, :length] = prefix[layer, 1]
+
+    def take(self, row: int, length: int) -> Float[Tensor, "layers two heads L width"]:
+        """A copy of the first ``length`` positions of a row."""
+        pairs = zip(self.keys, self.values, strict=True)
+        return torch.stack([torch.stack((k[row, :, :length], v[row, :, :length])) for k, v in pairs])
+
+    def move(self, source: int, target: int) -> None:
+        for tensor in (*self.keys, *self.values):
+            tensor[target] = tensor[source]
+
+    def reserve(self, length: int, like: Float[Tensor, "layers two heads L width"]) -> None:
+        """Room for ``length`` positions; the cache doubles rather than creeps."""
+        if length <= self.capacity:
+            return
+        layers, _, heads, _, width = like.shape
+        capacity = max(length, 2 * self.capacity)
+        shape = (self.slots, heads, capacity, width)
+        for name in ("keys", "values"):
+            old: list[Tensor] = getattr(self, name)
+            new = [like.new_zeros(shape) for _ in range(layers)]
+            for grown, small in zip(new, old, strict=False):
+                grown[:, :, : self.capacity] = small
+            setattr(self, name, new)
+        self.capacity = capacity
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0  # positions and masks are always passed explicitly
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
+        return self._extent or int(query_length), 0

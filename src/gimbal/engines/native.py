@@ -1,0 +1,349 @@
+"""The native engine: continuous batching over the policy's own transformers module, with our cache.
+
+A rollout occupies one row from its first decision to its last; live rows are the first ``n``, so a step is one forward pass over
+exactly them. A row that ends is filled by the last one, and the queue refills the rows. The cache of a row holds all its tokens
+but the newest; a step feeds the newest and draws the next. Prompts therefore enter the cache up to their last token, once a group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.cache import SlotCache
+from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
+from gimbal.engines.sampling import Distributions, draw, processed
+from gimbal.ops import philox
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.records import Rollout
+
+EXTENT = 16  # attention reads the cache in multiples of this many positions
+COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", "entropy_BL")  # per row and position
+
+
+@dataclass(kw_only=True)
+class Live:
+    """A request in the queue or in a row, and what was drawn for it before it got there (by a fork)."""
+
+    request: Request
+    prompt: list[int]
+    drawn: list[int]
+    behavior: list[float]
+    versions: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Native(AbstractEngineSpec):
+    """Continuous batching with ``slots`` rollouts at a time, sampled in ``precision``.
+
+    ``cache``: what happens to rollouts under way when new weights arrive. "keep" goes on from the keys and values of the old
+    weights (cheap; a small discrepancy of its own); "recompute" rebuilds them under the new ones.
+    ``entropy`` records the entropy of every distribution sampled from.
+    """
+
+    slots: int = 128
+    precision: Precision = "bfloat16"
+    cache: Literal["keep", "recompute"] = "keep"
+    entropy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise ValueError(f"engine.slots is {self.slots}; it must be at least 1")
+        if self.precision not in TOLERANCE:
+            raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
+
+    def start(self, policy: AbstractPolicy) -> NativeEngine:
+        assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
+        return NativeEngine(self, policy)
+
+
+class NativeEngine(AbstractEngine):
+    """The live engine. Rows are parallel arrays; Python loops only over rollouts that start, end or carry stop strings."""
+
+    def __init__(self, spec: Native, policy: TokenPolicy) -> None:
+        self.spec, self.policy = spec, policy
+        self.device = next(policy.parameters()).device
+        self.copy = ModelCopy(policy.model, spec.precision)
+        self.slots = SlotCache(spec.slots)
+        self.queue: deque[Live] = deque()
+        self.rows: list[Live] = []
+        self.end_ids = torch.tensor(policy.end_ids, dtype=torch.long, device=self.device)
+        self.length_B = torch.zeros(spec.slots, dtype=torch.long, device=self.device)
+        self.limit_B = torch.zeros(spec.slots, dtype=torch.long, device=self.device)
+        self.ids_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
+        self.behavior_BL = torch.zeros(spec.slots, 0, device=self.device)
+        self.entropy_BL = torch.zeros(spec.slots, 0, device=self.device)
+        self.version_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
+        self.uniform_BL = torch.zeros(spec.slots, 0, dtype=torch.float64, device=self.device)
+        self._version = -1
+        self._prefix: tuple[tuple[int, ...], Tensor] | None = None  # the newest prompt's, for members still queued
+        self._distributions: Distributions | None = None  # of the present rows
+        self._longest = 0  # of the live rows, known without asking the device
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.spec.precision]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.queue) + len(self.rows)
+
+    def submit(self, request: Request) -> None:
+        prompt = self.policy.encode_task(request.task)
+        self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[]))
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.copy.load({name.removeprefix("model."): tensor for name, tensor in state.items()})
+        self._version = version
+        self._prefix = None  # keys and values of the old weights must not start a new rollout
+        if self.spec.cache == "recompute" and self.rows:
+            known = [self.ids_BL[row, : int(self.length_B[row]) - 1] for row in range(len(self.rows))]
+            for row, prefix in enumerate(self._prefill(known)):
+                self.slots.place([row], prefix)
+
+    @torch.inference_mode()
+    def step(self) -> list[Finished]:
+        assert self._version >= 0, "load comes before step"
+        self._refill()
+        n = len(self.rows)
+        if n == 0:
+            return []
+        live = torch.arange(n, device=self.device)
+        position_B = self.length_B[:n] - 1
+        extent = min(-(-self._longest // EXTENT) * EXTENT, self.slots.capacity)
+        self.slots.decode(position_B, extent)
+        mask_BL = torch.arange(extent, device=self.device) <= position_B[:, None]
+        logits_BV = self.copy.module(
+            input_ids=self.ids_BL[live, position_B][:, None],
+            position_ids=position_B[:, None],
+            attention_mask=mask_BL[:, None, None],
+            past_key_values=self.slots,
+            use_cache=True,
+        ).logits[:, -1]
+        if self._distributions is None:
+            self._distributions = Distributions.of([row.request.sampling for row in self.rows], self.device)
+        at_B = self.length_B[:n]
+        token_B, behavior_B, logprob_BV = draw(logits_BV, self.uniform_BL[live, at_B], self._distributions)
+        self.ids_BL[live, at_B] = token_B
+        self.behavior_BL[live, at_B] = behavior_B
+        self.version_BL[live, at_B] = self._version
+        if self.spec.entropy:
+            self.entropy_BL[live, at_B] = torch.special.entr(logprob_BV.exp()).sum(-1)
+        self.length_B[:n] += 1
+        self._longest += 1
+        ended_B = torch.isin(token_B, self.end_ids)
+        done_B = ended_B | (self.length_B[:n] >= self.limit_B[:n])
+        stops = {row: "stop" for row in ended_B.nonzero()[:, 0].tolist()}
+        stops = {row: stops.get(row, "length") for row in done_B.nonzero()[:, 0].tolist()}
+        return self._finish(stops | self._stop_strings(stops))
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for live in self.queue:
+            if live.request.key == key:
+                self.queue.remove(live)
+                return None
+        row = self._row(key)
+        rollout = self._rollout(row, "cancelled") if self._drawn(row) else None
+        self._free(row)
+        return rollout
+
+    def fork(self, key: tuple[int, int], at: int, request: Request) -> None:
+        """Queue ``request`` with the first ``at`` decisions of a live rollout as its own; the rest it draws from its own stream."""
+        row = self._row(key)
+        if not 0 <= at <= self._drawn(row):
+            raise ValueError(f"fork at decision {at}: the rollout has {self._drawn(row)} so far")
+        prompt = self.rows[row].prompt
+        span = slice(len(prompt), len(prompt) + at)
+        self.queue.append(
+            Live(
+                request=request,
+                prompt=prompt,
+                drawn=self.ids_BL[row, span].tolist(),
+                behavior=self.behavior_BL[row, span].tolist(),
+                versions=self.version_BL[row, span].tolist(),
+            )
+        )
+
+    @torch.inference_mode()
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids_L = tokens.ids_NL[0, : int(tokens.length_N[0])].to(self.device)
+        first = int(tokens.prompt_N[0])
+        logits_SV = self.copy.module(input_ids=ids_L[None], use_cache=False).logits[0, first - 1 : -1].float()
+        rows = Distributions.of([rollout.sampling] * len(logits_SV), self.device)
+        return processed(logits_SV, rows).gather(-1, ids_L[first:, None])[:, 0]
+
+    def _refill(self) -> None:
+        """Move queued requests into free rows; a prompt shared by neighbours in the queue is prefilled once."""
+        start = len(self.rows)
+        while self.queue and len(self.rows) < self.spec.slots:
+            self.rows.append(self.queue.popleft())
+        if start == len(self.rows):
+            return
+        self._distributions = None
+        prefixes: dict[tuple[int, ...], list[int]] = {}
+        for row in range(start, len(self.rows)):
+            live = self.rows[row]
+            known = (*live.prompt, *live.drawn)
+            self._occupy(row, live, known)
+            prefixes.setdefault(known[:-1], []).append(row)
+        missing = [prefix for prefix in prefixes if prefix and (self._prefix is None or prefix != self._prefix[0])]
+        if self._prefix is not None and self._prefix[0] in prefixes:
+            self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
+        filled = self._prefill([torch.tensor(prefix, device=self.device) for prefix in missing])
+        for prefix, cached in zip(missing, filled, strict=True):
+            self.slots.place(prefixes[prefix], cached)
+        if missing:
+            self._prefix = (missing[-1], filled[-1])
+
+    def _occupy(self, row: int, live: Live, known: tuple[int, ...]) -> None:
+        request, first = live.request, len(live.prompt)
+        limit = first + request.sampling.max_length
+        self._reserve(limit + 1)
+        self.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
+        self.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
+        self.version_BL[row, first : len(known)] = torch.tensor(live.versions, dtype=torch.long, device=self.device)
+        stream = philox(request.seed, request.task.id, request.sample).random(request.sampling.max_length)
+        self.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
+        self.length_B[row], self.limit_B[row] = len(known), limit
+        self._longest = max(self._longest, len(known))
+
+    def _prefill(self, sequences: list[Tensor]) -> list[Float[Tensor, "layers two heads L width"]]:
+        """Keys and values of every sequence, in one forward pass padded on the right."""
+        if not sequences:
+            return []
+        self.slots.collect()
+        batch_BL = pad_sequence(sequences, batch_first=True)
+        self.copy.module(input_ids=batch_BL, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
+        collected = self.slots.collected()
+        prefixes = [collected[:, :, i, :, : len(ids)].clone() for i, ids in enumerate(sequences)]
+        # Every row will hold at least its prefix and one more token.
+        self.slots.reserve(max(self.ids_BL.shape[1], batch_BL.shape[1] + 1), prefixes[0])
+        return prefixes
+
+    def _stop_strings(self, already: Mapping[int, str]) -> dict[int, str]:
+        """Rows whose newest text holds one of their stop strings. Only a tail that could hold it is decoded."""
+        found: dict[int, str] = {}
+        for row, live in enumerate(self.rows):
+            if not live.request.sampling.stop or row in already:
+                continue
+            length, drawn = int(self.length_B[row]), self._drawn(row)
+            tail = min(drawn, max(map(len, live.request.sampling.stop)) + 8)
+            text = self.policy.decode(self.ids_BL[row, length - tail : length].tolist())
+            if any(stop in text for stop in live.request.sampling.stop):
+                found[row] = "stop"
+        return found
+
+    def _finish(self, stops: Mapping[int, str]) -> list[Finished]:
+        finished = [
+            Finished(key=self.rows[row].request.key, rollout=self._rollout(row, stop))
+            for row, stop in sorted(stops.items())
+        ]
+        for row in sorted(stops, reverse=True):
+            self._free(row)
+        return finished
+
+    def _rollout(self, row: int, stop: str) -> Rollout:
+        live, length = self.rows[row], int(self.length_B[row])
+        first = len(live.prompt)
+        ids = self.ids_BL[row, :length].tolist()
+        count = length - first
+
+        def column(column_BL: Tensor) -> Tensor:
+            return column_BL[row, first:length].cpu().clone()
+
+        return Rollout(
+            task=live.request.task,
+            sample=live.request.sample,
+            decisions=Tokens.row(live.prompt, ids[first:]),
+            behavior_S=column(self.behavior_BL),
+            version_S=column(self.version_BL),
+            mask_S=torch.ones(count, dtype=torch.bool),
+            reward_S=torch.zeros(count),
+            stop=stop,
+            sampling=live.request.sampling,
+            text=self.policy.decode(ids[first:]),
+            entropy_S=column(self.entropy_BL) if self.spec.entropy else None,
+        )
+
+    def _free(self, row: int) -> None:
+        """Give the row up; the last live row takes its place."""
+        last = len(self.rows) - 1
+        if row != last:
+            self.rows[row] = self.rows[last]
+            for name in (*COLUMNS, "length_B", "limit_B"):
+                tensor = getattr(self, name)
+                tensor[row] = tensor[last]
+            self.slots.move(last, row)
+        self.rows.pop()
+        self._distributions = None
+        self._longest = int(self.length_B[: len(self.rows)].max()) if self.rows else 0
+
+    def _reserve(self, length: int) -> None:
+        if length > self.ids_BL.shape[1]:
+            grow = max(length, 2 * self.ids_BL.shape[1]) - self.ids_BL.shape[1]
+            for name in COLUMNS:
+                setattr(self, name, torch.nn.functional.pad(getattr(self, name), (0, grow)))
+
+    def _row(self, key: tuple[int, int]) -> int:
+        for row, live in enumerate(self.rows):
+            if live.request.key == key:
+                return row
+        raise KeyError(f"no request {key} is in flight")
+
+    def _drawn(self, row: int) -> int:
+        return int(self.length_B[row]) - len(self.rows[row].prompt)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Requests, tokens and the cache of live rows; the streams of uniforms follow from the requests."""
+
+        def plain(live: Live, row: int | None) -> dict[str, Any]:
+            held = {"request": live.request, "prompt": live.prompt, "drawn": live.drawn}
+            held |= {"behavior": live.behavior, "versions": live.versions}
+            if row is not None:
+                length, span = int(self.length_B[row]), slice(len(live.prompt), int(self.length_B[row]))
+                held |= {"drawn": self.ids_BL[row, span].tolist(), "behavior": self.behavior_BL[row, span].clone()}
+                held |= {"versions": self.version_BL[row, span].tolist(), "cache": self.slots.take(row, length - 1)}
+                held |= {"entropy": self.entropy_BL[row, span].clone()}
+            return held
+
+        return {
+            "rows": [plain(live, row) for row, live in enumerate(self.rows)],
+            "queue": [plain(live, None) for live in self.queue],
+            "prefix": self._prefix,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``; the weights must have been loaded before."""
+
+        def live(held: Mapping[str, Any]) -> Live:
+            columns = {name: held[name] for name in ("request", "prompt", "drawn", "versions")}
+            behavior = held["behavior"]
+            return Live(**columns, behavior=behavior if isinstance(behavior, list) else behavior.tolist())
+
+        self.queue = deque(live(held) for held in state["queue"])
+        self.rows = []
+        for row, held in enumerate(state["rows"]):
+            item = live(held)
+            self.rows.append(item)
+            self._occupy(row, item, (*item.prompt, *item.drawn))
+            span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
+            self.entropy_BL[row, span] = held["entropy"]
+            self.slots.reserve(self.ids_BL.shape[1], held["cache"])
+            self.slots.place([row], held["cache"])
+        self._prefix = state["prefix"]
+        self._distributions = None
