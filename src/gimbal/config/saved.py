@@ -28,15 +28,13 @@ def save(run: Any, path: Path, recipe: str) -> None:
     os.replace(partial, path)
 
 
-def load(path: Path) -> tuple[str, Any]:
-    """(recipe, run) of a run directory or of its file."""
-    from gimbal.runtime.run import Run  # late: it imports torch, and --help does not
-
+def load(path: Path, kind: type) -> tuple[str, Any]:
+    """(name of the recipe, its parts as an instance of ``kind``) of a run directory or of its file."""
     path = path / RECIPE_FILE if path.is_dir() else path
     data = read_file(path)
     if "run" not in data:
         raise ValueError(f"{path} is not the recipe of a run: it has no key run")
-    return str(data.get("recipe", path.stem)), read(data["run"], Run)
+    return str(data.get("recipe", path.stem)), read(data["run"], kind)
 
 
 def read_file(path: Path) -> Mapping[str, Any]:

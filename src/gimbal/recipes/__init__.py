@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gimbal.config import flatten, nearest, override, read_file, resolve
 from gimbal.config import load as load_saved
+
+
+def tell(sentence: str) -> None:
+    """To the user, apart from what a command prints."""
+    print(f"gimbal: {sentence}", file=sys.stderr)
+
 
 _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
@@ -34,7 +41,7 @@ def function(recipe: str) -> Callable[[], Any]:
     return vars(importlib.import_module(f"gimbal.recipes.{recipe}"))[recipe]
 
 
-def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = print) -> Any:
+def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = tell) -> Any:
     """The Run of a recipe, by name, by reference, or by a YAML or JSON file that names one, with overrides.
 
     A file holds ``recipe: NAME`` and overrides, nested or dotted; or it is the saved recipe of a run.
@@ -44,7 +51,7 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
     if recipe.endswith(_FILES):
         data = dict(read_file(Path(recipe)))
         if "run" in data:
-            run = load_saved(Path(recipe))[1]
+            run = load_saved(Path(recipe), Run)[1]
         elif "recipe" not in data:
             raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
         else:
