@@ -41,14 +41,17 @@ BOTH_CLIPS = dict.fromkeys(
 
 # A coefficient there is a part of the loss here: it is set where the recipe has the part, which is added where it has not.
 PARTS = dict.fromkeys(
-    ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"), "KLPenalty"
+    ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"),
+    "KLPenalty",
 ) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
 
 # Names whose meaning has no single counterpart: the refusal says what to write.
 _SIZE = "it is a size there and a count here: optimization.minibatches = batch size / minibatch size"
 _OBJECTIVE = "the loss is a part: objective=ClippedRatio(), SequenceRatio(), ... (gimbal list methods)"
 _ADVANTAGE = "the estimator is a part: advantage=GroupNormalized(), LeaveOneOut(), GAE(), ..."
-_AGGREGATION = "the denominator is a part: aggregation=TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)"
+_AGGREGATION = (
+    "the denominator is a part: aggregation=TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)"
+)
 _CORRECTION = "the correction is a part: correction=TruncatedWeight(level='token', cap=2.0), MaskedWeight(...) or None"
 _STALENESS = "the bound is always kept, by pacing the learner; no rollout is dropped for its age"
 EXPLAINED = {

@@ -1,10 +1,10 @@
 """Dotted overrides: ``objective.clip_high=0.3`` reaches every field of a run, with its type.
 
-    objective.clip_high=0.3                         a field
-    learning_rate=1e-3                              a field by its last names, where only one field has them
-    rewards.0.weight=0.5                            of an item; the index after the last one appends
-    tasks.parameters.max_terms=4                    of a mapping, whose keys may be new
-    objective=SequenceRatio(clip_low=3e-4)          a whole part
+objective.clip_high=0.3                         a field
+learning_rate=1e-3                              a field by its last names, where only one field has them
+rewards.0.weight=0.5                            of an item; the index after the last one appends
+tasks.parameters.max_terms=4                    of a mapping, whose keys may be new
+objective=SequenceRatio(clip_low=3e-4)          a whole part
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
             items[int(index)] = _apply(items.get(int(index)), item_type, sub, here + index)
         return tuple(items.values())
     hints = get_type_hints(type(part))
-    return replace(part, **{name: _apply(vars(part)[name], hints[name], sub, here + name) for name, sub in grouped.items()})
+    return replace(
+        part, **{name: _apply(vars(part)[name], hints[name], sub, here + name) for name, sub in grouped.items()}
+    )
 
 
 def _near(part: Any, path: str, at: str) -> str:

@@ -70,7 +70,9 @@ def find(name: str) -> type:
     if ":" in name:
         return resolve(name)
     if name not in catalogue():
-        raise ValueError(f"gimbal has no part called {name}{nearest(name, catalogue())} (your own is written module:Class)")
+        raise ValueError(
+            f"gimbal has no part called {name}{nearest(name, catalogue())} (your own is written module:Class)"
+        )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 
 
@@ -139,9 +141,11 @@ def plain(value: Any) -> Any:
         return {"class": label(type(value)), **{name: plain(item) for name, item in named}}
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, type) or callable(value) and hasattr(value, "__qualname__"):
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return label(value)
-    raise ValueError(f"a {type(value).__name__} cannot be saved with the run; a part's fields are plain values or parts")
+    raise ValueError(
+        f"a {type(value).__name__} cannot be saved with the run; a part's fields are plain values or parts"
+    )
 
 
 def read(value: Any, annotation: Any, path: str = "") -> Any:

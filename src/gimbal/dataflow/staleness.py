@@ -31,6 +31,4 @@ class Pace:
     def may_step(self, version: int, remaining: Sequence[int]) -> bool:
         """Whether the step version -> version + 1 leaves every remaining group (its version at dispatch) time to be consumed."""
         deadlines = sorted(dispatched + self.max_staleness for dispatched in remaining)
-        return all(
-            deadline >= version + 1 + i // self.groups_per_step for i, deadline in enumerate(deadlines)
-        )
+        return all(deadline >= version + 1 + i // self.groups_per_step for i, deadline in enumerate(deadlines))

@@ -146,7 +146,7 @@ class NativeEngine(AbstractEngine):
         self._longest += 1
         ended_B = torch.isin(token_B, self.end_ids)
         done_B = ended_B | (self.length_B[:n] >= self.limit_B[:n])
-        stops = {row: "stop" for row in ended_B.nonzero()[:, 0].tolist()}
+        stops = dict.fromkeys(ended_B.nonzero()[:, 0].tolist(), "stop")
         stops = {row: stops.get(row, "length") for row in done_B.nonzero()[:, 0].tolist()}
         return self._finish(stops | self._stop_strings(stops))
 

@@ -38,7 +38,9 @@ class ModelCopy:
         result = self._plain.load_state_dict(state, strict=False)
         known = {name for name, _ in self._plain.named_parameters()} & set(result.missing_keys)
         if known or result.unexpected_keys:
-            raise ValueError(f"weights do not fit the sampler's model: missing {known}, unknown {result.unexpected_keys}")
+            raise ValueError(
+                f"weights do not fit the sampler's model: missing {known}, unknown {result.unexpected_keys}"
+            )
         if self.precision == "int8":
             self.module = _quantised(self._plain)
 

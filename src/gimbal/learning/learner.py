@@ -1,8 +1,8 @@
 """One gradient step, blind to the family and to the method: it strings together whatever parts it is given.
 
-    prepare   anchor, reference and critic columns; reward shaping -> advantage -> shaping
-    step      for each minibatch: forward_backward, optim_step; at the end version + 1
-    control   controllers move their coefficients by the step's metrics
+prepare   anchor, reference and critic columns; reward shaping -> advantage -> shaping
+step      for each minibatch: forward_backward, optim_step; at the end version + 1
+control   controllers move their coefficients by the step's metrics
 """
 
 from __future__ import annotations
@@ -229,7 +229,13 @@ class Learner:
 
 def column_needs(method: AbstractMethod) -> frozenset[str]:
     """The optional columns that some part of the method reads."""
-    parts: list[Any] = [method.objective, method.advantage, *method.regularisers, *method.shaping, *method.reward_shaping]
+    parts: list[Any] = [
+        method.objective,
+        method.advantage,
+        *method.regularisers,
+        *method.shaping,
+        *method.reward_shaping,
+    ]
     if method.correction is not None:
         parts.append(method.correction)
     # The anchor is always there: it is what the discrepancy is measured against.
@@ -237,7 +243,9 @@ def column_needs(method: AbstractMethod) -> frozenset[str]:
 
 
 def _adamw(policy: AbstractPolicy, critic: AbstractCritic | None, o: Optimization) -> torch.optim.AdamW:
-    groups: list[dict[str, Any]] = [{"params": [p for p in policy.parameters() if p.requires_grad], "lr": o.learning_rate}]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in policy.parameters() if p.requires_grad], "lr": o.learning_rate}
+    ]
     if critic is not None:
         groups.append({"params": list(critic.parameters()), "lr": o.critic_learning_rate})
     return torch.optim.AdamW(groups, betas=(o.beta1, o.beta2), eps=o.epsilon, weight_decay=o.weight_decay, fused=True)

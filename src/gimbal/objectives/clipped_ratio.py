@@ -67,7 +67,9 @@ class ClippedRatio(AbstractObjective):
     def __post_init__(self) -> None:
         check_bounds(self, self.clip_low, self.clip_high)
         if self.dual_clip <= 1:
-            raise ValueError(f"ClippedRatio.dual_clip is {self.dual_clip}; it bounds the ratio from above, so it exceeds 1")
+            raise ValueError(
+                f"ClippedRatio.dual_clip is {self.dual_clip}; it bounds the ratio from above, so it exceeds 1"
+            )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         proximal_NS = batch.column("proximal_NS", self)

@@ -34,7 +34,9 @@ class TruncatedWeight(AbstractCorrection):
 
     def __post_init__(self) -> None:
         if self.cap <= 0:
-            raise ValueError(f"TruncatedWeight.cap is {self.cap}; it bounds a ratio around 1 from above, so it exceeds 0")
+            raise ValueError(
+                f"TruncatedWeight.cap is {self.cap}; it bounds a ratio around 1 from above, so it exceeds 0"
+            )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         log_NS = batch.column("proximal_NS", self) - batch.column("behavior_NS", self)

@@ -1,16 +1,12 @@
 """The whole loop in one process, deterministic: what runs in many processes is held against this.
 
-    batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove -> controllers -> record -> checkpoint
+batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove -> controllers -> record -> checkpoint
 """
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +14,14 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.shuffled import Shuffled
 from gimbal.dataflow.packing import pack
 from gimbal.dataflow.staleness import Pace
-from gimbal.engines.base import AbstractEngine, Request
+from gimbal.engines.base import Request
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.records import Group, Rollout, TrainBatch
-from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, examine
-from gimbal.runtime.pipeline import Parts, Pipeline, Starved
+from gimbal.runtime.pipeline import Parts, Pipeline
 from gimbal.runtime.run import Run
 
 CANARIES = 2  # rollouts that every delivery is proved on

@@ -69,9 +69,7 @@ class DeliveryProof:
     def _trainer_S(self, rollout: Rollout) -> Tensor:
         device = next(self.policy.parameters()).device
         with torch.no_grad():
-            evaluation = self.policy.evaluate(
-                rollout.decisions.to(device), temperature=rollout.sampling.temperature
-            )
+            evaluation = self.policy.evaluate(rollout.decisions.to(device), temperature=rollout.sampling.temperature)
         return evaluation.logprob_NS[0].float().cpu()
 
     def state_dict(self) -> dict[str, Any]:

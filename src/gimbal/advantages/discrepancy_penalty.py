@@ -1,0 +1,36 @@
+"""A price on decisions about which sampler and trainer disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscrepancyPenalty(AbstractAdvantage):
+    """The policy is pushed towards behaviour on which both engines agree (DCMDP / DC-GRPO, arXiv:2606.08779).
+
+    A' = A - strength max(delta - threshold, 0),  delta = |exp(proximal) - exp(behavior)|, in probabilities. ``strength`` is the
+    Lagrange multiplier that controllers.Lagrangian moves by the batch's mean delta.
+
+    - ``strength`` = 0: A.
+    - behavior = proximal: A.
+
+    Read from secondary sources: the form of the penalty and the dual step. Ours: the ``threshold`` (0 is the published form).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "proximal_NS", "behavior_NS"})
+
+    strength: float = 0.1
+    threshold: float = 0.0
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        proximal_NS, behavior_NS = batch.column("proximal_NS", self), batch.column("behavior_NS", self)
+        excess_NS = ((proximal_NS.exp() - behavior_NS.exp()).abs() - self.threshold).clamp(min=0)
+        return (batch.column("advantage_NS", self) - self.strength * excess_NS) * batch.mask_NS

@@ -1,0 +1,77 @@
+"""Advantages from a critic, and returns without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.records import TrainBatch
+
+
+def discounted_sums(x_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], discount: float) -> Float[Tensor, "N S"]:
+    """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted."""
+    result_NS, carried_N = torch.zeros_like(x_NS), x_NS.new_zeros(x_NS.shape[0])
+    for t in range(x_NS.shape[1] - 1, -1, -1):
+        carried_N = torch.where(mask_NS[:, t], x_NS[:, t] + discount * carried_N, carried_N)
+        result_NS[:, t] = carried_N
+    return result_NS * mask_NS
+
+
+def next_values(
+    value_NS: Float[Tensor, "N S"], bootstrap_N: Float[Tensor, " N"], mask_NS: Bool[Tensor, "N S"]
+) -> Float[Tensor, "N S"]:
+    """The value at the next counted decision of the row; at the last one, the bootstrap."""
+    result_NS, carried_N = torch.zeros_like(value_NS), bootstrap_N
+    for t in range(value_NS.shape[1] - 1, -1, -1):
+        result_NS[:, t] = carried_N
+        carried_N = torch.where(mask_NS[:, t], value_NS[:, t], carried_N)
+    return result_NS * mask_NS
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAE(AbstractAdvantage):
+    """Generalised advantage estimation (arXiv:1506.02438).
+
+    delta_t = r_t + gamma V_{t+1} - V_t;  A_t = sum_l (gamma lam)^l delta_{t+l}, over the counted decisions of an episode. After the
+    last one V is ``bootstrap_N``: 0 where the episode terminated, the critic's estimate where it was truncated.
+
+    - ``lam`` = 1: discounted return minus V.
+    - ``lam`` = 0: the one-step error delta.
+    - V = 0 and ``lam`` = 1: ReturnToGo.
+
+    Control: gamma .99, lam .95; tokens: gamma 1, lam .95 to 1.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "value_NS", "bootstrap_N"})
+
+    gamma: float = 0.99
+    lam: float = 0.95
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        value_NS, bootstrap_N = batch.column("value_NS", self), batch.column("bootstrap_N", self)
+        ahead_NS = next_values(value_NS, bootstrap_N, batch.mask_NS)
+        delta_NS = batch.column("reward_NS", self) + self.gamma * ahead_NS - value_NS
+        return discounted_sums(delta_NS, batch.mask_NS, self.gamma * self.lam)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnToGo(AbstractAdvantage):
+    """The discounted sum of the rewards still to come (Williams 1992; REINFORCE++, arXiv:2501.03262, with Whitened).
+
+    A_t = sum_{k >= t} gamma^(k-t) r_k over the counted decisions.
+
+    - ``gamma`` = 1 and a reward at the end alone: the rollout's reward, at every decision.
+    - equal rewards do not give 0: there is no baseline in it (Whitened brings the batch's mean).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS"})
+
+    gamma: float = 1.0
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        return discounted_sums(batch.column("reward_NS", self), batch.mask_NS, self.gamma)

@@ -1,0 +1,34 @@
+"""Mean 0 and scale 1 over the whole batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal import ops
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whitened(AbstractAdvantage):
+    """Batch-wide normalisation of advantages (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
+
+    A <- (A - mean) / (std + eps) over all counted decisions of the batch.
+
+    - equal advantages everywhere: 0.
+    - ReturnToGo before it: REINFORCE++; GroupCentered before it: REINFORCE++-baseline.
+    - GroupCentered before it, one group in the batch, equal lengths: GroupNormalized (ddof 0).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})
+
+    eps: float = 1e-8
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        advantage_NS = batch.column("advantage_NS", self)
+        centred_NS = advantage_NS - ops.masked_mean(advantage_NS, batch.mask_NS)
+        return centred_NS / (ops.masked_std(advantage_NS, batch.mask_NS) + self.eps) * batch.mask_NS

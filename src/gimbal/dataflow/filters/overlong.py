@@ -1,0 +1,17 @@
+"""Rollouts that were cut off teach nothing about their ending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.records import Drop, Group
+
+
+@dataclass(frozen=True)
+class DropOverlong(AbstractFilter):
+    """Rollouts that stopped by length leave the group (overlong filtering, DAPO, arXiv:2503.14476); none left is a Drop."""
+
+    def __call__(self, group: Group) -> Group | Drop:
+        kept = tuple(rollout for rollout in group.rollouts if rollout.stop != "length")
+        return replace(group, rollouts=kept) if kept else Drop("overlong")

@@ -1,0 +1,38 @@
+"""The critic's regression."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.objectives.base import AbstractObjective
+from gimbal.records import Terms, TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueLoss(AbstractObjective):
+    """Squared error of the critic, pessimistically clipped around its old estimate (PPO, arXiv:1707.06347).
+
+    loss = coef/2 max((V - target)^2, (V_old + clip(V - V_old, -clip, clip) - target)^2).
+
+    - ``clip`` = inf: plain squared error.
+    - the gradient is 0 where V has moved further than ``clip`` towards the target's side and the clipped error is the larger.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"values_NS", "value_NS", "target_NS"})
+
+    coef: float = 0.5
+    clip: float = math.inf
+
+    def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
+        new_NS, old_NS = batch.column("values_NS", self), batch.column("value_NS", self)
+        target_NS = batch.column("target_NS", self)
+        error_NS = (new_NS - target_NS).square()
+        clipped_NS = (old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip) - target_NS).square()
+        loss_NS = 0.5 * torch.maximum(error_NS, clipped_NS)
+        return Terms(self.coef * loss_NS, {"value/loss": loss_NS.detach()})

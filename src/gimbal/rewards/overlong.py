@@ -1,0 +1,32 @@
+"""A price on answers that come near the length limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlongPenalty(AbstractReward):
+    """Soft overlong punishment (DAPO, arXiv:2503.14476), added to the other rewards.
+
+    0 up to limit - zone decisions; then falling linearly to -1 at ``limit``; -1 beyond.
+
+    - ``zone`` = 0: 0 up to the limit, -1 beyond.
+    """
+
+    limit: int = 64
+    zone: int = 16
+    name: str = "overlong"
+    weight: float = 1.0
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [self._penalty(rollout.length) for rollout in group.rollouts]
+
+    def _penalty(self, length: int) -> float:
+        start = self.limit - self.zone
+        if length <= start:
+            return 0.0
+        return -1.0 if length > self.limit else (start - length) / self.zone

@@ -1,0 +1,76 @@
+"""Whether the parts of a run fit together: refusals and warnings, each with its reason, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gimbal.advantages.whitened import Whitened
+from gimbal.learning.learner import column_needs
+from gimbal.objectives.base import UPDATE
+from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.sequence_ratio import SequenceRatio
+from gimbal.ops import SequenceMean
+from gimbal.ops.paths import get_at
+from gimbal.runtime.run import Run
+
+
+def check(run: Run) -> list[str]:
+    """Warnings; a ValueError where the combination cannot mean what it says."""
+    _ratios_once(run)
+    needs = column_needs(run)
+    if needs & {"value_NS", "values_NS"} and run.critic is None:
+        raise ValueError(
+            "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
+        )
+    if "group_N" in needs and run.num_generations == 1:
+        raise ValueError(
+            f"{type(run.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
+            "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
+        )
+    consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
+    if consumed and not run.sampling.trainable:
+        raise ValueError(
+            "ratios need the distribution that was sampled from, on its full support and at a temperature above 0: set "
+            "sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
+        )
+    if any(isinstance(shape, Whitened) for shape in run.shaping[1:]):
+        raise ValueError("Whitened after another shaping would undo the signs that one gave: put it first in shaping")
+    for path in run.controllers:
+        try:
+            value = get_at(run, path)
+        except KeyError as error:
+            raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
+    return list(_warnings(run, consumed))
+
+
+def _warnings(run: Run, consumed: set[str]) -> Iterable[str]:
+    if isinstance(run.objective, SequenceRatio) and not isinstance(run.aggregation, SequenceMean):
+        yield "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means"
+    if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
+        yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
+    if run.max_staleness > 0 and run.correction is None and "behavior_NS" not in column_needs(run):
+        yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() usually helps"
+    if sum(isinstance(part, EntropyBonus) for part in run.regularisers) > 1:
+        yield "two parts push the entropy"
+
+
+def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:
+    parts: list[Any] = [run.objective, *run.regularisers]
+    if run.correction is not None:
+        parts.append(run.correction)
+    return [(type(part).__name__, part.consumes) for part in parts]
+
+
+def _ratios_once(run: Run) -> None:
+    owner: dict[str, str] = {ratio: f"the anchor {type(run.anchor).__name__}" for ratio in run.anchor.absorbs}
+    for name, ratios in _consumers(run):
+        for ratio in sorted(ratios):
+            if ratio in owner:
+                raise ValueError(
+                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, which would then count twice: drop one of them "
+                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
+                )
+            owner[ratio] = name
