@@ -35,6 +35,10 @@ class AbstractPolicy(nn.Module, ABC):
         """Padding positions hold 0. ``temperature`` is the one the decisions were sampled at."""
 
     @abstractmethod
+    def pieces(self, decisions: AbstractDecisions) -> list[str]:
+        """Each decision of the first row as a person would read it."""
+
+    @abstractmethod
     def save(self, directory: Path) -> None:
         """Into the layout that the spec's ``model`` loads from."""
 

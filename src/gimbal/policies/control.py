@@ -150,6 +150,11 @@ class AbstractControlPolicy(AbstractPolicy):
             entropy_NS=scatter(entropy_K, real_NS) if entropy else None,
         )
 
+    def pieces(self, decisions: AbstractDecisions) -> list[str]:
+        assert isinstance(decisions, Steps), type(decisions)
+        actions = decisions.action_NSA[0, : int(decisions.length_N[0])].tolist()
+        return [" ".join(f"{number:.3g}" for number in action) for action in actions]
+
     def save(self, directory: Path) -> None:
         from safetensors.torch import save_file
 

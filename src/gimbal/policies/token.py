@@ -148,6 +148,11 @@ class TokenPolicy(AbstractPolicy):
             logprob_K, entropy_K = (torch.cat(column) for column in zip(*pieces, strict=True))
         return logprob_K, entropy_K if entropy else None
 
+    def pieces(self, decisions: AbstractDecisions) -> list[str]:
+        assert isinstance(decisions, Tokens), type(decisions)
+        ids = decisions.ids_NL[0, int(decisions.prompt_N[0]) : int(decisions.length_N[0])].tolist()
+        return [self.tokenizer.decode([token]) for token in ids]
+
     def save(self, directory: Path) -> None:
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 
 import torch
 
@@ -16,3 +17,8 @@ def prepare(threads: int) -> torch.device:
     torch.set_num_threads(threads or min(4, len(os.sched_getaffinity(0))))
     torch.set_flush_denormal(True)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def peak_memory_mb() -> float:
+    """The most main memory this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

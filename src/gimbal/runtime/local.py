@@ -5,9 +5,13 @@ batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove ->
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gimbal.dataflow.budgets.fixed import Fixed
@@ -19,9 +23,15 @@ from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.records import Group, Rollout, TrainBatch
-from gimbal.runtime import checkpoint, device
+from gimbal.report.console import Console
+from gimbal.report.files import JsonLines, RolloutFile, Summary
+from gimbal.report.metrics import advantage_metrics, mismatch_metrics, rollout_metrics, staleness_metrics
+from gimbal.report.page import write_report
+from gimbal.rewards.isolation import RewardError
+from gimbal.runtime import checkpoint, compose, device
+from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, examine
-from gimbal.runtime.pipeline import Parts, Pipeline
+from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 
 CANARIES = 2  # rollouts that every delivery is proved on
@@ -61,6 +71,7 @@ class Trainer:
             max_empty_batches=run.max_empty_batches,
         )
         self.sync = Memory()
+        self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
         if saved:
             self.learner.load_state(saved["learner"])
             self._deliver()
@@ -83,11 +94,15 @@ class Trainer:
         trained = time.perf_counter()
         self._deliver()
         metrics |= self.proof(self.engine, self.learner.version)
-        metrics |= quick(groups, seen, batch, version)
+        metrics |= rollout_metrics(seen) | advantage_metrics(batch) | mismatch_metrics(batch, version)
+        metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= self.learner.control(metrics)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         end = time.perf_counter()
+        decisions = sum(rollout.length for group in seen for rollout in group.rollouts)
         metrics |= {
+            "tokens": float(self.pipeline.generated["decisions"]),
+            "perf/tokens_per_s": decisions / (end - start),
             "time/generate": generated - start,
             "time/train": trained - generated,
             "time/sync": end - trained,
@@ -105,12 +120,16 @@ class Trainer:
             engine, held_out.tasks, self.rewards, self.run.sampling, samples=held_out.samples, seed=self.run.seed
         )
 
-    def save(self, directory: Path, extra: Mapping[str, Any]) -> Path:
+    def pieces(self, rollout: Rollout) -> list[str]:
+        """Each decision as text, for a person to look at."""
+        return self.learner.policy.pieces(rollout.decisions)
+
+    def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         state = {
             "learner": self.learner.save_state(),
             "pipeline": self.pipeline.state_dict(),
             "proof": self.proof.state_dict(),
-            "extra": dict(extra),
+            "totals": dict(totals),
         }
         return checkpoint.save(
             directory, self.learner.version, self.learner.policy, state, keep=self.run.keep_checkpoints
@@ -137,5 +156,129 @@ class Trainer:
         return drawn
 
 
-def quick(groups: list[Group], seen: list[Group], batch: TrainBatch, version: int) -> Metrics:
-    return {}
+def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "") -> Summary:
+    """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
+
+    Ctrl-C ends the run at a checkpoint after the present step (KeyboardInterrupt is raised then); a second one ends it at once.
+    """
+    warnings = compose.check(run)
+    newest = checkpoint.newest(directory) if resume else None
+    if resume and newest is None:
+        raise ValueError(f"{directory} holds no finished checkpoint to resume from; start it anew with --from {directory}")
+    directory.mkdir(parents=True, exist_ok=True)
+    console = Console(run.steps, name or directory.name)
+    try:
+        for warning in warnings:
+            console.note(warning)
+        trainer = Trainer(run, newest)
+        try:
+            return Session(trainer, directory, console, name or directory.name).train()
+        finally:
+            trainer.close()
+    finally:
+        console.close()
+
+
+class Session:
+    """One sitting of a run: its files, its console, and what adds up over sittings."""
+
+    def __init__(self, trainer: Trainer, directory: Path, console: Console, recipe: str) -> None:
+        self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
+        self.metrics = JsonLines(directory / "metrics.jsonl")
+        self.rollouts = RolloutFile(directory / "rollouts.jsonl")
+        step = trainer.learner.version
+        self.metrics.truncate_after(step)
+        self.rollouts.truncate_after(step)
+        fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
+        self.totals: dict[str, Any] = dict(trainer.restored) or fresh
+
+    def train(self) -> Summary:
+        trainer, run = self.trainer, self.trainer.run
+        if run.held_out is not None and not self.totals["before"]:
+            self.totals["before"] = trainer.examine().metrics()
+            self.console.note("before: " + _figures(self.totals["before"]))
+        with _interruptible() as interrupted:
+            while trainer.learner.version < run.steps:
+                self._step()
+                last = trainer.learner.version == run.steps
+                if interrupted() and not last:
+                    saved = self._save()
+                    raise KeyboardInterrupt(f"stopped after step {trainer.learner.version}; its checkpoint is {saved}")
+                if last or trainer.learner.version % run.checkpoint_every == 0:
+                    self._save()
+        return self._conclude()
+
+    def _step(self) -> None:
+        trainer, run = self.trainer, self.trainer.run
+        started = time.perf_counter()
+        try:
+            metrics, seen, batch = trainer.advance()
+        except (RewardError, Starved):
+            # Nothing has been trained on since the last step, so the run can go on from here once the cause is mended.
+            self._save()
+            raise
+        self.totals["seconds"] += time.perf_counter() - started
+        self.totals["max_age"] = max(self.totals["max_age"], metrics["staleness/max"])
+        self.totals["prob_diff"] += metrics["mismatch/prob_diff"]
+        step = trainer.learner.version
+        if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
+            metrics |= trainer.examine().metrics()
+        self.metrics.append({"step": step, **metrics})
+        self.console.step({"step": float(step), **metrics})
+        if run.record_every and (step == 1 or step % run.record_every == 0):
+            self._record(step, seen, batch)
+
+    def _record(self, step: int, seen: list[Group], batch: TrainBatch) -> None:
+        trained = set(batch.column("group_N", self).tolist())
+        groups = [group for group in seen if group.index in trained]
+        self.rollouts.append(step, groups, batch, self.trainer.pieces)
+        if groups:
+            self.console.sample(groups[0].rollouts[0])
+
+    def _save(self) -> Path:
+        return self.trainer.save(self.directory, self.totals)
+
+    def _conclude(self) -> Summary:
+        trainer, run = self.trainer, self.trainer.run
+        summary = Summary(
+            recipe=self.recipe,
+            seed=run.seed,
+            steps=trainer.learner.version,
+            seconds_training=self.totals["seconds"],
+            tokens_generated=trainer.pipeline.generated["decisions"],
+            before=self.totals["before"],
+            after=trainer.examine().metrics() if run.held_out is not None else {},
+            max_age=int(self.totals["max_age"]),
+            mean_discrepancy=self.totals["prob_diff"] / max(1, trainer.learner.version),
+            peak_memory_mb=peak_memory_mb(),
+            drops=dict(trainer.pipeline.drops),
+        )
+        summary.save(self.directory / "summary.json")
+        trainer.learner.policy.save(self.directory / "model")
+        self.console.verdict(summary)
+        self.console.note(f"report: {write_report(self.directory)}")
+        return summary
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Within it the first Ctrl-C is only noted; only the main thread may ask for that."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, previous)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _figures(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.removeprefix('eval/')} {value:.3f}" for name, value in metrics.items())

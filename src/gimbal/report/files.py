@@ -1,0 +1,134 @@
+"""What a run writes beside its checkpoints: metrics.jsonl, rollouts.jsonl, summary.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gimbal.records import Group, Rollout, TrainBatch
+
+CLOCKED = ("time/", "perf/")  # the only metrics that may differ between two runs of one recipe and seed
+
+
+class JsonLines:
+    """A file of one JSON object a line, each with its ``step``; flushed line by line, and safe to cut after a kill."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every whole line; a last one that was torn by a kill is left out."""
+        if not self.path.exists():
+            return []
+        rows = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def truncate_after(self, step: int) -> None:
+        """Forget what was written after this step: a resumed run writes it again."""
+        if self.path.exists():
+            kept = [row for row in self.read() if row["step"] <= step]
+            partial = self.path.with_suffix(".partial")
+            partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
+            partial.replace(self.path)
+
+
+class RolloutFile:
+    """Sampled rollouts with everything known of each decision, at most ``max_bytes`` of them in a run."""
+
+    def __init__(self, path: Path, max_bytes: float = 50e6, groups: int = 2) -> None:
+        self.lines, self.max_bytes, self.groups = JsonLines(path), max_bytes, groups
+
+    def append(
+        self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
+    ) -> None:
+        """The first few of these groups, whose rows the batch holds in the order of dispatch."""
+        path = self.lines.path
+        if path.exists() and path.stat().st_size > self.max_bytes:
+            return
+        labels = batch.column("group_N", self).tolist()
+        for group in sorted(groups, key=lambda group: group.index)[: self.groups]:
+            first = labels.index(group.index)
+            for offset, rollout in enumerate(group.rollouts[: labels.count(group.index)]):
+                self.lines.append(_described(step, group, rollout, batch, first + offset, pieces(rollout)))
+
+    def truncate_after(self, step: int) -> None:
+        self.lines.truncate_after(step)
+
+
+def _described(
+    step: int, group: Group, rollout: Rollout, batch: TrainBatch, row: int, pieces: list[str]
+) -> dict[str, Any]:
+    def rounded(name: str) -> list[float] | None:
+        column_NS = getattr(batch, name)
+        return None if column_NS is None else [round(x, 4) for x in column_NS[row, : rollout.length].tolist()]
+
+    entropy_S = rollout.entropy_S
+    return {
+        "step": step,
+        "group": group.index,
+        "sample": rollout.sample,
+        "task": rollout.task.id,
+        "prompt": rollout.task.prompt,
+        "answer": rollout.task.answer,
+        "text": rollout.text,
+        "pieces": pieces,
+        "stop": rollout.stop,
+        "score": rollout.score,
+        "scores": dict(rollout.scores),
+        "version": rollout.version_S.tolist(),
+        "behavior": rounded("behavior_NS"),
+        "proximal": rounded("proximal_NS"),
+        "advantage": rounded("advantage_NS"),
+        "entropy": None if entropy_S is None else [round(x, 4) for x in entropy_S.tolist()],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """summary.json: what a run did, learned and cost. ``before`` and ``after`` hold the held-out exam's figures."""
+
+    recipe: str
+    seed: int
+    steps: int
+    seconds_training: float
+    tokens_generated: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    max_age: int
+    mean_discrepancy: float  # mean |p - p'| between sampler and trainer, averaged over steps
+    peak_memory_mb: float
+    drops: Mapping[str, int] = field(default_factory=dict)  # groups, by reason
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Summary:
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without what a clock wrote: two runs of one recipe and seed agree in the rest, to the bit."""
+    return {name: value for name, value in row.items() if not name.startswith(CLOCKED)}
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: null, then."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,95 @@
+"""Figures of a step, from its records. docs/metrics.md says what each is a mean over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from gimbal import ops
+from gimbal.records import Group, TrainBatch, rollout_score
+
+PASS = 1.0 - 1e-6  # a score that counts as solved
+
+
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Of everything that was sampled and scored since the last step, trained on or not."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if not rollouts:
+        return {}
+    score_N = torch.tensor([rollout_score(rollout) for rollout in rollouts])
+    length_N = torch.tensor([float(rollout.length) for rollout in rollouts])
+    passed_N = score_N >= PASS
+    metrics = {
+        "reward/mean": float(score_N.mean()),
+        "reward/std": float(score_N.std(unbiased=False)),
+        "reward/zero_std_frac": float(torch.tensor([float(g.score_G.std(unbiased=False) == 0) for g in groups]).mean()),
+        "pass_rate": float(passed_N.float().mean()),
+        "length/mean": float(length_N.mean()),
+        "length/truncated_frac": sum(rollout.stop == "length" for rollout in rollouts) / len(rollouts),
+    }
+    for name, chosen_N in (("correct", passed_N), ("wrong", ~passed_N)):
+        if bool(chosen_N.any()):
+            metrics[f"length/{name}"] = float(length_N[chosen_N].mean())
+    for name in sorted({name for rollout in rollouts for name in rollout.scores}):
+        values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
+        metrics[f"reward/{name}/mean"] = sum(values) / len(values)
+    entropies = [rollout.entropy_S for rollout in rollouts if rollout.entropy_S is not None]
+    if entropies:
+        metrics["entropy/mean"] = float(torch.cat(entropies).mean())
+    return metrics
+
+
+def mismatch_metrics(batch: TrainBatch, learner_version: int) -> dict[str, float]:
+    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, in all and by age of the decision."""
+    mask_NS, reader = batch.mask_NS, mismatch_metrics
+    if not bool(mask_NS.any()):
+        return {}
+    proximal_NS, behavior_NS = batch.column("proximal_NS", reader), batch.column("behavior_NS", reader)
+    log_NS = proximal_NS - behavior_NS
+    gap_NS = (proximal_NS.exp() - behavior_NS.exp()).abs()
+    ratio_NS = ops.ratio(proximal_NS, behavior_NS)
+    metrics = {
+        "mismatch/prob_diff": float(ops.masked_mean(gap_NS, mask_NS)),
+        # The decisions are drawn from behavior, so this one estimates KL(behavior || proximal) and is never negative.
+        "mismatch/k3": float(ops.masked_mean(ops.k3(behavior_NS, proximal_NS), mask_NS)),
+        "mismatch/logp_diff_max": float(log_NS[mask_NS].abs().max()),
+        "mismatch/outside_frac": float(ops.masked_mean((ratio_NS < 0.5) | (ratio_NS > 2), mask_NS)),
+        "mismatch/ess_token": float(ops.effective_sample_share(log_NS, mask_NS)),
+        "mismatch/ess_sequence": float(ops.effective_sample_share(log_NS.sum(-1), mask_NS.any(-1))),
+    }
+    fresh_NS = batch.column("version_NS", reader) == learner_version
+    for name, chosen_NS in (("age_0", fresh_NS & mask_NS), ("age_above_0", ~fresh_NS & mask_NS)):
+        if bool(chosen_NS.any()):
+            metrics[f"mismatch/prob_diff/{name}"] = float(ops.masked_mean(gap_NS, chosen_NS))
+    return metrics
+
+
+def staleness_metrics(
+    version_NS: Int[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], learner_version: int
+) -> dict[str, float]:
+    """Ages of the decisions trained on: learner's version at the gradient minus the version that drew them."""
+    age_K = (learner_version - version_NS)[mask_NS].float()
+    if age_K.numel() == 0:
+        return {}
+    metrics = {
+        "staleness/mean": float(age_K.mean()),
+        "staleness/p95": float(age_K.quantile(0.95)) if age_K.numel() < 1 << 24 else float(age_K.max()),
+        "staleness/max": float(age_K.max()),
+    }
+    ages, counts = age_K.long().unique(return_counts=True)
+    return metrics | {
+        f"staleness/share/{age}": count / age_K.numel()
+        for age, count in zip(ages.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
+    """Of the advantages as the objective sees them, over counted decisions."""
+    advantage_NS = batch.column("advantage_NS", advantage_metrics)
+    return {
+        "advantage/mean": float(ops.masked_mean(advantage_NS, batch.mask_NS)),
+        "advantage/std": float(ops.masked_std(advantage_NS, batch.mask_NS)),
+    }
