@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -85,16 +85,16 @@ class AbstractDecisions(ABC):
         """Positions the forward pass of each row takes (prompt included): what micro-batches are measured in."""
 
     @abstractmethod
-    def select(self, rows: Int[Tensor, " M"]) -> Self:
+    def select(self, rows: Int[Tensor, " M"]) -> AbstractDecisions:
         """These rows, trimmed to the longest among them."""
 
     @classmethod
     @abstractmethod
-    def stack(cls, items: Sequence[Self]) -> Self:
+    def stack(cls, items: Sequence[AbstractDecisions]) -> AbstractDecisions:
         """All rows of all items in order, padded to the longest."""
 
     @abstractmethod
-    def to(self, device: torch.device) -> Self: ...
+    def to(self, device: torch.device) -> AbstractDecisions: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from gimbal.config.overrides import flatten, override, paths
 from gimbal.config.parts import Text, catalogue, find, nearest, plain, read, resolve
-from gimbal.config.saved import RECIPE_FILE, load, read_file, save
+from gimbal.config.saved import RECIPE_FILE, dump, load, read_file, save
 
 __all__ = [
     "RECIPE_FILE",
     "Text",
     "catalogue",
+    "dump",
     "find",
     "flatten",
     "load",

@@ -22,15 +22,25 @@ Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the
 
 def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None] = lambda sentence: None) -> Any:
     """The run with these changes. ``notice`` is told of every name that was translated; unknown ones are a ValueError."""
-    located: Changes = []
+    wholes = {key: changes[key] for key in changes if any(other.startswith(key + ".") for other in changes)}
+    if wholes and len(wholes) < len(changes):
+        # A part is put in before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
+        run = override(run, wholes, notice)
+        changes = {key: value for key, value in changes.items() if key not in wholes}
+    special: dict[str, tuple[str, Any]] = {}  # path -> (the key that sets it, value)
+    broad: dict[str, tuple[str, Any]] = {}  # the same for keys that set several: what sets one alone goes before them
     for key, value in changes.items():
         places = locate(run, key, value)
-        theirs = [path for path, _ in places] != [key] and not places[0][0].endswith("." + key)
-        if theirs:
-            notice(f"{key} is called {' and '.join(path for path, _ in places)} here")
-        # What one name sets in several places must not undo what is said of one of them.
-        located = places + located if len(places) > 1 else located + places
-    return _apply(run, type(run), located, "")
+        if key in BOTH_CLIPS or any(path != key and not path.endswith("." + key) for path, _ in places):
+            notice(f"{key}={value} is read as {' '.join(f'{path}={shown}' for path, shown in places)}")
+        into = special if len(places) == 1 else broad
+        for path, placed in places:
+            if path in into:
+                raise ValueError(f"{into[path][0]} and {key} both set {path}; give one of them")
+            if not reachable(run, path):
+                raise _unknown(run, path)
+            into[path] = (key, placed)
+    return _apply(run, type(run), [(path, value) for path, (_, value) in (broad | special).items()], "")
 
 
 def locate(run: Any, key: str, value: Any) -> Changes:
@@ -45,7 +55,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
         names = [type(part).__name__ for part in run.regularisers]
         if PARTS[key] in names:
             return [(f"regularisers.{names.index(PARTS[key])}.coef", value)]
-        return [(f"regularisers.{len(names)}", {"class": PARTS[key], "coef": value})]
+        return [(f"regularisers.{len(names)}", Text(f"{PARTS[key]}(coef={value})"))]
     if key in EXPLAINED:
         raise ValueError(f"{key} is not a key here: {EXPLAINED[key]}")
     matches = [path for path in paths(run) if path.endswith("." + key)]
@@ -109,9 +119,6 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
     inner = [(path, value) for path, value in changes if path]
     if not inner:
         return part
-    for path, _ in inner:
-        if not reachable(part, path):
-            raise _unknown(part, path) if not at else ValueError(f"{at}.{path} is not there{_near(part, path, at)}")
     here = at + "." if at else ""
     if isinstance(part, Mapping):
         grouped = _grouped(inner, lambda path: _mapping_key(part, path))
@@ -127,11 +134,6 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
     return replace(
         part, **{name: _apply(vars(part)[name], hints[name], sub, here + name) for name, sub in grouped.items()}
     )
-
-
-def _near(part: Any, path: str, at: str) -> str:
-    hint = nearest(path, paths(part))
-    return hint.replace("did you mean ", f"did you mean {at}.")
 
 
 def _mapping_key(mapping: Mapping[str, Any], path: str) -> str:

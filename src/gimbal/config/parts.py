@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -38,8 +38,9 @@ class Entry:
     name: str
     module: str
     line: int
-    summary: str  # first line of the docstring
+    summary: str  # first sentence of the docstring
     bases: tuple[str, ...]
+    part: bool  # a dataclass: something a recipe may hold
 
 
 @cache
@@ -51,12 +52,14 @@ def catalogue() -> dict[str, Entry]:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Abstract")):
                 bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-                found[node.name] = Entry(node.name, module, node.lineno, first_line(node), bases)
+                part = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+                found[node.name] = Entry(node.name, module, node.lineno, first_sentence(node), bases, part)
     return found
 
 
-def first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    return (ast.get_docstring(node) or "").split("\n")[0]
+def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+    paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[^.]{4}\.) (?=[A-Z])", paragraph)[0]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -165,12 +168,15 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
         raise ValueError(f"{path} is {value!r}; it must be one of {', '.join(map(str, arguments))}")
     elif origin is tuple:
         return _read_tuple(value, arguments, path)
+    elif origin in (Sequence, list):
+        return list(_read_tuple(value, (*arguments, ...), path))
     elif origin in (Mapping, dict):
         data = expression(value, path) if isinstance(value, Text) else value
         if isinstance(data, Mapping):
             return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
     elif origin is Callable:
-        return resolve(value) if isinstance(value, str) else value
+        if isinstance(value, str) or callable(value):
+            return resolve(value) if isinstance(value, str) else value
     elif annotation in _SCALARS:
         result = _SCALARS[annotation](value)
         if result is not None:
@@ -234,7 +240,8 @@ def _literal(value: Any) -> Any:
 def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
     """The first member the value fits; the refusal of the last one that is not None, which names what was expected."""
     refusal = None
-    for member in sorted(members, key=lambda m: (m is not type(None), m is str)):  # a string takes anything
+    # A string takes anything, and a function's name should stay one.
+    for member in sorted(members, key=lambda m: (m is not type(None), m is str, get_origin(m) is Callable)):
         try:
             return read(value, member, path)
         except ValueError as error:
@@ -315,6 +322,7 @@ def _data(node: ast.expr, own: str) -> Any:
         names = [f.name for f in dataclasses.fields(cls) if not f.kw_only] if dataclasses.is_dataclass(cls) else []
         if len(node.args) > len(names):
             raise TypeError(f"{cls.__name__} takes its fields by name")
-        given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
-        return {"class": cls, **{name: _data(item, own) for name, item in given.items()}}
+        given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+        if None not in dict(given) and len(dict(given)) == len(given):
+            return {"class": cls, **{str(name): _data(item, own) for name, item in given}}
     raise TypeError("only literals and constructors of parts are understood")

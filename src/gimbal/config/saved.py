@@ -15,16 +15,28 @@ from gimbal.config.parts import plain, read
 RECIPE_FILE = "recipe.yaml"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Strings with line breaks in double quotes, on one line."""
+
+
+def _string(dumper: _Dumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _string)
+
+
 def dump(run: Any, recipe: str) -> str:
     """Every part by its class, every field with its value."""
-    text = yaml.safe_dump({"recipe": recipe, "run": plain(run)}, sort_keys=False, default_flow_style=None, width=120)
+    data = {"recipe": recipe, "run": plain(run)}
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120)
     return f"# Every field of the run. Start it again: gimbal train --from DIRECTORY [key=value ...]\n{text}"
 
 
-def save(run: Any, path: Path, recipe: str) -> None:
+def save(text: str, path: Path) -> None:
     """Write it whole or not at all."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(dump(run, recipe), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
 
 

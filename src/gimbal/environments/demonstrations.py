@@ -9,23 +9,24 @@ So every task is answered in one of three styles, drawn by stated shares:
   ``<think>~157 ~90</think><answer>90</answer>``
 - *unworked*: the answer at once. The target is right, so a small model learns to guess; ``<answer>100</answer>``
 
-A prompt is the question, word for word as reasoning-gym puts it, and a newline. Questions of the reserved evaluation seed
-(`reserved_questions`) are never demonstrated.
+A prompt is the question, word for word as reasoning-gym puts it, and a newline. No question of a held-out set is demonstrated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
-from typing import Any
 
-SEPARATOR = "\n"  # between a question and its completion
-EVALUATION_SEED = 2_000_000_000  # reasoning-gym draws instance i of a dataset from seed + i
-EVALUATION_SIZE = 2048  # instances reserved for held-out evaluation
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.reasoning import ReasoningGym
+from gimbal.records import Task
 
 CHAIN_SUM: Mapping[str, int] = {"min_terms": 3, "max_terms": 4, "min_digits": 2, "max_digits": 2}
 SPELL_BACKWARD: Mapping[str, int] = {"min_word_len": 3, "max_word_len": 7}
+EXAM_SEED = 2_000_000  # of held-out tasks; nothing is trained on them
+EXAM_SIZE = 2048  # held-out tasks in all
 
 SLIPS = (-10, -2, -1, 1, 2, 10)  # by how much an unsound first total is off
 
@@ -49,15 +50,6 @@ class Shares:
         if point < self.sound:
             return "sound"
         return "unsound" if point < self.sound + self.unsound else "unworked"
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """A prompt, a completion without its end-of-text token, and the style of the completion."""
-
-    prompt: str
-    completion: str
-    style: str
 
 
 def _completion(working: str, answer: str) -> str:
@@ -101,12 +93,9 @@ def solve_spell_backward(word: str, style: str, rng: Random) -> str:
     return _completion(f"~{short}", short)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A reasoning-gym dataset, its parameters, and how its instances are solved.
-
-    ``key`` is the metadata field that `solve` reads; ``share`` how often the subject is drawn.
-    """
+    """A reasoning-gym dataset, and how its instances are solved from the metadata field ``key``; ``share`` of all tasks."""
 
     name: str
     key: str
@@ -114,56 +103,55 @@ class Subject:
     parameters: Mapping[str, int]
     share: float
 
+    def exam(self, size: int) -> ReasoningGym:
+        return ReasoningGym(name=self.name, seed=EXAM_SEED, size=size, parameters=self.parameters)
+
 
 SUBJECTS = (
-    Subject("chain_sum", "expression", solve_chain_sum, CHAIN_SUM, 0.75),
-    Subject("spell_backward", "word", solve_spell_backward, SPELL_BACKWARD, 0.25),
+    Subject(name="chain_sum", key="expression", solve=solve_chain_sum, parameters=CHAIN_SUM, share=0.75),
+    Subject(name="spell_backward", key="word", solve=solve_spell_backward, parameters=SPELL_BACKWARD, share=0.25),
 )
 
 
-def _dataset(name: str, seed: int, size: int, parameters: Mapping[str, Any]) -> Any:
-    import reasoning_gym  # takes seconds, and only makers of data need it
-
-    return reasoning_gym.create_dataset(name, seed=seed, size=size, **parameters)
-
-
-def reserved_questions(
-    name: str, parameters: Mapping[str, Any], seed: int = EVALUATION_SEED, size: int = EVALUATION_SIZE
-) -> frozenset[str]:
-    """The questions kept for held-out evaluation: instances 0 to ``size`` - 1 of the dataset's evaluation seed."""
-    dataset = _dataset(name, seed, size, parameters)
-    return frozenset(dataset[index]["question"] for index in range(size))
+def exam(name: str = "chain_sum", size: int = 128) -> ReasoningGym:
+    """The first ``size`` held-out tasks of a subject."""
+    return next(subject for subject in SUBJECTS if subject.name == name).exam(size)
 
 
-@dataclass(frozen=True)
-class Demonstrations:
-    """An endless, seeded stream of demonstrations.
+def practice(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym:
+    """Tasks of a subject for training; no question of the exam is among them."""
+    return replace(exam(name), seed=1, size=size, exclude=exam(name, EXAM_SIZE))
 
-    ``drill_share`` of them are drills: chain sums soundly solved, asked without the words around them, which teach the steps at
-    half the tokens and leave the styles of the real questions alone.
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstrations(AbstractTasks):
+    """Tasks that bring their own completion, in ``columns["completion"]``; drawn by (``seed``, index).
+
+    ``drills`` of them are drills: chain sums soundly solved, asked without the words around them, which teach the steps at half the
+    tokens and leave the styles of the real questions alone.
     """
 
-    shares: Shares = field(default_factory=Shares)
-    drill_share: float = 0.0
-    subjects: tuple[Subject, ...] = SUBJECTS
-    reserve: int = EVALUATION_SIZE
+    seed: int = 0
+    size: int = 1_000_000
+    shares: Shares = Shares()
+    drills: float = 2 / 3
 
-    def stream(self, rng: Random) -> Iterator[Demonstration]:
-        """Demonstrations, for ever, all drawn from ``rng``; no reserved question among them."""
-        # One dataset object a subject; its instances are addressed by any integer below the evaluation seed.
-        datasets = [_dataset(s.name, 0, 1, s.parameters) for s in self.subjects]
-        reserved = [reserved_questions(s.name, s.parameters, size=self.reserve) for s in self.subjects]
-        weights = [s.share for s in self.subjects]
-        chain_sum = next((i for i, s in enumerate(self.subjects) if s.name == "chain_sum"), None)
-        while True:
-            drill = chain_sum is not None and rng.random() < self.drill_share
-            chosen = chain_sum if drill else rng.choices(range(len(weights)), weights)[0]
-            assert chosen is not None
-            subject = self.subjects[chosen]
-            entry = datasets[chosen][rng.randrange(EVALUATION_SEED)]
-            if entry["question"] in reserved[chosen]:
-                continue
-            matter = entry["metadata"][subject.key]
-            style = "sound" if drill else self.shares.draw(rng)
-            question = f"{matter} =" if drill else entry["question"]
-            yield Demonstration(question + SEPARATOR, subject.solve(matter, style, rng), "drill" if drill else style)
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Task:
+        rng = Random(f"{self.seed}:{index}")
+        drill = rng.random() < self.drills
+        number = 0 if drill else rng.choices(range(len(SUBJECTS)), [subject.share for subject in SUBJECTS])[0]
+        subject, task = SUBJECTS[number], self._sources[number][index]
+        matter = task.columns["metadata"][subject.key]
+        completion = subject.solve(matter, "sound" if drill else self.shares.draw(rng), rng)
+        prompt = f"{matter} =\n" if drill else task.prompt
+        return replace(task, prompt=prompt, columns={"completion": completion})
+
+    @cached_property
+    def _sources(self) -> tuple[ReasoningGym, ...]:
+        return tuple(
+            replace(subject.exam(1), seed=self.seed, size=self.size, exclude=subject.exam(EXAM_SIZE))
+            for subject in SUBJECTS
+        )

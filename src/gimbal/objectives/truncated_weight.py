@@ -45,4 +45,4 @@ class TruncatedWeight(AbstractCorrection):
         weight_NS = ops.ratio(log_NS, torch.zeros_like(log_NS)).clamp(max=self.cap)
         if self.normalise:
             weight_NS = weight_NS / ops.masked_mean(weight_NS, batch.mask_NS).clamp(min=1e-8)
-        return weight_NS
+        return weight_NS * batch.mask_NS

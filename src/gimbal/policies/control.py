@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class Steps(AbstractDecisions):
         )
 
     @classmethod
-    def stack(cls, items: Sequence[Self]) -> Steps:
+    def stack(cls, items: Sequence[Steps]) -> Steps:
         longest = max(item.shape[1] for item in items)
 
         def padded(x_NSX: Tensor) -> Tensor:

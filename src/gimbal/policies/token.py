@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -45,7 +45,7 @@ class Tokens(AbstractDecisions):
         return Tokens(ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N)
 
     @classmethod
-    def stack(cls, items: Sequence[Self]) -> Tokens:
+    def stack(cls, items: Sequence[Tokens]) -> Tokens:
         longest = max(item.ids_NL.shape[1] for item in items)
         padded = [nn.functional.pad(item.ids_NL, (0, longest - item.ids_NL.shape[1])) for item in items]
         return Tokens(
@@ -163,10 +163,12 @@ class CausalLM(AbstractPolicySpec):
     """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package).
 
     ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
+    ``fresh`` keeps the architecture and the tokenizer and draws the weights anew from the run's seed.
     """
 
     model: str = TINY
     dtype: str = "float32"
+    fresh: bool = False
 
     @property
     def path(self) -> str:
@@ -174,8 +176,10 @@ class CausalLM(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> TokenPolicy:
         # Imported here: it takes a second, and `gimbal --help` should not.
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()  # it would tear the live console
         local = Path(self.path)
         if local.exists() and not (local / "config.json").is_file():
             raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
@@ -183,6 +187,12 @@ class CausalLM(AbstractPolicySpec):
             raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.path)
+            if self.fresh:
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(seed)
+                    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self.path))
+                model.generation_config.eos_token_id = tokenizer.eos_token_id
+                return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
             model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))
         except (OSError, ValueError, RuntimeError) as error:
             # transformers raises all three for missing, malformed and truncated files.

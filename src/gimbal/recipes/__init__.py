@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import flatten, nearest, override, read_file, resolve
+from gimbal.config import flatten, nearest, read_file, resolve
 from gimbal.config import load as load_saved
+from gimbal.config.parts import first_sentence
 
 
 def tell(sentence: str) -> None:
@@ -23,12 +24,12 @@ _FILES = (".yaml", ".yml", ".json")
 
 
 def names() -> dict[str, str]:
-    """Every recipe with the first line of its docstring, read without importing it."""
+    """Every recipe with the first sentence of its docstring, read without importing it."""
     found: dict[str, str] = {}
     for file in sorted(_HERE.glob("*.py")):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == file.stem:
-                found[file.stem] = (ast.get_docstring(node) or "").split("\n")[0]
+                found[file.stem] = first_sentence(node)
     return found
 
 
@@ -46,7 +47,9 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
 
     A file holds ``recipe: NAME`` and overrides, nested or dotted; or it is the saved recipe of a run.
     """
-    from gimbal.runtime.run import Run  # late: it imports torch, and --help does not
+    # Late: they import torch, and --help does not.
+    from gimbal.recipes.configure import configured
+    from gimbal.runtime.run import Run
 
     if recipe.endswith(_FILES):
         data = dict(read_file(Path(recipe)))
@@ -60,4 +63,4 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
         run = function(recipe)()
     if not isinstance(run, Run):
         raise ValueError(f"the recipe {recipe} returned a {type(run).__name__}; it must return a gimbal.Run")
-    return override(run, overrides or {}, notice)
+    return configured(run, overrides or {}, notice)

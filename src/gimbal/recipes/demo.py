@@ -5,8 +5,7 @@ from __future__ import annotations
 from gimbal.advantages.group_normalized import GroupNormalized
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import CHAIN_SUM, EVALUATION_SEED
-from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.demonstrations import exam, practice
 from gimbal.learning.method import Optimization
 from gimbal.objectives.clipped_ratio import ClippedRatio
 from gimbal.objectives.truncated_weight import TruncatedWeight
@@ -22,12 +21,11 @@ def demo() -> Run:
     GRPO with clip-higher and truncated importance weights on reasoning-gym's chain_sum. The policy starts with three ways of
     answering (guessing, sloppy working, careful working) and discovers which one pays.
     """
-    held_out = ReasoningGym(name="chain_sum", seed=EVALUATION_SEED, size=128, parameters=CHAIN_SUM)
     return Run(
         policy=CausalLM(),
         engine=Native(slots=128, precision="int8"),
-        tasks=ReasoningGym(name="chain_sum", seed=1, size=10_000, parameters=CHAIN_SUM, exclude=held_out),
-        held_out=HeldOut(tasks=held_out, samples=4),
+        tasks=practice(),
+        held_out=HeldOut(tasks=exam(size=256), samples=4),
         sampling=Sampling(max_length=64),
         rewards=(ReasoningScore(),),
         filters=(ZeroVariance(),),
@@ -37,6 +35,6 @@ def demo() -> Run:
         objective=ClippedRatio(clip_low=0.2, clip_high=0.28),
         advantage=GroupNormalized(),
         correction=TruncatedWeight(),
-        optimization=Optimization(learning_rate=5e-4),
+        optimization=Optimization(learning_rate=1e-4),
         steps=50,
     )

@@ -109,13 +109,16 @@ def spark(values: deque[float]) -> str:
 def verdict(summary: Summary) -> list[str]:
     """What was learned, how stable it was, and what it cost, in a few lines."""
     lines = []
-    for key, name in (("eval/pass@1", "held-out pass@1 (sampled)"), ("eval/greedy", "held-out accuracy (greedy)")):
+    names = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
+    if "eval/pass@1" not in summary.after:
+        names = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+    for key, name in names.items():
         if key in summary.before and key in summary.after:
             before, after = summary.before[key], summary.after[key]
             lines.append(f"{name:28s} {before:.3f} -> {after:.3f}")
     lines.append(
         f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {summary.seconds_training:.0f} s of training; "
-        f"oldest data {summary.max_age} versions, mean |p - p'| between sampler and trainer {summary.mean_discrepancy:.4f}, "
+        f"largest age {summary.max_age}, mean |p - p'| between sampler and trainer {summary.mean_discrepancy:.4f}, "
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     )
     return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
 
 from gimbal.records import Group
 
@@ -21,7 +20,7 @@ class AbstractReward(ABC):
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...
 
-    def open(self) -> Self:
+    def open(self) -> AbstractReward:
         return self
 
     def close(self) -> None:

@@ -12,26 +12,32 @@ import numpy as np
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
+from gimbal.report.metrics import PASS
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 
-PASS = 1.0 - 1e-6  # a score that counts as solved
 SAMPLED, GREEDY = "sampled", "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exam:
-    """Figures of one evaluation; each is a mean over tasks. ``pass_at`` maps k to the unbiased pass@k of the samples."""
+    """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is of the mode's rollout.
+
+    Where rewards say what a solved task is (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
+    is the share that the mode solves; they are empty and None where the environment's own return is the score.
+    """
 
     tasks: int
     score: float
-    pass_at: dict[int, float]
-    greedy: float
+    greedy_score: float
     length: float
+    pass_at: dict[int, float]
+    greedy: float | None
 
     def metrics(self) -> dict[str, float]:
-        named = {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
-        return {"eval/score": self.score, "eval/greedy": self.greedy, "eval/length": self.length} | named
+        figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
+        figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
+        return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -70,12 +76,14 @@ def examine(
         values = [0.0] * len(rollouts) if isinstance(outcome, Drop) else [rollout_score(r) for r in outcome.rollouts]
         scored[GREEDY if group % 2 else SAMPLED].append(values)
         lengths += [rollout.length for rollout in rollouts if group % 2 == 0]
-    ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples]
+    greedy_scores = [values[0] for values in scored[GREEDY]]
+    ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples] if rewards else []
     passed = [sum(value >= PASS for value in values) for values in scored[SAMPLED]]
     return Exam(
         tasks=len(tasks),
         score=float(np.mean([value for values in scored[SAMPLED] for value in values])),
-        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in passed])) for k in ks},
-        greedy=float(np.mean([values[0] >= PASS for values in scored[GREEDY]])),
+        greedy_score=float(np.mean(greedy_scores)),
         length=float(np.mean(lengths)),
+        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in passed])) for k in ks},
+        greedy=float(np.mean([value >= PASS for value in greedy_scores])) if rewards else None,
     )

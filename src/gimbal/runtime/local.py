@@ -94,7 +94,7 @@ class Trainer:
         trained = time.perf_counter()
         self._deliver()
         metrics |= self.proof(self.engine, self.learner.version)
-        metrics |= rollout_metrics(seen) | advantage_metrics(batch) | mismatch_metrics(batch, version)
+        metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch) | mismatch_metrics(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= self.learner.control(metrics)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
@@ -159,12 +159,12 @@ class Trainer:
 def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "") -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
 
+    A run that was killed before its first checkpoint begins again.
+
     Ctrl-C ends the run at a checkpoint after the present step (KeyboardInterrupt is raised then); a second one ends it at once.
     """
     warnings = compose.check(run)
     newest = checkpoint.newest(directory) if resume else None
-    if resume and newest is None:
-        raise ValueError(f"{directory} holds no finished checkpoint to resume from; start it anew with --from {directory}")
     directory.mkdir(parents=True, exist_ok=True)
     console = Console(run.steps, name or directory.name)
     try:

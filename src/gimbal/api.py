@@ -1,0 +1,163 @@
+"""The front door: ``gimbal.train(...)`` and what it shares with the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gimbal import config, recipes
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import CausalLM
+from gimbal.report.files import Summary
+from gimbal.runtime import checkpoint, device
+from gimbal.runtime.evaluate import Exam, examine
+from gimbal.runtime.run import Run
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run left behind: its directory, its resolved recipe, and the figures of summary.json."""
+
+    directory: Path
+    run: Run
+    summary: Summary
+
+    def policy(self) -> AbstractPolicy:
+        """The trained policy, of the newest checkpoint."""
+        return self.run.policy.at(weights(self.directory)).load(self.run.seed)
+
+
+def train(
+    recipe: str = "demo",
+    *,
+    name: str | None = None,
+    resume: str | Path | None = None,
+    runs: str | Path = RUNS,
+    **overrides: Any,
+) -> Result:
+    """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return what came of it.
+
+    ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
+    ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
+    function (or several, or rewards of gimbal), ``tasks`` a JSONL path, a list of dicts, or tasks of gimbal.
+    """
+    if resume is not None:
+        if overrides or name:
+            raise ValueError("a resumed run goes on as it was; to change it, train it anew from its recipe.yaml")
+        directory = find_run(resume, Path(runs))
+        recipe, run = config.load(directory, Run)
+    else:
+        run = recipes.load(recipe, config.flatten(overrides))
+        directory = create(run, recipe, name, Path(runs))
+    return launch(run, directory, recipe, resume=resume is not None)
+
+
+def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
+    """A new directory with the resolved recipe in it. A name is never silently used again."""
+    stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
+    stem = name or f"{stem}-{run.seed}"
+    text = config.dump(run, recipe)  # before the directory: what cannot be saved shall not leave an empty one
+    count = 1
+    while True:
+        directory = runs / (stem if count == 1 else f"{stem}-{count}")
+        try:
+            directory.mkdir(parents=True)
+            break
+        except FileExistsError as error:
+            if name:
+                raise ValueError(
+                    f"{directory} is there already; choose another name, go on with it (--resume {directory}), "
+                    f"or start it anew (--from {directory})"
+                ) from error
+            count += 1
+    config.save(text, directory / config.RECIPE_FILE)
+    return directory
+
+
+def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False) -> Result:
+    """Train in this directory. A run that fails before it has written anything leaves nothing behind."""
+    try:
+        from gimbal.runtime.local import run_local  # late: only a run needs the console
+
+        return Result(directory=directory, run=run, summary=run_local(run, directory, resume=resume, name=recipe))
+    except BaseException:
+        if not resume and os.listdir(directory) == [config.RECIPE_FILE]:
+            (directory / config.RECIPE_FILE).unlink()
+            with contextlib.suppress(OSError):  # somebody else may have put something there
+                directory.rmdir()
+        raise
+
+
+def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
+    """The directory of a run, given as a path or as its name under ``runs``."""
+    for directory in (Path(run), runs / run):
+        if (directory / config.RECIPE_FILE).is_file():
+            return directory
+    known = [path.parent.name for path in runs.glob(f"*/{config.RECIPE_FILE}")]
+    raise ValueError(f"there is no run {run} (no {config.RECIPE_FILE} in it){config.nearest(str(run), known)}")
+
+
+def weights(directory: Path) -> Path:
+    """The newest saved model of a run."""
+    newest = checkpoint.newest(directory)
+    if newest is None:
+        raise ValueError(f"{directory} holds no checkpoint yet")
+    return newest / "model"
+
+
+def way_on(directory: Path) -> str:
+    """What to tell somebody who interrupted the run."""
+    if checkpoint.newest(directory) is not None:
+        return f"stopped at a checkpoint; go on with: gimbal train --resume {directory}"
+    return "stopped before the first checkpoint; nothing is kept of it but what is in " + str(directory)
+
+
+def evaluate(run: Run) -> Exam:
+    """The run's exam of the policy it names, by an engine of its kind; nothing is trained."""
+    if run.held_out is None:
+        raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
+    where = device.prepare(run.threads)
+    policy = run.policy.load(run.seed).to(where)
+    engine = run.engine.start(policy)
+    engine.load(0, policy.state_dict())
+    rewards = [reward.open() for reward in run.rewards]
+    try:
+        held_out = run.held_out
+        return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
+    finally:
+        for reward in rewards:
+            reward.close()
+
+
+def examined(target: str, recipe: str, runs: Path) -> Run:
+    """The run whose exam is meant: of a run's newest weights, or of a model directory under a recipe's exam."""
+    if (Path(target) / "config.json").is_file():
+        run = recipes.load(recipe)
+        return replace(run, policy=run.policy.at(Path(target)))
+    directory = find_run(target, runs)
+    run = config.load(directory, Run)[1]
+    return replace(run, policy=run.policy.at(weights(directory)))
+
+
+def statement(run: Run) -> str:
+    """What follows from the keys, in one sentence."""
+    rollouts = run.prompts_per_step * run.num_generations
+    unit = "tokens" if isinstance(run.policy, CausalLM) else "decisions"
+    updates = run.optimization.epochs * run.optimization.minibatches
+    age = (
+        f"at most {run.max_staleness} version{'s' * (run.max_staleness != 1)} old"
+        if run.max_staleness
+        else "of this very version"
+    )
+    precision = config.plain(run.engine).get("precision")
+    sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
+    return (
+        f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "
+        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {updates} update{'s' * (updates != 1)}; "
+        f"trained on decisions {age}; {sampler}; seed {run.seed}."
+    )

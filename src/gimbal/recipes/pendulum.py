@@ -1,0 +1,37 @@
+"""PPO on Pendulum-v1."""
+
+from __future__ import annotations
+
+from gimbal.advantages import GAE, Whitened
+from gimbal.critics.mlp import ValueMLP
+from gimbal.engines.episodes import Episodes
+from gimbal.environments.gym import Gymnasium
+from gimbal.learning.method import Optimization
+from gimbal.objectives import ClippedRatio, ValueLoss
+from gimbal.policies.gaussian import Gaussian
+from gimbal.records import Sampling
+from gimbal.runtime.run import HeldOut, Run
+
+
+def pendulum() -> Run:
+    """A Gaussian policy swings Pendulum-v1 up by PPO with GAE, on whole episodes up to one version stale."""
+    return Run(
+        policy=Gaussian(observations=3, actions=1),
+        engine=Episodes(slots=16),
+        tasks=Gymnasium(environment="Pendulum-v1", seed=1),
+        held_out=HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=20), samples=1),
+        sampling=Sampling(max_length=200),
+        prompts_per_step=8,
+        num_generations=1,
+        max_staleness=1,
+        advantage=GAE(gamma=0.9, lam=0.95),
+        shaping=(Whitened(),),
+        objective=ClippedRatio(clip_low=0.2, clip_high=0.2),
+        regularisers=(ValueLoss(coef=0.5),),
+        critic=ValueMLP(observations=3, scale=50.0),
+        optimization=Optimization(
+            learning_rate=1e-3, critic_learning_rate=1e-3, beta2=0.999, max_grad_norm=0.5, epochs=10, minibatches=8
+        ),
+        steps=60,
+        checkpoint_every=20,
+    )

@@ -1,0 +1,36 @@
+"""The model that the package ships."""
+
+from __future__ import annotations
+
+from gimbal.advantages import ReturnToGo
+from gimbal.engines.demonstrated import Demonstrated
+from gimbal.environments.demonstrations import Demonstrations
+from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.objectives import Likelihood
+from gimbal.policies.token import CausalLM
+from gimbal.runtime.run import Run
+
+
+def tiny_base() -> Run:
+    """gimbal-tiny from nothing: supervised on worked, unsound and unworked solutions, so that it can reason but seldom does.
+
+    Its evaluation, with the interval that another run of this recipe is held to, is in docs/log.md.
+    """
+    return Run(
+        policy=CausalLM(fresh=True),
+        engine=Demonstrated(),
+        tasks=Demonstrations(),
+        prompts_per_step=96,
+        num_generations=1,
+        max_staleness=0,
+        objective=Likelihood(),
+        advantage=ReturnToGo(),
+        anchor=Behavior(),
+        optimization=Optimization(
+            learning_rate=3e-3, beta2=0.99, weight_decay=0.01, warmup_steps=100, decay="cosine", microbatch_tokens=8192
+        ),
+        steps=2000,
+        checkpoint_every=500,
+        record_every=0,
+    )

@@ -1,0 +1,249 @@
+"""The command line as a user meets it: what it prints, where, and with which exit code."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gimbal
+from gimbal import api, cli, config
+from gimbal.report.files import Summary
+from gimbal.runtime import checkpoint, local
+from gimbal.runtime.run import Run
+
+TOY = str(Path(__file__).parent / "toy_recipe.py") + ":toy"
+REWARD = TOY.replace(":toy", ":reward")
+
+
+def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gimbal", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """Runs under tmp_path whose training is a stub; what it was asked for."""
+    asked: list[tuple[Run, Path, bool, str]] = []
+
+    def run_local(run, directory, *, resume=False, name=""):
+        asked.append((run, directory, resume, name))
+        (directory / "metrics.jsonl").touch()
+        return Summary(
+            recipe=name,
+            seed=run.seed,
+            steps=run.steps,
+            seconds_training=1.0,
+            tokens_generated=2,
+            before={},
+            after={},
+            max_age=1,
+            mean_discrepancy=0.0,
+            peak_memory_mb=1.0,
+        )
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "run_local", run_local)
+    return asked
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["eval", "-h"], ["list", "recipes"], ["--version"]])
+def test_help_answers_in_under_a_second_without_torch(words):
+    start = time.perf_counter()
+    result = call(*words)
+    assert time.perf_counter() - start < 1.0
+    assert result.returncode == 0 and result.stdout
+    program = (
+        f"import sys; from gimbal.cli import main; main({words!r}); assert not {{'torch', 'numpy'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_import_is_light():
+    program = "import sys, gimbal; gimbal.__version__; assert not {'torch', 'numpy', 'yaml'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_unknown_key_ends_in_one_line_and_code_2():
+    result = call("train", TOY, "objective.clip_hihg=0.3")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "gimbal: there is no key objective.clip_hihg; did you mean objective.clip_high?\n"
+    assert "Traceback" in call("train", TOY, "objective.clip_hihg=0.3", GIMBAL_DEBUG="1").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian"], "no command trian; did you mean train?"),
+        (["train", "no_such"], "there is no recipe no_such"),
+        (["train", TOY, "word"], "'word' is neither a second recipe nor an override"),
+        (["train", TOY, "seed=1", "--seed", "2"], "seed is given twice"),
+        (["train", TOY, "--name"], "--name needs a value"),
+        (["train", TOY, "--from", "x"], "from and RECIPE both say what to train"),
+        (["train", "--resume", "x", "steps=3"], "a resumed run goes on as it was"),
+        (["train", "--resume", "x"], "there is no run x"),
+        (["train", TOY, "num_generations=1"], "compares the rollouts of a group"),
+        (["train", TOY, "anchor=Behavior()"], "both"),
+        (["eval"], "wants one run or model"),
+        (["eval", "nowhere"], "there is no run nowhere"),
+        (["list", "things"], "wants one of recipes, methods, tasks"),
+        (["show", "clipedratio"], "did you mean clippedratio?"),
+    ],
+)
+def test_refusals(words, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert sentence in err and err.count("\n") == 1 and err.startswith("gimbal: ") and not out
+    assert not list(tmp_path.iterdir())
+
+
+def test_flags_and_keys_are_the_same(capsys):
+    assert (
+        cli.main(
+            [
+                "train",
+                TOY,
+                "--objective.clip-high",
+                "0.3",
+                "--steps=7",
+                "--optimization.checkpointing",
+                "--print-config",
+            ]
+        )
+        == 0
+    )
+    saved = yaml.safe_load(capsys.readouterr().out)["run"]
+    assert (saved["objective"]["clip_high"], saved["steps"], saved["optimization"]["checkpointing"]) == (0.3, 7, True)
+
+
+def test_dry_run_says_what_follows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", TOY, "--dry-run", "epochs=3", "max_staleness=1"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "10 steps",
+        "4 prompts x 8 rollouts",
+        "32 rollouts",
+        "1,024 tokens",
+        "6 updates",
+        "at most 1 version old",
+        "in int8",
+        "seed 0",
+    ):
+        assert words in out, words
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_a_recipe_lists_every_key(capsys):
+    assert cli.main(["train", TOY, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "objective.clip_high = 0.28  (float)" in out
+    assert "rewards.0.weight = 1.0  (float)" in out
+    assert "threads = 0  (int)  # of torch; 0 chooses" in out
+    assert "The proximal surrogate" in out
+
+
+def test_a_run_is_saved_and_its_name_never_used_again(trained, capsys):
+    assert cli.main(["train", TOY, "steps=3"]) == 0
+    assert cli.main(["train", TOY, "steps=3"]) == 0
+    assert cli.main(["train", TOY, "--name", "mine", "--seed", "5"]) == 0
+    assert [str(directory) for _, directory, *_ in trained] == ["runs/toy-0", "runs/toy-0-2", "runs/mine"]
+    assert cli.main(["train", TOY, "--name", "mine"]) == 2
+    assert "runs/mine is there already" in capsys.readouterr().err
+    assert len(trained) == 3
+    recipe, run = config.load(Path("runs/mine"), Run)
+    assert (recipe, run, run.seed) == (TOY, trained[2][0], 5)
+
+
+def test_from_starts_anew_and_resume_goes_on(trained):
+    cli.main(["train", TOY, "steps=3", "--name", "first"])
+    assert cli.main(["train", "--from", "first", "clip_high=0.4", "--name", "second"]) == 0
+    assert cli.main(["train", "--resume", "runs/second"]) == 0
+    _, (second, directory, anew, _), (resumed, again, resume, name) = trained
+    assert (second.steps, second.objective.clip_high, anew) == (3, 0.4, False)
+    assert (resumed, again, resume, name) == (second, directory, True, TOY)
+
+
+def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
+    def interrupted(run, directory, *, resume=False, name=""):
+        (directory / "metrics.jsonl").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "run_local", interrupted)
+    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
+    assert cli.main(["train", TOY]) == 130
+    assert "gimbal train --resume runs/toy-0" in capsys.readouterr().err
+
+
+def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):
+    def refused(run, directory, *, resume=False, name=""):
+        raise ValueError("no model")
+
+    monkeypatch.setattr(local, "run_local", refused)
+    assert cli.main(["train", TOY]) == 2
+    assert not list(Path("runs").iterdir())
+
+
+def test_python_is_the_same_front_door(trained):
+    def shout(prompts, completions):
+        return [1.0 for _ in completions]
+
+    result = gimbal.train(
+        TOY, model="/a/model", reward=REWARD, tasks=[{"prompt": "1+1="}], objective={"clip_high": 0.4}, steps=2
+    )
+    run, directory, *_ = trained[0]
+    assert (result.directory, result.run, result.summary.steps) == (directory, run, 2)
+    assert run.policy.model == "/a/model" and run.objective.clip_high == 0.4
+    assert run.rewards[0].name == "reward" and run.tasks[0].prompt == "1+1="
+    assert run.held_out is None
+    gimbal.train(TOY, optimization__beta1=0.5)
+    assert trained[1][0].optimization.beta1 == 0.5
+    with pytest.raises(ValueError, match="top level"):
+        gimbal.train(TOY, reward=shout)
+    with pytest.raises(ValueError, match=r"did you mean steps\?"):
+        gimbal.train(TOY, stepz=2)
+
+
+def test_show_names_equation_place_and_fields(capsys):
+    for name in ("ClippedRatio", "clipped_ratio", "clippedratio"):
+        assert cli.main(["show", name]) == 0
+        out = capsys.readouterr().out
+        assert (
+            "arXiv:1707.06347" in out and "gimbal.objectives.clipped_ratio:" in out and "clip_low   float = 0.2" in out
+        )
+
+
+def test_lists(capsys):
+    assert cli.main(["list", "methods"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "ClippedRatio " in out and "GroupNormalized " in out and "TokenMean " in out and "AbstractObjective" not in out
+    )
+    assert cli.main(["list", "tasks"]) == 0
+    out = capsys.readouterr().out
+    assert "Jsonl " in out and "chain_sum" in out
+
+
+def test_env_tells_versions_and_nothing_private(capsys):
+    assert cli.main(["env"]) == 0
+    out = capsys.readouterr().out
+    for name in ("gimbal", "python", "torch", "transformers", "cores", "threads", "gpu"):
+        assert f"  {name} " in out
+    assert str(Path.home()) not in out and os.uname().nodename not in out
+
+
+def test_public_names_exist():
+    for name in gimbal.__all__:
+        assert getattr(gimbal, name) is not None
+    assert gimbal.train is api.train
+    with pytest.raises(AttributeError):
+        gimbal.nothing  # noqa: B018

@@ -1,0 +1,116 @@
+"""Parts and plain data: the way there and back."""
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from gimbal import ops
+from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
+from gimbal.config.parts import PACKAGE
+from gimbal.objectives import ClippedRatio
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A field of every kind."""
+
+    inner: ops.AbstractAggregation = ops.ConstantMean(length=3.5)
+    many: tuple[ops.AbstractAggregation, ...] = (ops.TokenMean(), ops.SequenceSum())
+    pair: tuple[int, float] = (1, 1e-300)
+    maybe: str | None = "None"
+    mapping: Mapping[str, Any] = field(default_factory=lambda: {"digits": "12", "n": 3, "deep": {"a": [1, None]}})
+    choice: Literal["a", "b"] = "b"
+    path: Path = Path("x/y")
+    number: float = math.inf
+    function: Callable[..., Any] = ops.k3
+    reference: str | Callable[..., Any] = "file.py:f"
+    text: str = "a: 'b'\n# \\ 1e3"
+    flag: bool = True
+
+
+def test_a_part_comes_back_equal_through_yaml(tmp_path):
+    thing = Everything()
+    file = tmp_path / "recipe.yaml"
+    file.write_text(dump(thing, "everything"))
+    assert load(file, Everything) == ("everything", thing)
+
+
+def test_a_part_comes_back_equal_through_json(tmp_path):
+    import json
+
+    thing = Everything(number=1.5)
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps({"recipe": "r", "run": plain(thing)}))
+    assert load(file, Everything) == ("r", thing)
+
+
+def test_typed_none_is_nothing_and_a_saved_one_is_a_string():
+    assert read(Text("None"), str | None) is None
+    assert read("None", str | None) == "None"
+    assert read(Text("12"), Any) == 12
+    assert read("12", Any) == "12"
+
+
+def test_what_cannot_be_found_again_is_refused():
+    with pytest.raises(ValueError, match="top level"):
+        plain(Everything(function=lambda: 0))
+    with pytest.raises(ValueError, match="cannot be saved"):
+        plain({"x": object()})
+
+
+def test_class_names_are_unique():
+    """A bare name is how a part is written on a command line and in a file."""
+    names = [
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_the_catalogue_knows_a_class_without_importing_it():
+    entry = catalogue()["ClippedRatio"]
+    assert (entry.module, entry.part, entry.bases) == ("gimbal.objectives.clipped_ratio", True, ("AbstractObjective",))
+    assert entry.summary.startswith("The proximal surrogate") and entry.summary.endswith(".")
+
+
+def test_own_classes_are_found_by_file_and_by_module(tmp_path, monkeypatch):
+    source = (
+        "from dataclasses import dataclass\nfrom neighbour_of_mine import X\n"
+        "@dataclass(frozen=True)\nclass Mine:\n    x: float = X\n"
+    )
+    (tmp_path / "mine.py").write_text(source)
+    (tmp_path / "neighbour_of_mine.py").write_text("X = 2.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for reference in ("mine.py:Mine", "mine:Mine"):
+        cls = resolve(reference)
+        thing = read(Text(f"{reference}(x=3)"), cls)
+        assert thing == cls(x=3.0)
+        assert read(plain(thing), cls) == thing
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        ("nowhere.py:f", "no file"),
+        ("no_such_module:f", "no module"),
+        ("math:sine", "math has no sine"),
+        ("plain", "not a reference"),
+    ],
+)
+def test_references_that_lead_nowhere(reference, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        resolve(reference)
+
+
+def test_fields_of_saved_parts_are_checked():
+    with pytest.raises(ValueError, match=r"ClippedRatio has no field clip_hi; did you mean clip_high\?"):
+        read({"class": "ClippedRatio", "clip_hi": 1.0}, ClippedRatio)

@@ -1,0 +1,22 @@
+"""Shapes are checked in every test: jaxtyping's annotations, by beartype, over the whole package."""
+
+import os
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+# pytest-xdist starts as many processes as there are cores; one thread each keeps them out of one another's way.
+torch.set_num_threads(1)
+torch.set_flush_denormal(True)
+_hook = install_import_hook("gimbal", "beartype.beartype")
+
+
+@pytest.fixture
+def single_thread():
+    """Numbers to the bit: one thread, whatever ran before."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(1)

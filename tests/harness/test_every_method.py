@@ -1,0 +1,256 @@
+"""What every method must do, whatever it is: the harness walks the packages and finds them."""
+
+import dataclasses
+import importlib
+import inspect
+import json
+import pickle
+import pkgutil
+
+import pytest
+import torch
+
+import gimbal.advantages
+import gimbal.controllers
+import gimbal.objectives
+from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
+from gimbal.controllers.base import AbstractController
+from gimbal.objectives.base import AbstractCorrection, AbstractObjective
+from gimbal.ops import SequenceMean, TokenMean
+from gimbal.records import TrainBatch
+
+
+def found(package, kind):
+    """Final classes of this kind in the package, each by its default configuration."""
+    classes = {}
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for name, thing in vars(importlib.import_module(module.name)).items():
+            if inspect.isclass(thing) and issubclass(thing, kind) and not name.startswith("Abstract"):
+                classes[name] = thing
+    return [classes[name]() for name in sorted(classes)]
+
+
+OBJECTIVES = found(gimbal.objectives, AbstractObjective)
+CORRECTIONS = found(gimbal.objectives, AbstractCorrection)
+ADVANTAGES = found(gimbal.advantages, AbstractAdvantage)
+SHAPINGS = found(gimbal.advantages, AbstractRewardShaping)
+CONTROLLERS = found(gimbal.controllers, AbstractController)
+EVERY = OBJECTIVES + CORRECTIONS + ADVANTAGES + SHAPINGS + CONTROLLERS
+COLUMNS = ("behavior_NS", "proximal_NS", "reference_NS", "advantage_NS", "reward_NS", "value_NS", "target_NS")
+OF_BATCH = OBJECTIVES + CORRECTIONS + ADVANTAGES + SHAPINGS
+
+
+def name(method):
+    return type(method).__name__
+
+
+def batch(n=6, s=5, seed=0, dtype=torch.float32):
+    """Three groups of two; ragged; one row with a hole, as multi-turn rollouts have."""
+    g = torch.Generator().manual_seed(seed)
+
+    def draw(scale=1.0):
+        return (scale * torch.randn(n, s, generator=g)).to(dtype)
+
+    length_N = torch.tensor([5, 3, 4, 1, 2, 5])[:n]
+    mask_NS = torch.arange(s) < length_N[:, None]
+    mask_NS[0, 2] = False
+    logprob_NS = -draw().abs()
+    return logprob_NS, TrainBatch(
+        mask_NS=mask_NS,
+        behavior_NS=logprob_NS + draw(0.2),
+        proximal_NS=logprob_NS + draw(0.2),
+        reference_NS=logprob_NS + draw(0.2),
+        advantage_NS=draw(),
+        reward_NS=draw(),
+        value_NS=draw(),
+        target_NS=draw(),
+        values_NS=draw(),
+        entropy_NS=draw().abs(),
+        bootstrap_N=draw()[:, 0],
+        version_NS=torch.zeros(n, s, dtype=torch.long),
+        group_N=torch.tensor([7, 7, 3, 3, 9, 9])[:n],
+    )
+
+
+def apply(method, logprob_NS, b):
+    if isinstance(method, AbstractObjective):
+        return method(logprob_NS, b).loss_NS
+    return method(b)
+
+
+def loss_and_gradient(method, logprob_NS, b, weight_NS):
+    logprob_NS = logprob_NS.clone().requires_grad_()
+    inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS")}
+    loss = (method(logprob_NS, dataclasses.replace(b, **inputs)).loss_NS * weight_NS).sum()
+    gradients = torch.autograd.grad(loss, [logprob_NS, *inputs.values()], allow_unused=True)
+    return loss, [torch.zeros_like(logprob_NS) if g is None else g for g in gradients]
+
+
+@pytest.mark.parametrize("method", EVERY, ids=name)
+def test_is_a_frozen_documented_value(method):
+    assert dataclasses.is_dataclass(method) and method.__dataclass_params__.frozen
+    assert hash(method) == hash(pickle.loads(pickle.dumps(method))) and method == pickle.loads(pickle.dumps(method))
+    text = inspect.getdoc(type(method))
+    assert "arXiv:" in text or "textbook" in text or any(year in text for year in ("1991", "1992", "2020", "2025"))
+    assert "\n- " in text, "a method states its limiting cases as a list"
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+def test_rows_in_another_order_give_the_same_rows(method):
+    logprob_NS, b = batch()
+    order = torch.tensor([3, 0, 5, 2, 1, 4])
+    first = apply(method, logprob_NS, b)[order]
+    longest = b.shape[1]
+    second = apply(method, logprob_NS[order], b.select(order))
+    torch.testing.assert_close(second[:, :longest], first, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+@pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1e30])
+def test_what_lies_under_the_mask_never_matters(method, garbage):
+    logprob_NS, b = batch()
+    kept = {key: getattr(b, key) for key in (*COLUMNS, "values_NS", "entropy_NS")}
+    spoilt = dataclasses.replace(b, **{key: x.where(b.mask_NS, garbage) for key, x in kept.items()})
+    first, second = apply(method, logprob_NS, b), apply(method, logprob_NS.where(b.mask_NS, garbage), spoilt)
+    torch.testing.assert_close(second[b.mask_NS], first[b.mask_NS])
+    assert torch.isfinite(second).all() and (second[~b.mask_NS] == 0).all()
+
+
+@pytest.mark.parametrize("method", OBJECTIVES, ids=name)
+def test_no_gradient_reaches_what_is_masked(method):
+    logprob_NS, b = batch()
+    for gradient in loss_and_gradient(method, logprob_NS.where(b.mask_NS, float("nan")), b, TokenMean()(b.mask_NS))[1]:
+        assert (gradient[~b.mask_NS] == 0).all()
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+def test_padding_changes_nothing(method):
+    logprob_NS, b = batch()
+    pad = {
+        f.name: torch.nn.functional.pad(x, (0, 3))
+        for f in dataclasses.fields(b)
+        if isinstance(x := getattr(b, f.name), torch.Tensor) and x.ndim == 2
+    }
+    wide = apply(method, torch.nn.functional.pad(logprob_NS, (0, 3)), dataclasses.replace(b, **pad))
+    torch.testing.assert_close(wide[:, :5], apply(method, logprob_NS, b))
+
+
+@pytest.mark.parametrize("method", OBJECTIVES, ids=name)
+@pytest.mark.parametrize("aggregation", [TokenMean(), SequenceMean()], ids=name)
+def test_micro_batches_give_the_gradient_of_the_whole(method, aggregation):
+    logprob_NS, b = batch(dtype=torch.float64)
+    weight_NS = aggregation(b.mask_NS)
+    loss, gradients = loss_and_gradient(method, logprob_NS, b, weight_NS)
+    parts = [torch.tensor([0, 4]), torch.tensor([1]), torch.tensor([2, 3, 5])]
+    total, pieces = 0.0, [torch.zeros_like(g) for g in gradients]
+    for rows in parts:
+        micro = dataclasses.replace(b, weight_NS=weight_NS).select(rows)
+        s = micro.shape[1]
+        part, split = loss_and_gradient(method, logprob_NS[rows, :s], micro, micro.weight_NS)
+        total = total + part
+        for piece, gradient in zip(pieces, split, strict=True):
+            piece[rows, :s] += gradient
+    torch.testing.assert_close(total, loss, atol=1e-6, rtol=0)
+    for piece, gradient in zip(pieces, gradients, strict=True):
+        torch.testing.assert_close(piece, gradient, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("method", OBJECTIVES + CORRECTIONS, ids=name)
+@pytest.mark.parametrize("shift", [20.0, -20.0, 1000.0, -1000.0])
+def test_extreme_ratios_stay_finite(method, shift):
+    logprob_NS, b = batch()
+    far = dataclasses.replace(
+        b, proximal_NS=logprob_NS - shift, behavior_NS=logprob_NS - 2 * shift, reference_NS=logprob_NS - shift
+    )
+    if isinstance(method, AbstractCorrection):
+        assert torch.isfinite(method(far)).all()
+        return
+    loss, gradients = loss_and_gradient(method, logprob_NS, far, TokenMean()(b.mask_NS))
+    assert torch.isfinite(loss) and all(torch.isfinite(g).all() for g in gradients)
+
+
+@pytest.mark.parametrize("method", ADVANTAGES, ids=name)
+def test_equal_rewards_and_lone_rollouts_teach_nothing(method):
+    """Group estimators give exactly 0; the others have no group to compare with and must say so by not needing one."""
+    _, b = batch()
+    if "group_N" not in method.needs:
+        return
+    reward_NS = torch.zeros_like(b.reward_NS)
+    reward_NS[:, 0] = 0.3
+    assert (method(dataclasses.replace(b, reward_NS=reward_NS)) == 0).all()
+    alone = dataclasses.replace(b, group_N=torch.arange(6))
+    assert (method(alone) == 0).all()
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+def test_an_empty_mask_is_no_error(method):
+    logprob_NS, b = batch()
+    for mask_NS in (torch.zeros_like(b.mask_NS), b.mask_NS & (torch.arange(6) != 1)[:, None]):
+        result = apply(method, logprob_NS, dataclasses.replace(b, mask_NS=mask_NS))
+        assert torch.isfinite(result).all() and (result[~mask_NS] == 0).all()
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_in_float32_out(method, dtype):
+    logprob_NS, b = batch(dtype=dtype)
+    result = apply(method, logprob_NS.float() if isinstance(method, AbstractObjective) else logprob_NS, b)
+    assert result.dtype == torch.float32 and torch.isfinite(result).all()
+
+
+@pytest.mark.parametrize("method", CORRECTIONS + ADVANTAGES + SHAPINGS, ids=name)
+def test_constants_carry_no_gradient(method):
+    _, b = batch()
+    live = {key: getattr(b, key).clone().requires_grad_() for key in COLUMNS}
+    assert not method(dataclasses.replace(b, **live)).requires_grad
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+def test_inputs_are_left_alone(method):
+    logprob_NS, b = batch()
+    copies = {f.name: x.clone() for f in dataclasses.fields(b) if isinstance(x := getattr(b, f.name), torch.Tensor)}
+    apply(method, logprob_NS, b)
+    for key, copy in copies.items():
+        torch.testing.assert_close(getattr(b, key), copy, equal_nan=True)
+
+
+@pytest.mark.parametrize("method", OBJECTIVES, ids=name)
+def test_a_small_step_makes_good_decisions_likelier(method):
+    """The sign: near the anchor, descent raises log-probabilities where A > 0 and lowers them where A < 0."""
+    logprob_NS, b = batch()
+    if "advantage_NS" not in method.needs:
+        return
+    near = dataclasses.replace(b, proximal_NS=logprob_NS.clone())
+    step_NS = -loss_and_gradient(method, logprob_NS, near, TokenMean()(b.mask_NS))[1][0]
+    if name(method) == "SequenceRatio":  # its decisions share one ratio; with an advantage constant over the row
+        near = dataclasses.replace(near, advantage_NS=b.advantage_NS[:, :1].expand(-1, 5))
+        step_NS = -loss_and_gradient(method, logprob_NS, near, TokenMean()(b.mask_NS))[1][0]
+    assert (step_NS * near.advantage_NS)[b.mask_NS].min() >= 0 and step_NS[b.mask_NS].abs().min() > 0
+
+
+@pytest.mark.parametrize("method", OF_BATCH, ids=name)
+def test_needs_are_what_is_read(method):
+    logprob_NS, b = batch()
+    columns = [f.name for f in dataclasses.fields(b) if f.name not in ("mask_NS", "decisions")]
+    only = dataclasses.replace(b, **{key: None for key in columns if key not in method.needs})
+    apply(method, logprob_NS, only)
+    for key in method.needs:
+        with pytest.raises(ValueError, match=f"{name(method)}|mask_NS|TrainBatch"):
+            apply(method, logprob_NS, dataclasses.replace(only, **{key: None}))
+
+
+@pytest.mark.parametrize("rule", CONTROLLERS, ids=name)
+def test_controllers_survive_json_and_stay_bounded(rule):
+    states = [rule.init()]
+    for signal in (0.0, 1e9, 1e9, 0.0, 0.001):
+        fresh = rule.update(states[-1], {rule.signal: signal})
+        assert fresh == rule.update(json.loads(json.dumps(states[-1])), {rule.signal: signal})
+        states.append(fresh)
+    assert all(rule.low <= state["value"] <= rule.high for state in states)
+    assert rule.update(states[0], {rule.signal: 1e9})["value"] > rule.update(states[0], {rule.signal: 0.0})["value"]
+    with pytest.raises(KeyError, match=rule.signal):
+        rule.update(rule.init(), {})
+
+
+def test_the_harness_finds_what_there_is():
+    assert len(OBJECTIVES) >= 8 and len(CORRECTIONS) >= 2 and len(ADVANTAGES) >= 7 and len(CONTROLLERS) >= 2

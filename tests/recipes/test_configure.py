@@ -1,0 +1,78 @@
+"""Every recipe: found by name, saved and read back equal, explained; files that name a recipe."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gimbal import api, recipes
+from gimbal.config import Text, dump, load, paths
+from gimbal.config.overrides import reachable
+from gimbal.runtime import compose
+from gimbal.runtime.run import Run
+
+TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"
+
+
+@pytest.mark.parametrize("name", [*recipes.names(), TOY])
+def test_a_recipe_survives_being_saved(name, tmp_path):
+    run = recipes.load(name)
+    (tmp_path / "recipe.yaml").write_text(dump(run, name))
+    assert load(tmp_path, Run) == (name, run)
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_recipe_is_sound_and_says_what_it_is(name):
+    run = recipes.load(name)
+    compose.check(run)
+    assert recipes.names()[name].endswith(".")
+    assert f"{run.steps} steps" in api.statement(run)
+    assert all(reachable(run, path) for path in paths(run))
+
+
+def test_a_file_names_a_recipe_and_its_overrides(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        f"recipe: {TOY}\nlearning_rate: 1e-4\nobjective:\n  clip_high: 0.5\nregularisers: [{{class: KLPenalty}}]\n"
+    )
+    run = recipes.load(str(file), {"steps": 3})
+    assert (run.optimization.learning_rate, run.objective.clip_high, run.steps) == (1e-4, 0.5, 3)
+    assert run.regularisers[0].coef == 0.04
+    other = tmp_path / "mine.json"
+    other.write_text(json.dumps({"recipe": TOY, "objective.clip_high": 0.5}))
+    assert recipes.load(str(other)).objective.clip_high == 0.5
+
+
+def test_a_file_knows_rewards_and_tasks_by_their_files(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"recipe: {TOY}\nreward: {TOY.replace(':toy', ':reward')}\ntasks: {tmp_path / 't.jsonl'}\n")
+    (tmp_path / "t.jsonl").write_text('{"prompt": "1+1="}\n')
+    run = recipes.load(str(file))
+    assert run.rewards[0].name == "reward" and run.tasks[0].prompt == "1+1=" and run.held_out is None
+
+
+def test_the_same_thing_under_two_names_is_refused():
+    with pytest.raises(ValueError, match="give one of them"):
+        recipes.load(TOY, {"reward": Text("a.py:f"), "rewards": Text("ExactAnswer()")})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("steps: 3\n", "names no recipe"),
+        ("- 1\n", "holds no mapping"),
+        ("a: [\n", "not readable as yaml"),
+        (f"recipe: {TOY}\nstep: 3\n", "did you mean steps"),
+    ],
+)
+def test_files_that_are_not_recipes(tmp_path, text, sentence):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        recipes.load(str(tmp_path / "bad.yaml"))
+
+
+def test_unknown_recipes_and_things_that_are_no_recipes():
+    with pytest.raises(ValueError, match=r"no recipe demoo; did you mean demo\?"):
+        recipes.load("demoo")
+    with pytest.raises(ValueError, match=r"must return a gimbal\.Run"):
+        recipes.load("builtins:dict")

@@ -1,0 +1,54 @@
+"""A run small enough for a test, with a reward that pays for digits: no worker process, and never constant over a group."""
+
+from dataclasses import dataclass, replace
+
+from gimbal.advantages import GroupNormalized
+from gimbal.engines.native import Native
+from gimbal.environments.jsonl import Rows
+from gimbal.learning.method import Optimization
+from gimbal.objectives import ClippedRatio
+from gimbal.policies.token import CausalLM
+from gimbal.records import Group, Sampling
+from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits(AbstractReward):
+    """The share of the text's characters that are digits."""
+
+    name: str = "digits"
+    weight: float = 1.0
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]
+
+
+def rows(count: int = 40) -> Rows:
+    return Rows(
+        rows=[
+            {"prompt": f"State the final answer to the following arithmetic problem: {n} + {n + 3} =\n"}
+            for n in range(count)
+        ]
+    )
+
+
+def small_run(**changes: object) -> Run:
+    run = Run(
+        policy=CausalLM(),
+        engine=Native(slots=12, precision="float32"),
+        tasks=rows(),
+        sampling=Sampling(max_length=10),
+        rewards=(Digits(),),
+        prompts_per_step=2,
+        num_generations=4,
+        max_staleness=0,
+        advantage=GroupNormalized(),
+        objective=ClippedRatio(),
+        optimization=Optimization(learning_rate=1e-3),
+        steps=5,
+        threads=1,
+        checkpoint_every=2,
+        record_every=0,
+    )
+    return replace(run, **changes)

@@ -1,0 +1,84 @@
+"""A room imports only rooms of lower levels: the arrows of the package, read from its imports."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "gimbal"
+LEVEL = {
+    "records": 0,
+    "ops": 0,
+    "config": 0,  # names other rooms only at run time, in text
+    "objectives": 1,
+    "advantages": 1,
+    "controllers": 1,
+    "policies": 2,
+    "critics": 2,
+    "rewards": 2,
+    "environments": 2,
+    "dataflow": 3,
+    "engines": 4,
+    "learning": 4,
+    "report": 5,
+    "runtime": 5,
+    "recipes": 6,
+    "api": 7,
+    "cli": 7,
+    "__main__": 7,
+    "__init__": 7,
+}
+# Within a level, one way only.
+SIBLINGS = {("ops", "records"), ("critics", "policies"), ("learning", "engines"), ("runtime", "report")}
+SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
+ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py"}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_point_down(file):
+    here = room(file)
+    for name in imports(file):
+        parts = name.split(".")
+        if parts[0] != "gimbal" or len(parts) < 2 or parts[1] not in LEVEL or parts[1] == here:
+            continue
+        there = parts[1]
+        below = LEVEL[there] < LEVEL[here]
+        assert below or (here, there) in SIBLINGS, (
+            f"{here} (level {LEVEL[here]}) imports {there} (level {LEVEL[there]})"
+        )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_heavy_packages_stay_in_their_file(file):
+    for name in imports(file):
+        home = ONLY.get(name.split(".")[0])
+        assert home is None or str(file.relative_to(SOURCE)) == home, f"{name} belongs in {home}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_sizes(file):
+    text = file.read_text()
+    assert len(text.splitlines()) <= 500
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= 80, f"{node.name} has {length} lines"
+
+
+def test_every_room_has_a_level():
+    assert {room(file) for file in FILES} <= set(LEVEL)
