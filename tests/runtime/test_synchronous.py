@@ -38,7 +38,7 @@ def plain_loop(run, steps):
         reward = torch.tensor(Digits()(Group(index=0, task=rollouts[0].task, rollouts=tuple(rollouts))))
         by_group = reward.view(run.prompts_per_step, run.num_generations)
         centred = by_group - by_group.double().mean(1, keepdim=True).float()
-        advantage = (centred / (centred.double().square().sum(1, keepdim=True) / 3).sqrt().float().add(1e-6)).view(-1)
+        advantage = (centred / (centred.square().double().sum(1, keepdim=True) / 3).sqrt().float().add(1e-6)).view(-1)
         # Rows by length, as the learner lays them out: sums of floats depend on their order.
         length = torch.tensor([int(r.decisions.length_N[0]) for r in rollouts])
         rows = torch.argsort(length, stable=True).tolist()

@@ -105,8 +105,9 @@ class NativeEngine(AbstractEngine):
         prompt = self.policy.encode_task(request.task)
         self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[]))
 
+    @torch.inference_mode()
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.copy.load({name.removeprefix("model."): tensor for name, tensor in state.items()})
+        self.copy.load(state)
         self._version = version
         self._prefix = None  # keys and values of the old weights must not start a new rollout
         if self.spec.cache == "recompute" and self.rows:
@@ -327,6 +328,7 @@ class NativeEngine(AbstractEngine):
             "prefix": self._prefix,
         }
 
+    @torch.inference_mode()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state_dict``; the weights must have been loaded before."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -17,36 +17,63 @@ Precision = Literal["float32", "bfloat16", "int8"]
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.3}
 
 
+def int8_rounded(weight: Float[Tensor, "rows columns"], axis: int) -> Float[Tensor, "rows columns"]:
+    """The weight as 8 bits hold it: round(w / s) s with |w / s| <= 127, one scale s for each index of ``axis`` (torch's quantiser).
+
+    All-zero channels stay zero. Weights already on such a grid stay as they are.
+    """
+    w = weight.float()
+    scale_C = (w.abs().amax(1 - axis) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    zero_C = torch.zeros_like(scale_C, dtype=torch.int32)
+    return torch.fake_quantize_per_channel_affine(w, scale_C, zero_C, axis, -127, 127)
+
+
 class ModelCopy:
     """A frozen copy of a transformers model that is loaded again and again.
 
-    float32 and bfloat16 copy the weights in place. int8 is torch's dynamic quantisation of every linear layer: weights rounded to 8
-    bits with one scale a tensor, activations quantised as they come. The rounding is a real train-inference discrepancy, and the
-    same at every load of the same weights.
+    float32 and bfloat16 copy the weights with a cast. int8 rounds every linear layer but the output layer to 8 bits, one scale an
+    output channel, and computes in float32: the numbers of weight-only int8 kernels. (Kernels that also round activations choose one scale for the whole batch, and then a text depends on its neighbours.)
+    The rounding is a real train-inference discrepancy, and the same at every load of the same weights.
     """
 
-    def __init__(self, model: nn.Module, precision: Precision) -> None:
-        if precision == "int8" and next(model.parameters()).device.type != "cpu":
-            raise ValueError("engine.precision=int8 runs on the CPU only (torch's dynamic quantisation); use bfloat16")
-        self.precision = precision
-        plain = copy.deepcopy(model).eval().requires_grad_(False)
-        self._plain = plain.to(torch.bfloat16) if precision == "bfloat16" else plain
-        self.module: Any = self._plain
+    def __init__(self, model: Any, precision: Precision) -> None:
+        self.module: Any = copy.deepcopy(model).eval().requires_grad_(False)
+        self.module.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        if self.module.config._attn_implementation not in ("sdpa", "eager"):
+            self.module.set_attn_implementation("sdpa")  # the others take no mask of ours
+        self._axis = _output_axes(self.module) if precision == "int8" else {}
+        # Tied weights are one tensor under several names, and may be delivered under any of them.
+        self._names: dict[int, list[str]] = {}
+        self._tensors: dict[int, Tensor] = {}
+        for name, tensor in self.module.state_dict(keep_vars=True).items():
+            self._names.setdefault(id(tensor), []).append(f"model.{name}")
+            self._tensors[id(tensor)] = tensor
 
+    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        # Not strict: a tied output layer may be named once or twice. Unknown and missing names are refused below.
-        result = self._plain.load_state_dict(state, strict=False)
-        known = {name for name, _ in self._plain.named_parameters()} & set(result.missing_keys)
-        if known or result.unexpected_keys:
+        """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is amiss."""
+        unknown = state.keys() - {name for names in self._names.values() for name in names}
+        chosen = {key: [name for name in names if name in state] for key, names in self._names.items()}
+        missing = [self._names[key][0] for key, found in chosen.items() if not found]
+        wrong = [
+            f"{found[0]} {tuple(state[found[0]].shape)} for {tuple(self._tensors[key].shape)}"
+            for key, found in chosen.items()
+            if found and state[found[0]].shape != self._tensors[key].shape
+        ]
+        if unknown or missing or wrong:
             raise ValueError(
-                f"weights do not fit the sampler's model: missing {known}, unknown {result.unexpected_keys}"
+                f"these weights do not fit the sampler's model: unknown {sorted(unknown)[:3]}, missing {missing[:3]}, of another "
+                f"shape {wrong[:3]}; deliver the state_dict of a policy of the same architecture"
             )
-        if self.precision == "int8":
-            self.module = _quantised(self._plain)
+        for key, found in chosen.items():
+            new, tensor = state[found[0]], self._tensors[key]
+            tensor.copy_(int8_rounded(new.to(tensor.device), self._axis[key]) if key in self._axis else new)
 
 
-def _quantised(model: nn.Module) -> nn.Module:
-    with warnings.catch_warnings():
-        # torch announces that this will move to another package; until then it is the one way that torch itself ships.
-        warnings.simplefilter("ignore")
-        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+def _output_axes(model: Any) -> dict[int, int]:
+    """id of the weight -> the axis of its output channels, for every linear layer but the output layer."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = model.get_output_embeddings()
+    axes = {id(m.weight): 0 for m in model.modules() if isinstance(m, nn.Linear) and m is not head}
+    return axes | {id(m.weight): 1 for m in model.modules() if isinstance(m, Conv1D)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,57 +14,68 @@ from gimbal.records import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Distributions:
-    """The ``Sampling`` of every row as columns, so that rows with different settings are drawn in one batch."""
+    """The ``Sampling`` of every row as columns, so that rows with different settings are drawn in one batch.
 
-    temperature_B: Float[Tensor, " B"]
-    top_k_B: Int[Tensor, " B"]
-    top_p_B: Float[Tensor, " B"]
-    min_p_B: Float[Tensor, " B"]
-    plain: bool  # every row is at temperature 1 on the full support: the common, fast case
+    A column is None where no row uses it. Greedy rows have the temperature 1 and no truncation: their choice is the mode, and
+    their log-probabilities are those of the model itself.
+    """
+
+    temperature_B: Float[Tensor, " B"] | None
+    greedy_B: Tensor | None
+    top_k_B: Int[Tensor, " B"] | None
+    top_p_B: Float[Tensor, " B"] | None
+    min_p_B: Float[Tensor, " B"] | None
 
     @classmethod
-    def of(cls, samplings: list[Sampling], device: torch.device) -> Distributions:
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Distributions:
+        def column(values: Sequence[float], off: float | int) -> Tensor | None:
+            return None if all(value == off for value in values) else torch.tensor(values, device=device)
+
+        drawn = [s if s.temperature else Sampling() for s in samplings]
+        greedy = [s.temperature == 0 for s in samplings]
+        # A running sum may pass 1 by rounding, so "all of it" is not 1 but infinity.
         return cls(
-            temperature_B=torch.tensor([s.temperature for s in samplings], device=device),
-            top_k_B=torch.tensor([s.top_k for s in samplings], device=device),
-            top_p_B=torch.tensor([s.top_p for s in samplings], device=device),
-            min_p_B=torch.tensor([s.min_p for s in samplings], device=device),
-            plain=all(s.trainable and s.temperature == 1 for s in samplings),
+            temperature_B=column([float(s.temperature) for s in drawn], 1),
+            greedy_B=torch.tensor(greedy, device=device) if any(greedy) else None,
+            top_k_B=column([s.top_k or 2**62 for s in drawn], 2**62),
+            top_p_B=column([s.top_p if s.top_p < 1 else torch.inf for s in drawn], torch.inf),
+            min_p_B=column([float(s.min_p) for s in drawn], 0),
         )
 
 
 def processed(logits_BV: Float[Tensor, "B V"], rows: Distributions) -> Float[Tensor, "B V"]:
-    """Log-probabilities after temperature, top-k, top-p and min-p, renormalised; -inf outside the support.
+    """Log-probabilities after temperature, top-k, top-p and min-p, in this order, renormalised after each; -inf outside the support.
 
-    Greedy rows (temperature 0) keep the distribution at temperature 1: their choice is its mode.
+    top-k: the k likeliest tokens. top-p: the fewest of them whose mass reaches p. min-p: those of at least min_p times the mode's
+    probability. The mode is always kept.
     """
-    if rows.plain:
+    logits_BV = logits_BV.float()
+    if rows.temperature_B is not None:
+        logits_BV = logits_BV / rows.temperature_B[:, None]
+    if rows.top_k_B is rows.top_p_B is rows.min_p_B is None:
         return logits_BV.log_softmax(-1)
-    scale_B = rows.temperature_B.where(rows.temperature_B > 0, 1.0)
-    logprob_BV = (logits_BV / scale_B[:, None]).log_softmax(-1)
-    if bool((rows.top_k_B > 0).any() | (rows.top_p_B < 1).any()):
-        sorted_BV, order_BV = logprob_BV.sort(-1, descending=True)
+    sorted_BV, order_BV = logits_BV.sort(-1, descending=True, stable=True)
+    if rows.top_k_B is not None:
         rank_V = torch.arange(logits_BV.shape[-1], device=logits_BV.device)
-        before_BV = sorted_BV.exp().cumsum(-1) - sorted_BV.exp()  # mass of the tokens ranked above
-        k_B = rows.top_k_B.where(rows.top_k_B > 0, logits_BV.shape[-1])
-        keep_BV = (rank_V < k_B[:, None]) & ((before_BV < rows.top_p_B[:, None]) | (rank_V == 0))
-        keep_BV = torch.zeros_like(keep_BV).scatter_(-1, order_BV, keep_BV)
-        logprob_BV = logprob_BV.where(keep_BV, -torch.inf)
-    if bool((rows.min_p_B > 0).any()):
-        floor_B = logprob_BV.amax(-1) + rows.min_p_B.log()
-        logprob_BV = logprob_BV.where(logprob_BV >= floor_B[:, None], -torch.inf)
-    return logprob_BV.log_softmax(-1)
+        sorted_BV = sorted_BV.where(rank_V < rows.top_k_B[:, None], -torch.inf)
+    if rows.top_p_B is not None:
+        p_BV = sorted_BV.softmax(-1)
+        before_BV = p_BV.cumsum(-1) - p_BV  # mass of the tokens ranked above; 0 for the mode
+        sorted_BV = sorted_BV.where(before_BV < rows.top_p_B[:, None], -torch.inf)
+    if rows.min_p_B is not None:
+        sorted_BV = sorted_BV.where(sorted_BV - sorted_BV[:, :1] >= rows.min_p_B.log()[:, None], -torch.inf)
+    return torch.empty_like(sorted_BV).scatter_(-1, order_BV, sorted_BV.log_softmax(-1))
 
 
 def draw(
     logits_BV: Float[Tensor, "B V"], uniform_B: Float[Tensor, " B"], rows: Distributions
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, "B V"]]:
     """(token, its log-probability, all log-probabilities): by inverse CDF of ``uniform_B`` in [0, 1), greedy rows by their mode."""
-    logprob_BV = processed(logits_BV.float(), rows)
+    logprob_BV = processed(logits_BV, rows)
     # Double: a float32 running sum over a large vocabulary loses the tail.
-    mass_BV = logprob_BV.double().exp().cumsum(-1)
-    # 1 - u lies in (0, 1], so a token of probability 0 is never the first to reach it.
+    mass_BV = logprob_BV.exp().cumsum(-1, dtype=torch.float64)
+    # 1 - u lies in (0, 1], so a token of probability 0 is never the first to reach it, and there always is one that does.
     token_B = torch.searchsorted(mass_BV, ((1 - uniform_B) * mass_BV[:, -1])[:, None])[:, 0]
-    if not rows.plain:
-        token_B = token_B.where(rows.temperature_B > 0, logprob_BV.argmax(-1))
+    if rows.greedy_B is not None:
+        token_B = token_B.where(~rows.greedy_B, logprob_BV.argmax(-1))
     return token_B, logprob_BV.gather(-1, token_B[:, None])[:, 0], logprob_BV
