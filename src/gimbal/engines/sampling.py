@@ -28,7 +28,7 @@ class Distributions:
 
     @classmethod
     def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Distributions:
-        def column(values: Sequence[float], off: float | int) -> Tensor | None:
+        def column(values: Sequence[float | int], off: float | int) -> Tensor | None:
             return None if all(value == off for value in values) else torch.tensor(values, device=device)
 
         drawn = [s if s.temperature else Sampling() for s in samplings]
