@@ -112,9 +112,7 @@ def test_clip_higher_lets_likelier_good_decisions_grow_further():
 def test_decoupled_ppo_is_ppo_where_the_anchor_is_the_behaviour():
     lp, b = batch()
     b = dataclasses.replace(b, proximal_NS=b.behavior_NS)
-    (loss, grad), (loss_2, grad_2) = same(
-        ClippedRatio(), ClippedRatio(), lp, b, (TruncatedWeight(cap=5.0), None)
-    )
+    (loss, grad), (loss_2, grad_2) = same(ClippedRatio(), ClippedRatio(), lp, b, (TruncatedWeight(cap=5.0), None))
     close(loss, loss_2)
     close(grad, grad_2)
 
@@ -253,9 +251,7 @@ def test_entropy_bonus_lowers_the_loss_where_entropy_is_high():
 
 @pytest.mark.parametrize(("value", "moves"), [(0.5, True), (1.5, False), (-1.5, True)])
 def test_value_loss_is_clipped_only_on_the_way_to_the_target(value, moves):
-    b = TrainBatch(
-        mask_NS=torch.tensor([[True]]), value_NS=torch.zeros(1, 1), target_NS=torch.full((1, 1), 2.0)
-    )
+    b = TrainBatch(mask_NS=torch.tensor([[True]]), value_NS=torch.zeros(1, 1), target_NS=torch.full((1, 1), 2.0))
     v = torch.full((1, 1), value, requires_grad=True)
     loss = ValueLoss(coef=1.0, clip=1.0)(torch.zeros(1, 1), dataclasses.replace(b, values_NS=v)).loss_NS.sum()
     plain = ValueLoss(coef=1.0)(torch.zeros(1, 1), dataclasses.replace(b, values_NS=v)).loss_NS.sum()

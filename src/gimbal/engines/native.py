@@ -151,6 +151,7 @@ class NativeEngine(AbstractEngine):
         stops = {row: stops.get(row, "length") for row in done_B.nonzero()[:, 0].tolist()}
         return self._finish(stops | self._stop_strings(stops))
 
+    @torch.inference_mode()
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         for live in self.queue:
             if live.request.key == key:
@@ -258,6 +259,7 @@ class NativeEngine(AbstractEngine):
             self._free(row)
         return finished
 
+    @torch.inference_mode(False)  # what leaves the engine are ordinary tensors
     def _rollout(self, row: int, stop: str) -> Rollout:
         live, length = self.rows[row], int(self.length_B[row])
         first = len(live.prompt)

@@ -32,8 +32,9 @@ class ModelCopy:
     """A frozen copy of a transformers model that is loaded again and again.
 
     float32 and bfloat16 copy the weights with a cast. int8 rounds every linear layer but the output layer to 8 bits, one scale an
-    output channel, and computes in float32: the numbers of weight-only int8 kernels. (Kernels that also round activations choose one scale for the whole batch, and then a text depends on its neighbours.)
-    The rounding is a real train-inference discrepancy, and the same at every load of the same weights.
+    output channel, and computes in float32: the numbers of weight-only int8 kernels. (Kernels that also round activations choose one
+    scale for the whole batch, and then a text depends on its neighbours.) The rounding is a real train-inference discrepancy, and
+    the same at every load of the same weights.
     """
 
     def __init__(self, model: Any, precision: Precision) -> None:

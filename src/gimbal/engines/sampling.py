@@ -54,7 +54,7 @@ def processed(logits_BV: Float[Tensor, "B V"], rows: Distributions) -> Float[Ten
         logits_BV = logits_BV / rows.temperature_B[:, None]
     if rows.top_k_B is rows.top_p_B is rows.min_p_B is None:
         return logits_BV.log_softmax(-1)
-    sorted_BV, order_BV = logits_BV.sort(-1, descending=True, stable=True)
+    sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
     if rows.top_k_B is not None:
         rank_V = torch.arange(logits_BV.shape[-1], device=logits_BV.device)
         sorted_BV = sorted_BV.where(rank_V < rows.top_k_B[:, None], -torch.inf)

@@ -47,7 +47,12 @@ def _data(directory: Path) -> dict[str, Any]:
 
 def _script_safe(data: Any) -> str:
     """JSON that no text of a model can break out of: within a script element only ``<`` could."""
-    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return (
+        json.dumps(data, ensure_ascii=False)
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,15 @@
+"""DCMDP (arXiv."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import DiscrepancyPenalty
+from gimbal.controllers import Lagrangian
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def dcmdp() -> Run:
+    """DCMDP (arXiv:2606.08779): a price on discrepancy, moved by a Lagrangian controller that holds its mean at a limit."""
+    return replace(grpo(), shaping=(DiscrepancyPenalty(),), controllers={"shaping.0.strength": Lagrangian(limit=0.003)})

@@ -1,0 +1,15 @@
+"""Dr."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import GroupCentered
+from gimbal.ops import ConstantMean
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def dr_grpo() -> Run:
+    """Dr. GRPO (arXiv:2503.20783): no division by the standard deviation, a constant length in the denominator."""
+    return replace(grpo(), advantage=GroupCentered(), aggregation=ConstantMean(length=64.0))

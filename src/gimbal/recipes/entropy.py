@@ -1,0 +1,14 @@
+"""GRPO with an entropy bonus."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.objectives import EntropyBonus
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def entropy() -> Run:
+    """GRPO with an entropy bonus."""
+    return replace(grpo(), regularisers=(EntropyBonus(coef=0.003),))

@@ -1,0 +1,34 @@
+"""GRPO on gimbal-tiny and chain_sum."""
+
+from __future__ import annotations
+
+from gimbal.advantages import GroupNormalized
+from gimbal.engines.native import Native
+from gimbal.environments.demonstrations import exam, practice
+from gimbal.learning.method import Optimization
+from gimbal.objectives import ClippedRatio
+from gimbal.ops import SequenceMean
+from gimbal.policies.token import CausalLM
+from gimbal.records import Sampling
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import HeldOut, Run
+
+
+def grpo() -> Run:
+    """GRPO on gimbal-tiny and chain_sum: group-normalised advantages, symmetric clip, sampled in int8, up to one version stale."""
+    return Run(
+        policy=CausalLM(),
+        engine=Native(slots=128, precision="int8"),
+        tasks=practice(),
+        held_out=HeldOut(tasks=exam(size=256), samples=4),
+        sampling=Sampling(max_length=64),
+        rewards=(ReasoningScore(),),
+        prompts_per_step=16,
+        num_generations=8,
+        max_staleness=1,
+        objective=ClippedRatio(),
+        advantage=GroupNormalized(),
+        aggregation=SequenceMean(),
+        optimization=Optimization(learning_rate=1e-4),
+        steps=40,
+    )

@@ -1,0 +1,14 @@
+"""GRPO with the KL to the first policy paid in the reward (k1), before the group statistics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import KLReward
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def kl_reward() -> Run:
+    """GRPO with the KL to the first policy paid in the reward (k1), before the group statistics."""
+    return replace(grpo(), reward_shaping=(KLReward(coef=1e-3),))

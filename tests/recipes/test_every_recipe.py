@@ -1,0 +1,34 @@
+"""Every recipe takes two steps, at a small size: the parts fit, the metrics are finite, and what it promises is kept."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from gimbal import recipes
+from gimbal.runtime.compose import check
+from gimbal.runtime.local import Trainer
+
+
+@pytest.mark.parametrize("name", sorted(recipes.names()))
+def test_two_steps(name):
+    run = recipes.function(name)()
+    assert check(run) == [] or all(isinstance(warning, str) for warning in check(run))
+    small = replace(
+        run,
+        prompts_per_step=2,
+        num_generations=min(4, run.num_generations),
+        sampling=replace(run.sampling, max_length=12),
+        threads=1,
+        steps=2,
+        filters=(),
+    )
+    trainer = Trainer(small)
+    try:
+        for _ in range(2):
+            metrics, _, batch = trainer.advance()
+            assert all(math.isfinite(value) for value in metrics.values()), metrics
+            assert metrics["staleness/max"] <= run.max_staleness
+            assert batch.mask_NS.any()
+    finally:
+        trainer.close()
