@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
+from gimbal.policies.layout import Layout, apart, shared
 from gimbal.records import AbstractDecisions, Task
 
 TINY = "gimbal-tiny"  # the model shipped in the package
@@ -102,28 +103,25 @@ class TokenPolicy(AbstractPolicy):
     ) -> Evaluation:
         assert isinstance(decisions, Tokens), type(decisions)
         n, s = decisions.shape
-        hidden_NLH = self._hidden(decisions, checkpointing)
+        where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
+        layout = shared(*where) or apart(*where)
+        hidden_RLH = self._hidden(layout, checkpointing)
         step_S = torch.arange(s, device=decisions.ids_NL.device)
         position_NS = decisions.prompt_N[:, None] + step_S
-        real_NS = position_NS < decisions.length_N[:, None]
-        row_K, column_K = real_NS.nonzero(as_tuple=True)
-        at_K = position_NS[row_K, column_K]
-        # The hidden state before a token predicts it.
-        logprob_K, entropy_K = self._pick(
-            hidden_NLH[row_K, at_K - 1], decisions.ids_NL[row_K, at_K], temperature, entropy
-        )
+        row_K, column_K = (position_NS < decisions.length_N[:, None]).nonzero(as_tuple=True)
+        id_K = decisions.ids_NL[row_K, position_NS[row_K, column_K]]
+        logprob_K, entropy_K = self._pick(hidden_RLH[layout.row_K, layout.column_K], id_K, temperature, entropy)
 
         def scatter(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(n, s).index_put((row_K, column_K), x_K)
 
         return Evaluation(logprob_NS=scatter(logprob_K), entropy_NS=None if entropy_K is None else scatter(entropy_K))
 
-    def _hidden(self, decisions: Tokens, checkpointing: bool) -> Float[Tensor, "N L H"]:
-        """Last hidden states. The causal mask alone suffices: rows are padded on the right, and padding is never read."""
-        if checkpointing and not self.model.is_gradient_checkpointing:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+    def _hidden(self, layout: Layout, checkpointing: bool) -> Float[Tensor, "R L H"]:
+        if checkpointing and not self.model.is_activation_checkpointing:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
         self.model.train(checkpointing and torch.is_grad_enabled())
-        return self.model.base_model(input_ids=decisions.ids_NL, use_cache=False).last_hidden_state
+        return self.model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
 
     def _pick(self, hidden_KH: Tensor, id_K: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probability (and entropy) of each token, in chunks whose logits are recomputed in the backward pass."""

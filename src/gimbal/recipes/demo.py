@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.objectives import ClippedRatio, TruncatedWeight
 from gimbal.ops import TokenMean
 from gimbal.recipes.grpo import grpo
@@ -13,7 +14,7 @@ from gimbal.runtime.run import Run
 def demo() -> Run:
     """gimbal-tiny finds out that careful working pays: int8 sampler, one version stale, under two minutes on a laptop.
 
-    GRPO with clip-higher, token mean and truncated importance weights on reasoning-gym's chain_sum. The policy starts with three ways
+    GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The policy starts with three ways
     of answering (guessing, sloppy working, careful working).
     """
     return replace(
@@ -21,4 +22,6 @@ def demo() -> Run:
         objective=ClippedRatio(clip_low=0.2, clip_high=0.28),
         correction=TruncatedWeight(),
         aggregation=TokenMean(),
+        filters=(ZeroVariance(),),
+        steps=80,
     )

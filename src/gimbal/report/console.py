@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
-import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gimbal.records import Rollout, rollout_score
@@ -30,8 +30,7 @@ class Console:
 
     def __init__(self, total_steps: int, title: str) -> None:
         self.total, self.title = total_steps, title
-        self.started = time.monotonic()
-        self.first = 0.0  # step at which this sitting began
+        self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps: what the time left is told from
         self.rewards: deque[float] = deque(maxlen=40)
         self.sampled = ""
         self.live: Any = None
@@ -49,22 +48,21 @@ class Console:
 
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
-        self.first = self.first or step - 1
         self.rewards.append(metrics.get("reward/mean", 0.0))
+        self.seconds.append(metrics.get("time/step", 0.0))
+        left = sum(self.seconds) / len(self.seconds) * (self.total - step)
         figures = [(head, form.format(metrics[name])) for name, head, form in SHOWN if name in metrics]
-        elapsed = time.monotonic() - self.started
-        left = elapsed / max(1.0, step - self.first) * (self.total - step)
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
-            print(f"step {step:.0f}/{self.total}  {line}  left {left:.0f} s", flush=True)
+            print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}", flush=True)
         else:
             self.live.update(self._panel(step, figures, left))
 
     def sample(self, rollout: Rollout) -> None:
         """A rollout as it was written, with what it earned."""
-        prompt, text = rollout.task.prompt.strip(), rollout.text.strip()
-        if not text:
+        if not rollout.text.strip():
             return
+        prompt, text = one_line(rollout.task.prompt), one_line(rollout.text)
         shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout_score(rollout):g}]"
         if self.live is None:
             print(f"  e.g. {shown}", flush=True)
@@ -92,33 +90,55 @@ class Console:
         table.add_row(*(Text(figure, style="bold") for _, figure in figures))
         rows = Table.grid()
         rows.add_row(ProgressBar(total=self.total, completed=step))
-        rows.add_row(Text(f"step {step:.0f} of {self.total}, {left:.0f} s left    reward {spark(self.rewards)}"))
+        rows.add_row(Text(f"step {step:.0f} of {self.total}, {duration(left)} left    reward {spark(self.rewards)}"))
         rows.add_row(table)
         if self.sampled:
             rows.add_row(Text(self.sampled, style="dim"))
         return Panel(rows, title=Text(self.title))
 
 
-def spark(values: deque[float]) -> str:
-    """A line of bars between the smallest and the largest value."""
-    low, high = min(values), max(values)
+def spark(values: Iterable[float]) -> str:
+    """A line of bars between the smallest and the largest value; a blank for what is not finite."""
+    values = list(values)
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[int((value - low) * scale)] for value in values)
+    return "".join(BARS[int((v - low) * scale)] if math.isfinite(v) else " " for v in values)
+
+
+def one_line(text: str) -> str:
+    """Text of a model that can neither break the line nor command the terminal."""
+    return "".join(c if c.isprintable() else "·" for c in text.strip().replace("\n", "⏎"))
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# The held-out figures a verdict speaks of: those of tasks that can be solved, or else those of an environment's return.
+SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
+RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
 
 
 def verdict(summary: Summary) -> list[str]:
     """What was learned, how stable it was, and what it cost, in a few lines."""
     lines = []
-    names = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
-    if "eval/pass@1" not in summary.after:
-        names = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
-    for key, name in names.items():
+    for key, name in (SOLVED if "eval/pass@1" in summary.after else RETURN).items():
         if key in summary.before and key in summary.after:
             before, after = summary.before[key], summary.after[key]
-            lines.append(f"{name:28s} {before:.3f} -> {after:.3f}")
-    lines.append(
-        f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {summary.seconds_training:.0f} s of training; "
-        f"largest age {summary.max_age}, mean |p - p'| between sampler and trainer {summary.mean_discrepancy:.4f}, "
+            lines.append(f"{name:28s} {before:.3f} -> {after:.3f}  ({after - before:+.3f})")
+    return lines + cost(summary)
+
+
+def cost(summary: Summary) -> list[str]:
+    lines = [
+        f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {duration(summary.seconds_training)} of "
+        f"training; largest age {summary.max_age}, mean |p - p'| between sampler and trainer {summary.mean_discrepancy:.4f}, "
         f"peak memory {summary.peak_memory_mb:.0f} MB"
-    )
+    ]
+    if summary.drops:
+        lines.append("groups dropped: " + ", ".join(f"{count} {reason}" for reason, count in summary.drops.items()))
     return lines

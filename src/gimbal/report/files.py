@@ -9,20 +9,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gimbal.records import Group, Rollout, TrainBatch
+from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 
 CLOCKED = ("time/", "perf/")  # the only metrics that may differ between two runs of one recipe and seed
 
 
 class JsonLines:
-    """A file of one JSON object a line, each with its ``step``; flushed line by line, and safe to cut after a kill."""
+    """A file of one JSON object a line, each with its ``step``; flushed line by line, and safe to cut after a kill.
+
+    All of it is ASCII: no text of a model can end a line early, and a kill cannot leave half a character.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, row: Mapping[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+            file.write(json.dumps(_finite(row), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole line; a last one that was torn by a kill is left out."""
@@ -41,14 +44,14 @@ class JsonLines:
         if self.path.exists():
             kept = [row for row in self.read() if row["step"] <= step]
             partial = self.path.with_suffix(".partial")
-            partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
             partial.replace(self.path)
 
 
 class RolloutFile:
     """Sampled rollouts with everything known of each decision, at most ``max_bytes`` of them in a run."""
 
-    def __init__(self, path: Path, max_bytes: float = 50e6, groups: int = 2) -> None:
+    def __init__(self, path: Path, max_bytes: int = 50_000_000, groups: int = 2) -> None:
         self.lines, self.max_bytes, self.groups = JsonLines(path), max_bytes, groups
 
     def append(
@@ -77,7 +80,7 @@ def _described(
 
     entropy_S = rollout.entropy_S
     return {
-        "step": step,
+        "step": step,  # the gradient was taken at version step - 1, which ages count from
         "group": group.index,
         "sample": rollout.sample,
         "task": rollout.task.id,
@@ -86,7 +89,7 @@ def _described(
         "text": rollout.text,
         "pieces": pieces,
         "stop": rollout.stop,
-        "score": rollout.score,
+        "score": rollout_score(rollout),
         "scores": dict(rollout.scores),
         "version": rollout.version_S.tolist(),
         "behavior": rounded("behavior_NS"),

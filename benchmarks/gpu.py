@@ -1,0 +1,195 @@
+"""How fast one device generates and trains: a model of half a billion parameters, randomly initialised, so nothing is downloaded.
+
+generation  the native engine in bfloat16, every rollout drawn to its full length: prefill time, then tokens a second
+training    Learner.step on those rollouts with bfloat16 weights: tokens a second, and model FLOP utilisation (MFU), the
+            arithmetic that the mathematics needs (no recomputation counted) over the device's dense bfloat16 peak
+
+    python benchmarks/gpu.py --out benchmarks/gpu.json      on a GPU, minutes
+    python benchmarks/gpu.py --tiny                         anywhere, seconds: whether it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.dataflow.packing import pack
+from gimbal.engines.base import Request
+from gimbal.engines.native import Native
+from gimbal.learning.learner import Learner
+from gimbal.learning.method import Method, Optimization
+from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.policies.token import CausalLM, TokenPolicy
+from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.report.metrics import mismatch_metrics
+from gimbal.runtime import device
+
+GROUP = 8  # rollouts of one prompt
+# Dense bfloat16 peaks of the data sheets, in TFLOP/s; the first name that occurs in the device's own is taken.
+PEAKS = {"H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H200": 989, "B200": 2250, "A100": 312, "L40S": 362, "L4": 121}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    hidden: int = 1024
+    layers: int = 28
+    heads: int = 16
+    vocabulary: int = 32768
+    prompt: int = 256  # tokens
+    decisions: int = 256
+    batches: tuple[int, ...] = (64, 256)  # rollouts at a time; the last batch is trained on
+    microbatch_tokens: int = 32768
+    steps: int = 4  # learner steps, the first untimed
+
+
+TINY = Size(hidden=64, layers=2, heads=4, vocabulary=128, prompt=16, decisions=8, batches=(8, 16), steps=2)
+
+
+def make_policy(size: Size, where: torch.device) -> TokenPolicy:
+    """Qwen3's architecture in bfloat16 with the shipped tokenizer, whose characters are the first ids of the vocabulary."""
+    tokenizer = AutoTokenizer.from_pretrained(CausalLM().path)
+    config = Qwen3Config(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads // 2,
+        head_dim=2 * size.hidden // size.heads,
+        max_position_embeddings=size.prompt + size.decisions,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    with where:
+        model = Qwen3ForCausalLM(config).to(torch.bfloat16)
+    model.generation_config.eos_token_id = []  # every rollout runs to its full length
+    return TokenPolicy(model, tokenizer).to(where).eval()
+
+
+def synchronised(where: torch.device) -> float:
+    """The time, once the device has done what it was asked."""
+    if where.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -> tuple[dict[str, float], list[Group]]:
+    """Figures of drawing ``batch`` rollouts at once, after an untimed short draw, and the rollouts in groups."""
+    engine = Native(slots=batch, precision="bfloat16").start(policy)
+    engine.load(0, policy.state_dict())
+    tasks = [Task(id=str(index), prompt=f"{index:>{size.prompt}}") for index in range(batch // GROUP)]
+
+    def draw(length: int) -> tuple[float, float, list[Rollout]]:
+        for row in range(batch):
+            group, sample = divmod(row, GROUP)
+            sampling = Sampling(max_length=length)
+            engine.submit(Request(group=group, task=tasks[group], sample=sample, sampling=sampling, seed=0))
+        start = synchronised(where)
+        rollouts = [finished.rollout for finished in engine.step()]  # prefill and the first decision
+        first = synchronised(where)
+        while engine.in_flight:
+            rollouts += [finished.rollout for finished in engine.step()]
+        return first - start, synchronised(where) - first, rollouts
+
+    draw(min(8, size.decisions))
+    # The same streams as before, but weights delivered anew, so that no prompt is still cached.
+    engine.load(1, policy.state_dict())
+    prefill, decode, rollouts = draw(size.decisions)
+    assert all(rollout.length == size.decisions for rollout in rollouts)
+    members: dict[str, list[Rollout]] = defaultdict(list)
+    for rollout in rollouts:
+        members[rollout.task.id].append(replace(rollout, score=float(rollout.sample % 2)))
+    groups = [Group(index=int(name), task=rows[0].task, rollouts=tuple(rows)) for name, rows in sorted(members.items())]
+    rate = batch * (size.decisions - 1) / decode
+    return {"prefill_s": prefill, "step_ms": 1e3 * decode / (size.decisions - 1), "tokens_per_s": rate}, groups
+
+
+def train(policy: TokenPolicy, size: Size, groups: list[Group], where: torch.device) -> dict[str, float]:
+    """Figures of learner steps on these rollouts: one gradient of the whole batch each."""
+    optimization = Optimization(learning_rate=1e-6, microbatch_tokens=size.microbatch_tokens)
+    method = Method(objective=ClippedRatio(), advantage=GroupNormalized(), optimization=optimization)
+    learner = Learner(policy, method)
+    start = synchronised(where)
+    batch = learner.prepare(pack(groups))
+    prepared = synchronised(where)
+    gap = mismatch_metrics(batch, learner.version)["mismatch/logp_diff_max"]
+    learner.step(batch)
+    begun = synchronised(where)
+    for _ in range(size.steps - 1):
+        learner.step(batch)
+    seconds = (synchronised(where) - begun) / (size.steps - 1)
+    rows, length = batch.shape[0], size.prompt + size.decisions
+    return {
+        "anchor_s": prepared - start,
+        "step_s": seconds,
+        "tokens_per_s": rows * length / seconds,
+        "tflops": step_flops(policy, size, rows) / seconds / 1e12,
+        "largest_logp_gap": gap,
+    }
+
+
+def step_flops(policy: TokenPolicy, size: Size, rows: int) -> float:
+    """Forward and backward: 6 for each weight and position (the output layer: each decision), and causal attention.
+
+    Attention: 2 matmuls of 2 FLOP, over half the square, times 3 for the backward pass: 6 L^2 a layer and channel of the queries.
+    """
+    head = size.hidden * size.vocabulary
+    body = sum(p.numel() for p in policy.parameters() if p.ndim == 2) - head  # tied: the embedding is the output layer
+    length, channels = size.prompt + size.decisions, 2 * size.hidden
+    linear = 6 * (body * length + head * size.decisions)
+    return float(rows * (linear + 6 * length**2 * channels * size.layers))
+
+
+def measure(size: Size, where: torch.device) -> dict[str, object]:
+    name = torch.cuda.get_device_name() if where.type == "cuda" else platform.processor() or platform.machine()
+    policy = make_policy(size, where)
+    generation, groups = {}, []
+    for batch in size.batches:
+        generation[str(batch)], groups = generate(policy, size, batch, where)
+    training = train(policy, size, groups, where)
+    peak = next((peak for part, peak in PEAKS.items() if where.type == "cuda" and part in name), None)
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "size": asdict(size),
+        "parameters": sum(p.numel() for p in policy.parameters()),
+        "generation": generation,
+        "training": training,
+        "mfu": training["tflops"] / peak if peak else None,
+        "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if where.type == "cuda" else None,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="a model of no size, to see that it runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    words = parser.parse_args()
+    where = device.prepare(0)
+    if where.type == "cpu" and not words.tiny:
+        raise SystemExit(
+            "there is no GPU here, and half a billion parameters would take a CPU hours; --tiny runs anywhere"
+        )
+    result = measure(TINY if words.tiny else Size(), where)
+    print(f"{result['device']}, torch {result['torch']}, {result['parameters'] / 1e6:.0f} M parameters")
+    for batch, figures in result["generation"].items():
+        print(
+            f"generation, batch {batch:>4}   " + "   ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+        )
+    print("training" + " " * 17 + "   ".join(f"{name} {value:,.4g}" for name, value in result["training"].items()))
+    print(f"MFU {result['mfu']:.1%}" if result["mfu"] else "MFU unknown: no peak is recorded for this device")
+    if words.out:
+        words.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

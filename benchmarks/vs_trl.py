@@ -1,0 +1,249 @@
+"""gimbal and TRL side by side: the same model, tasks, batch and GRPO, on this CPU, until the same pass rate.
+
+Every run is a process of its own, and the two systems take turns. A run ends when the mean pass rate of its last ``WINDOW`` steps
+reaches ``--target``: no task is drawn twice and none is filtered, so that is a pass rate on unseen tasks, and it costs neither side
+anything. What both learned then sits the same held-out exam, untimed.
+
+    pip install torch==2.13.0 && pip install -e '.[bench]'
+    python benchmarks/vs_trl.py --out benchmarks/vs_trl.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.api import evaluate
+from gimbal.engines.native import Native
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.policies.token import CausalLM
+from gimbal.recipes.demo import demo
+from gimbal.report.metrics import PASS
+from gimbal.rewards._reasoning import make
+from gimbal.runtime import device
+from gimbal.runtime.local import Trainer
+
+WINDOW = 4  # steps of 128 rollouts: a standard error of 1.3 points
+MOST_STEPS = 100
+SAMPLER = Native(slots=128, precision="float32")
+# update: log-probabilities and backward; gimbal's also holds the optimiser, which TRL's trainer keeps out of sight in "other"
+PHASES = ("generation", "scoring", "update")
+
+
+def watch(seconds: Counter[str], owner: Any, method: str, phase: str) -> None:
+    """Add the time spent in a method of a live object to ``seconds[phase]``."""
+    inner: Callable[..., Any] = getattr(owner, method)
+
+    def timed(*args: Any, **keywords: Any) -> Any:
+        start = time.perf_counter()
+        result = inner(*args, **keywords)
+        seconds[phase] += time.perf_counter() - start
+        return result
+
+    setattr(owner, method, timed)
+
+
+def reached(passed: list[float], target: float) -> bool:
+    return len(passed) >= WINDOW and statistics.fmean(passed[-WINDOW:]) >= target
+
+
+def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[str, Any]:
+    """The demo less what TRL's GRPO lacks: no filter, no staleness, sampling in the trainer's own precision.
+
+    The sampler is then the trainer, and like TRL's its log-probabilities serve as the old ones (the anchor Behavior).
+    """
+    run = replace(
+        demo(),
+        engine=SAMPLER,
+        filters=(),
+        correction=None,
+        anchor=Behavior(),
+        held_out=None,
+        max_staleness=0,
+        advantage=GroupNormalized(eps=1e-4),  # TRL's
+        steps=MOST_STEPS,
+        seed=seed,
+        threads=threads,
+    )
+    trainer = Trainer(run)
+    phases: Counter[str] = Counter()
+    passed: list[float] = []
+    watch(phases, trainer.engine, "step", "generation")
+    watch(phases, trainer.learner, "prepare", "update")
+    watch(phases, trainer.learner, "step", "update")
+    start, busy = time.perf_counter(), time.process_time()
+    while not reached(passed, target) and len(passed) < MOST_STEPS:
+        metrics, _, _ = trainer.advance()
+        passed.append(metrics["pass_rate"])
+        phases["scoring"] += metrics["time/generate"]
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    phases["scoring"] -= phases["generation"]  # what is left is scoring and the books of the groups
+    trainer.learner.policy.save(model)
+    trainer.close()
+    return {"seconds": seconds, "busy": busy, "passed": passed, "tokens": metrics["tokens"], "phases": phases}
+
+
+def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, Any]:
+    """TRL's GRPOTrainer, set to the same method; its memory savers and its file writing are off."""
+    import datasets
+    from transformers import AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    device.prepare(threads)  # threads, and denormals flushed: both sides alike
+    run = demo()
+    width = run.num_generations
+    score_texts, _ = make()
+    phases: Counter[str] = Counter()
+    passed: list[float] = []
+    tokens = [0]
+
+    def reasoning(prompts, completions, completion_ids, task, **_: Any) -> list[float]:
+        scores: list[float] = []
+        for first in range(0, len(task), width):
+            asked = run.tasks[task[first]]
+            entry = {"answer": asked.answer} | {name: asked.columns[name] for name in ("question", "metadata")}
+            parameters = json.dumps(dict(asked.columns["parameters"]))
+            texts = completions[first : first + width]
+            scores += score_texts(asked.source, parameters, entry, texts, "<answer>", "</answer>")
+        passed.append(statistics.fmean(score >= PASS for score in scores))
+        tokens[0] += sum(map(len, completion_ids))
+        return scores
+
+    class Until(TrainerCallback):
+        def on_step_end(self, args, state, control, **_: Any):
+            control.should_training_stop = reached(passed, target)
+            return control
+
+    rows = [{"prompt": run.tasks[index].prompt, "task": index} for index in range(MOST_STEPS * run.prompts_per_step)]
+    trainer = GRPOTrainer(
+        model=CausalLM().load().model,
+        processing_class=AutoTokenizer.from_pretrained(CausalLM().path),
+        reward_funcs=reasoning,
+        train_dataset=datasets.Dataset.from_list(rows),
+        callbacks=[Until()],
+        args=GRPOConfig(  # its defaults agree on the rest: temperature 1, no KL, advantages scaled by group, clipping at 1.0
+            output_dir=str(model / "trainer"),
+            seed=seed,
+            max_steps=MOST_STEPS,
+            per_device_train_batch_size=run.prompts_per_step * width,
+            num_generations=width,
+            max_completion_length=run.sampling.max_length,
+            epsilon=run.objective.clip_low,
+            epsilon_high=run.objective.clip_high,
+            loss_type="dapo",  # the mean over the tokens of the batch
+            learning_rate=run.optimization.learning_rate,
+            lr_scheduler_type="constant",
+            adam_beta2=run.optimization.beta2,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            disable_tqdm=True,
+        ),
+    )
+    watch(phases, trainer, "_generate_single_turn", "generation")
+    watch(phases, trainer, "_calculate_rewards", "scoring")
+    watch(phases, trainer, "compute_loss", "update")
+    watch(phases, trainer.accelerator, "backward", "update")
+    start, busy = time.perf_counter(), time.process_time()
+    trainer.train()
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    trainer.save_model(str(model))
+    return {"seconds": seconds, "busy": busy, "passed": passed, "tokens": tokens[0], "phases": phases}
+
+
+ARMS = {"trl": train_trl, "gimbal": train_gimbal}
+
+
+def measure(arm: str, seed: int, threads: int, target: float) -> dict[str, Any]:
+    """One run of one arm in a fresh process, then the exam of what it learned."""
+    with tempfile.TemporaryDirectory() as scratch:
+        words = [sys.executable, __file__, "--arm", arm, "--scratch", scratch]
+        words += ["--seed", str(seed), "--threads", str(threads), "--target", str(target)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        start = time.perf_counter()
+        subprocess.run(words, check=True, env=environment, stdout=subprocess.DEVNULL)
+        whole = time.perf_counter() - start
+        outcome = json.loads((Path(scratch) / "outcome.json").read_text())
+        solved = sit_exam(Path(scratch) / "model", threads)
+    if not reached(outcome["passed"], target):
+        raise SystemExit(f"{arm} does not reach {target} in {MOST_STEPS} steps: compare at a lower --target")
+    steps, seconds, phases = len(outcome["passed"]), outcome["seconds"], outcome["phases"]
+    figures = {
+        "seconds": seconds,
+        "whole process": whole,
+        "steps": steps,
+        "seconds a step": seconds / steps,
+        "processor seconds a step": outcome["busy"] / steps,  # hardly moved by what else runs on the machine
+        **{phase: phases[phase] / steps for phase in PHASES},
+        "other": (seconds - sum(phases.values())) / steps,
+        "tokens a step": outcome["tokens"] / steps,
+        "exam": solved,
+    }
+    return {"arm": arm, "seed": seed, **figures, "passed": outcome["passed"]}
+
+
+def sit_exam(model: Path, threads: int) -> float:
+    """The share of the demo's exam, four samples a task, that this model gets right."""
+    return evaluate(replace(demo(), policy=CausalLM(model=str(model)), engine=SAMPLER, threads=threads)).pass_at[1]
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """Median, least and most of every figure, and TRL's median over gimbal's."""
+    lines = [f"{'median (least - most)':26}{'TRL':>22}{'gimbal':>22}{'ratio':>8}"]
+    for name in (figure for figure, value in runs[0].items() if isinstance(value, float) or figure == "steps"):
+        columns = [[run[name] for run in runs if run["arm"] == arm] for arm in ARMS]
+        cells = [f"{statistics.median(column):.3g} ({min(column):.3g}-{max(column):.3g})" for column in columns]
+        ratio = statistics.median(columns[0]) / statistics.median(columns[1])
+        lines.append(f"{name:26}{cells[0]:>22}{cells[1]:>22}{ratio:8.2f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="of torch, on both sides")
+    parser.add_argument("--target", type=float, default=0.9, help="pass rate")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)  # this and the next two: one run in this process
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    if words.arm:
+        outcome = ARMS[words.arm](words.seed, words.threads, words.target, words.scratch / "model")
+        (words.scratch / "outcome.json").write_text(json.dumps(outcome))
+        return
+    runs = []
+    for seed in range(words.repetitions):
+        for arm in ARMS:
+            runs.append(run := measure(arm, seed, words.threads, words.target))
+            print(f"{arm} {seed}: {run['steps']} steps, {run['seconds']:.1f} s, exam {run['exam']:.3f}", flush=True)
+    print(table(runs))
+    if words.out:
+        weights = (Path(CausalLM().path) / "model.safetensors").read_bytes()
+        setting = {
+            "threads": words.threads,
+            "cores": os.cpu_count(),
+            "target": words.target,
+            "model_sha256": hashlib.sha256(weights).hexdigest(),
+            "versions": {name: version(name) for name in ("torch", "transformers", "trl", "gimbal-rl")},
+        }
+        words.out.write_text(json.dumps({"setting": setting, "runs": runs}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

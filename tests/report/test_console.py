@@ -1,0 +1,82 @@
+"""What is said of a run, on a terminal and elsewhere."""
+
+import io
+import math
+
+import pytest
+from report_records import rollout
+from test_files import summary
+
+from gimbal.report.console import Console, duration, one_line, spark, verdict
+
+STEP = {"step": 3.0, "reward/mean": 0.25, "mismatch/prob_diff": 0.0123, "staleness/max": 1.0, "time/step": 2.0}
+
+
+def test_elsewhere_a_line_a_step(capsys):
+    console = Console(10, "demo")
+    console.note("before: 0.1")
+    console.step(STEP)
+    console.step({**STEP, "step": 4.0, "time/step": 4.0})
+    console.sample(rollout(0.5, text="seven\n\x1b[31m"))
+    console.sample(rollout(0.5, text=" "))
+    console.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "before: 0.1",
+        "step 3/10  reward 0.250  |p-p'| 0.0123  age 1  left 14 s",
+        "step 4/10  reward 0.250  |p-p'| 0.0123  age 1  left 18 s",
+        "  e.g. 3 + 4 = -> seven⏎·[31m  [0.5]",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_a_panel(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    console = Console(10, "demo [red]x[/red]")
+    console.note("a note with [brackets]")
+    console.sample(rollout(text="[bold]7[/bold]\x1b]0;owned\x07"))
+    console.step(STEP)
+    console.close()
+    shown = screen.getvalue()
+    assert "demo [red]x[/red]" in shown and "a note with [brackets]" in shown and "[bold]7[/bold]" in shown
+    assert "step 3 of 10, 14 s left" in shown and "0.250" in shown
+    assert "\x1b]0;owned" not in shown
+
+
+def test_spark():
+    assert spark([0.0, 0.5, 1.0]) == "▁▄█"
+    assert spark([2.0, 2.0]) == "▁▁"
+    assert spark([0.0, math.nan, 1.0]) == "▁ █"
+    assert spark([math.nan]) == " "
+    assert spark([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (89.0, "89 s"), (90.0, "2 min"), (5340.0, "89 min"), (7260.0, "2 h 1 min")]
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_one_line_breaks_nothing():
+    assert one_line(" a\tb\r\n\x07数 ") == "a·b·⏎·数"
+
+
+def test_verdict():
+    lines = verdict(summary())
+    assert lines[0].split() == ["held-out", "pass@1", "(sampled)", "0.250", "->", "0.750", "(+0.500)"]
+    assert lines[1].split()[-4:] == ["0.500", "->", "0.250", "(-0.250)"]
+    assert "20 steps" in lines[2] and "12,345 decisions" in lines[2] and "0.0123" in lines[2]
+    assert lines[3] == "groups dropped: 6 zero_variance"
+
+
+def test_verdict_of_returns_and_of_nothing():
+    returns = summary(before={"eval/score": 20.0}, after={"eval/score": 400.0}, drops={})
+    assert verdict(returns)[0].split() == ["held-out", "return", "(sampled)", "20.000", "->", "400.000", "(+380.000)"]
+    assert len(verdict(summary(before={}, after={}, drops={}))) == 1

@@ -1,0 +1,118 @@
+"""What lies on disk after a run, after a kill, and after a resume."""
+
+import math
+
+import pytest
+import torch
+from report_records import batch, group, rollout
+
+from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic
+
+NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
+
+
+def test_rows_come_back_and_nan_is_null(tmp_path):
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    assert lines.read() == []
+    lines.append({"step": 1, "loss": math.nan, "nested": {"a": [math.inf, 1.5]}})
+    lines.append({"step": 2, "text": NASTY})
+    assert lines.read() == [
+        {"step": 1, "loss": None, "nested": {"a": [None, 1.5]}},
+        {"step": 2, "text": NASTY},
+    ]
+
+
+@pytest.mark.parametrize("torn", range(1, 60))
+def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path, torn):
+    lines = JsonLines(tmp_path / "rollouts.jsonl")
+    lines.append({"step": 1, "text": NASTY})
+    whole = lines.path.read_bytes()
+    lines.append({"step": 2, "text": "数学" * 20})
+    lines.path.write_bytes(lines.path.read_bytes()[: len(whole) + torn])
+    assert [row["step"] for row in lines.read()] == [1]
+    lines.truncate_after(1)
+    assert lines.path.read_bytes() == whole
+
+
+def test_truncating_forgets_later_steps_alone(tmp_path):
+    lines = JsonLines(tmp_path / "rollouts.jsonl")
+    for step in (1, 1, 2, 3):
+        lines.append({"step": step, "text": NASTY, "x": 0.1 + 0.2})
+    written = lines.path.read_bytes().splitlines(keepends=True)
+    lines.truncate_after(2)
+    assert lines.path.read_bytes() == b"".join(written[:3])
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_clocked_metrics_alone_may_differ():
+    row = {"step": 1, "loss": 0.5, "time/step": 1.0, "perf/tokens_per_s": 9.0, "timeless": 2.0}
+    assert deterministic(row) == {"step": 1, "loss": 0.5, "timeless": 2.0}
+
+
+def pieces(rollout):
+    return [str(i) for i in range(rollout.length)]
+
+
+def test_rollouts_lie_beside_the_rows_of_their_batch(tmp_path):
+    groups = [
+        group(rollout(1.0, 2, sample=0), rollout(0.0, 3, sample=2, entropy=0.25), index=4),  # a filter took sample 1
+        group(rollout(0.5, 1), index=7),
+        group(rollout(0.5, 1), index=9),
+    ]
+    behavior = [[-1.0, -2.0, 0.0], [-1.0, -2.0, -3.0], [-1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
+    proximal = [[-1.5, -2.0, 0.0], [-1.0, -2.25, -3.0], [-4.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
+    made = batch(behavior, proximal, advantage=[[1.0] * 3, [-1.0] * 3, [0.5] * 3, [0.0] * 3], group_N=[4, 4, 7, 9])
+    file = RolloutFile(tmp_path / "rollouts.jsonl", groups=2)
+    file.append(3, groups, made, pieces)
+    first, second, third = JsonLines(tmp_path / "rollouts.jsonl").read()
+    assert [(row["group"], row["sample"]) for row in (first, second, third)] == [(4, 0), (4, 2), (7, 0)]
+    assert (
+        first["proximal"] == [-1.5, -2.0] and second["proximal"] == [-1.0, -2.25, -3.0] and third["proximal"] == [-4.0]
+    )
+    assert first["advantage"] == [1.0, 1.0] and first["entropy"] is None and second["entropy"] == [0.25] * 3
+    assert first["pieces"] == ["0", "1"] and first["version"] == [0, 0]
+    assert (first["score"], first["stop"], first["prompt"], first["answer"]) == (1.0, "stop", "3 + 4 =", "7")
+
+
+def test_a_batch_of_other_groups_is_refused(tmp_path):
+    file = RolloutFile(tmp_path / "rollouts.jsonl")
+    with pytest.raises(AssertionError, match="not the batch's"):
+        file.append(1, [group(rollout(), rollout())], batch([[-1.0]], [[-1.0]]), pieces)
+
+
+def test_rollouts_stop_at_their_limit(tmp_path):
+    file = RolloutFile(tmp_path / "rollouts.jsonl", max_bytes=10)
+    one = batch([[-1.0, -2.0, -3.0]], [[-1.0, -2.0, -3.0]])
+    for step in (1, 2, 3):
+        file.append(step, [group(rollout())], one, pieces)
+    assert [row["step"] for row in JsonLines(tmp_path / "rollouts.jsonl").read()] == [1]
+
+
+def test_a_column_that_was_not_filled_is_null(tmp_path):
+    one = batch([[-1.0, -2.0, -3.0]], [[-1.0, -2.0, -3.0]])
+    file = RolloutFile(tmp_path / "rollouts.jsonl")
+    file.append(1, [group(rollout())], type(one)(mask_NS=one.mask_NS, behavior_NS=torch.full((1, 3), -1.0)), pieces)
+    (row,) = JsonLines(tmp_path / "rollouts.jsonl").read()
+    assert row["proximal"] is None and row["advantage"] is None and row["behavior"] == [-1.0] * 3
+
+
+def summary(**changes):
+    known = {
+        "recipe": "demo",
+        "seed": 0,
+        "steps": 20,
+        "seconds_training": 12.5,
+        "tokens_generated": 12345,
+        "before": {"eval/pass@1": 0.25, "eval/greedy": 0.5},
+        "after": {"eval/pass@1": 0.75, "eval/greedy": 0.25},
+        "max_age": 1,
+        "mean_discrepancy": 0.0123,
+        "peak_memory_mb": 900.0,
+        "drops": {"zero_variance": 6},
+    }
+    return Summary(**(known | changes))
+
+
+def test_a_summary_comes_back(tmp_path):
+    summary().save(tmp_path / "summary.json")
+    assert Summary.load(tmp_path / "summary.json") == summary()

@@ -1,0 +1,148 @@
+"""Figures of a step, by hand; and that docs/metrics.md explains every one."""
+
+import math
+import re
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+import torch
+from report_records import batch, group, rollout
+
+from gimbal.engines.native import Native
+from gimbal.objectives import EntropyBonus, KLPenalty
+from gimbal.report.files import JsonLines
+from gimbal.report.metrics import advantage_metrics, mismatch_metrics, rollout_metrics, staleness_metrics
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "runtime"))
+from small import rows, small_run
+
+from gimbal.runtime.local import run_local
+from gimbal.runtime.run import HeldOut
+
+
+def test_rollouts():
+    groups = [
+        group(rollout(1.0, 4, entropy=0.5), rollout(0.0, 8, stop="length", entropy=0.5)),
+        group(rollout(0.5, 2, entropy=2.0), rollout(0.5, 2, entropy=2.0), index=1),
+    ]
+    metrics = rollout_metrics(groups)
+    assert metrics["reward/mean"] == 0.5 and metrics["reward/std"] == pytest.approx(math.sqrt(0.125))
+    assert metrics["reward/zero_std_frac"] == 0.5
+    assert metrics["pass_rate"] == 0.25
+    assert (metrics["length/mean"], metrics["length/correct"], metrics["length/wrong"]) == (4.0, 4.0, 4.0)
+    assert metrics["length/truncated_frac"] == 0.25
+    assert metrics["entropy/mean"] == pytest.approx((12 * 0.5 + 4 * 2.0) / 16)
+
+
+@pytest.mark.parametrize("score", [0.1, 0.3, 0.7, 1 / 3])
+@pytest.mark.parametrize("size", [1, 3, 6, 7, 8])
+def test_equal_scores_have_no_deviation_whatever_their_float32(score, size):
+    assert rollout_metrics([group(*[rollout(score)] * size)])["reward/zero_std_frac"] == 1.0
+
+
+def test_named_rewards_are_means_over_the_rollouts_that_have_them():
+    one, two = rollout(scores={"exact": 1.0, "format": 0.5}), rollout(scores={"exact": 0.0})
+    metrics = rollout_metrics([group(one, two)])
+    assert metrics["reward/exact/mean"] == 0.5 and metrics["reward/format/mean"] == 0.5
+
+
+def test_nothing_sampled_has_no_metrics():
+    assert rollout_metrics([]) == {}
+    assert mismatch_metrics(batch([[-1.0]], [[-1.0]], mask=[[False]]), 0) == {}
+    assert staleness_metrics(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool), 0) == {}
+
+
+def test_no_length_of_the_solved_where_none_is_solved():
+    assert "length/correct" not in rollout_metrics([group(rollout(0.0))])
+
+
+def test_mismatch():
+    half, quarter, nan = math.log(0.5), math.log(0.25), float("nan")
+    metrics = mismatch_metrics(
+        batch([[half, half, nan]], [[half, quarter, 0.0]], mask=[[True, True, False]], version=[[3, 1, 0]]), 3
+    )
+    assert metrics["mismatch/prob_diff"] == pytest.approx(0.125)
+    assert metrics["mismatch/prob_diff/age_0"] == pytest.approx(0.0)
+    assert metrics["mismatch/prob_diff/age_above_0"] == pytest.approx(0.25)
+    assert metrics["mismatch/logp_diff_max"] == pytest.approx(math.log(2))
+    assert metrics["mismatch/k3"] == pytest.approx((0.0 + (0.5 - 1 + math.log(2))) / 2)
+    assert metrics["mismatch/outside_frac"] == 0.0  # the ratio 0.5 is the edge, and inside
+    assert metrics["mismatch/ess_token"] == pytest.approx(1.5**2 / (2 * 1.25))
+    assert metrics["mismatch/ess_sequence"] == 1.0  # of one sequence
+
+
+def test_k3_estimates_the_kl_of_sampler_to_trainer():
+    sampler, trainer = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.2, 0.3])
+    drawn = torch.tensor([[0] * 7 + [1] * 2 + [2]])  # in the sampler's proportions
+    metrics = mismatch_metrics(batch(sampler.log()[drawn].tolist(), trainer.log()[drawn].tolist()), 0)
+    kl = float((sampler * (sampler / trainer).log()).sum())
+    assert metrics["mismatch/k3"] == pytest.approx(kl, abs=1e-6)
+
+
+def test_ess_of_sequences_multiplies_their_decisions():
+    two, zero = math.log(2), 0.0
+    metrics = mismatch_metrics(batch([[zero, zero], [zero, zero]], [[two, two], [zero, zero]]), 0)
+    assert metrics["mismatch/ess_token"] == pytest.approx(6**2 / (4 * 10))
+    assert metrics["mismatch/ess_sequence"] == pytest.approx(5**2 / (2 * 17))
+
+
+def test_staleness():
+    version_NS = torch.tensor([[5] * 18 + [4, 2], [5] * 20])
+    mask_NS = torch.tensor([[True] * 20, [False] * 20])
+    metrics = staleness_metrics(version_NS, mask_NS, 5)
+    assert metrics == {
+        "staleness/mean": pytest.approx(0.2),
+        "staleness/p95": 1.0,
+        "staleness/max": 3.0,
+        "staleness/share/0": pytest.approx(0.9),
+        "staleness/share/1": pytest.approx(0.05),
+        "staleness/share/3": pytest.approx(0.05),
+    }
+
+
+def test_advantages_count_only_under_the_mask():
+    metrics = advantage_metrics(batch([[0.0] * 3], [[0.0] * 3], [[True, True, False]], advantage=[[1.0, -3.0, 99.0]]))
+    assert metrics == {"advantage/mean": -1.0, "advantage/std": 2.0}
+
+
+def patterns() -> list[str]:
+    """The keys of the table. ``/x`` stands for the key before it with another last part; <x> and k for anything."""
+    found: list[str] = []
+    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
+        if line.startswith("| `"):
+            for key in re.findall(r"`([^`]+)`", line.split("|")[1]):
+                key = re.sub(r"<\w+>|(?<=pass@)k", "*", key)
+                found.append(found[-1].rpartition("/")[0] + key if key.startswith("/") else key)
+    return found
+
+
+def unexplained(names) -> list[str]:
+    return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns()))
+
+
+def test_the_table_has_every_metric_of_a_run(tmp_path):
+    run = small_run(
+        engine=Native(slots=12, precision="int8", entropy=True),
+        regularisers=(KLPenalty(coef=0.01), EntropyBonus(coef=0.01)),
+        held_out=HeldOut(tasks=rows(2), samples=2, every=1),
+        max_staleness=1,
+        steps=2,
+    )
+    run_local(run, tmp_path)
+    written = {name for row in JsonLines(tmp_path / "metrics.jsonl").read() for name in row} - {"step"}
+    assert {"kl/ref", "entropy/policy", "entropy/mean", "eval/pass@2", "loss", "sync/gap"} <= written
+    assert unexplained(written) == []
+
+
+def test_the_table_has_every_metric_of_the_objectives():
+    sources = "".join(file.read_text() for file in (ROOT / "src" / "gimbal" / "objectives").glob("*.py"))
+    names = set(re.findall(r'"([a-z_]+/[a-z_]+)": ', sources))
+    assert {"clip_ratio/low", "kl/old", "value/loss"} <= names
+    assert unexplained(names) == []
+
+
+def test_a_metric_that_nobody_explains_is_noticed():
+    assert unexplained(["mismatch/prob_diff", "mismatch/made_up"]) == ["mismatch/made_up"]

@@ -1,0 +1,102 @@
+"""What cannot work ends in one clear sentence, and nothing that was trained is lost."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small import Digits, small_run
+
+from gimbal.advantages import DiscrepancyPenalty, GroupCentered, Whitened
+from gimbal.controllers import Lagrangian
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.objectives import ClippedRatio, TruncatedWeight, ValueLoss
+from gimbal.policies.token import CausalLM
+from gimbal.records import Group, Sampling
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.function import Function
+from gimbal.rewards.isolation import RewardError
+from gimbal.runtime import checkpoint
+from gimbal.runtime.compose import check
+from gimbal.runtime.local import run_local
+
+
+@dataclass(frozen=True, kw_only=True)
+class Never(AbstractReward):
+    """No answer is ever right."""
+
+    name: str = "never"
+    weight: float = 1.0
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [0.0 for _ in group.rollouts]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"anchor": Behavior(), "correction": TruncatedWeight()}, "both consume the discrepancy ratio"),
+        ({"regularisers": (ClippedRatio(),)}, "both consume the update ratio"),
+        ({"regularisers": (ValueLoss(),)}, "there is no critic"),
+        ({"num_generations": 1}, "num_generations is 1"),
+        ({"sampling": Sampling(top_p=0.9)}, "full support"),
+        ({"shaping": (DiscrepancyPenalty(), Whitened())}, "undo the signs"),
+        ({"controllers": {"shaping.0.strength": Lagrangian()}}, "has no '0'"),
+        ({"controllers": {"objective": Lagrangian()}}, "not a number"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        check(small_run(**changes))
+
+
+def test_what_is_doubtful_is_only_warned_of():
+    assert any("corrects for the sampler" in sentence for sentence in check(small_run(max_staleness=1)))
+    assert check(small_run(advantage=GroupCentered())) == []
+
+
+def test_an_all_failing_task_set_stops_with_advice(single_thread, tmp_path):
+    run = small_run(rewards=(Never(),), filters=(ZeroVariance(),), max_empty_batches=3)
+    with pytest.raises(ValueError, match=r"the last 6 groups were all dropped.*zero_variance.*too hard"):
+        run_local(run, tmp_path / "run")
+
+
+def test_a_reward_that_breaks_loses_nothing(single_thread, tmp_path):
+    """It raises from its 21st call on; mended, the run goes on to the bits of a run whose reward never broke."""
+    count = tmp_path / "count"
+    source = f"""
+from pathlib import Path
+def digits(prompts, completions, **columns):
+    calls = Path({str(count)!r})
+    n = int(calls.read_text()) + 1 if calls.exists() else 1
+    calls.write_text(str(n))
+    if n > LIMIT:
+        raise RuntimeError("the answer key is gone")
+    return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
+"""
+    script = tmp_path / "mine.py"
+    broken = small_run(rewards=(Function(function=f"{script}:digits"),), max_staleness=1, steps=6, checkpoint_every=100)
+    script.write_text(source.replace("LIMIT", "7"))
+    with pytest.raises(RewardError, match="the answer key is gone"):
+        run_local(broken, tmp_path / "run")
+    assert checkpoint.newest(tmp_path / "run") is not None
+    script.write_text(source.replace("LIMIT", "10**9"))
+    run_local(broken, tmp_path / "run", resume=True)
+    whole = replace(broken, rewards=(Digits(),))
+    run_local(whole, tmp_path / "whole")
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert weights[0] == weights[1]
+
+
+def test_a_missing_and_a_malformed_model_directory(tmp_path):
+    with pytest.raises(ValueError, match="no model directory"):
+        CausalLM(model=str(tmp_path / "absent")).load()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        CausalLM(model=str(tmp_path / "empty")).load()
+    (tmp_path / "empty" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="does not load"):
+        CausalLM(model=str(tmp_path / "empty")).load()
