@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,9 +12,15 @@ import torch
 from report_records import batch, group, rollout
 
 from gimbal.engines.native import Native
-from gimbal.objectives import EntropyBonus, KLPenalty
+from gimbal.objectives import EntropyBonus, KLPenalty, TruncatedWeight
 from gimbal.report.files import JsonLines
-from gimbal.report.metrics import advantage_metrics, mismatch_metrics, rollout_metrics, staleness_metrics
+from gimbal.report.metrics import (
+    advantage_metrics,
+    mismatch_metrics,
+    rollout_metrics,
+    staleness_metrics,
+    weight_metrics,
+)
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "runtime"))
@@ -108,6 +115,23 @@ def test_advantages_count_only_under_the_mask():
     assert metrics == {"advantage/mean": -1.0, "advantage/std": 2.0}
 
 
+def test_entropy_counts_only_what_the_policy_sampled():
+    forced = replace(
+        rollout(length=3), entropy_S=torch.tensor([1.0, math.nan, 3.0]), mask_S=torch.tensor([True, False, True])
+    )
+    assert rollout_metrics([group(forced)])["entropy/mean"] == 2.0
+
+
+def test_weights():
+    metrics = weight_metrics(torch.tensor([[2.0, 0.0, 1.0, 1.0, 99.0]]), torch.tensor([[True] * 4 + [False]]))
+    assert metrics == {
+        "is_weight/mean": 1.0,
+        "is_weight/min": 0.0,
+        "is_weight/max": 2.0,
+        "is_weight/masked_frac": 0.25,
+    }
+
+
 def patterns() -> list[str]:
     """The keys of the table. ``/x`` stands for the key before it with another last part; <x> and k for anything."""
     found: list[str] = []
@@ -127,6 +151,7 @@ def test_the_table_has_every_metric_of_a_run(tmp_path):
     run = small_run(
         engine=Native(slots=12, precision="int8", entropy=True),
         regularisers=(KLPenalty(coef=0.01), EntropyBonus(coef=0.01)),
+        correction=TruncatedWeight(),
         held_out=HeldOut(tasks=rows(2), samples=2, every=1),
         max_staleness=1,
         steps=2,

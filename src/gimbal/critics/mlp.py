@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
+from gimbal.ops import stable_hash
 from gimbal.policies.control import Steps, mlp, scatter
 from gimbal.records import AbstractDecisions
 
@@ -38,4 +39,5 @@ class ValueMLP(AbstractCriticSpec):
     scale: float = 1.0
 
     def load(self, seed: int) -> ValueNetwork:
-        return ValueNetwork(self.observations, self.hidden, self.scale, seed).eval()
+        # A stream of its own: the policy of the run is drawn from the same seed.
+        return ValueNetwork(self.observations, self.hidden, self.scale, stable_hash("critic", seed)).eval()

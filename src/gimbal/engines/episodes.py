@@ -154,7 +154,7 @@ class EpisodeEngine(AbstractEngine):
         live = [
             {
                 "request": episode.request,
-                "actions": torch.stack(episode.actions),
+                "actions": [action_A.clone() for action_A in episode.actions],  # each is a view of a whole step's
                 "behavior": list(episode.behavior),
                 "versions": list(episode.versions),
                 "observation": episode.observations[-1].tolist(),

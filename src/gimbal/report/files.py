@@ -57,15 +57,14 @@ class RolloutFile:
     def append(
         self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
     ) -> None:
-        """The first few of these groups, whose rows the batch holds in the order of dispatch."""
+        """The first few of the groups that the step trained on: the batch's rows are their rollouts, in order."""
+        assert sum(len(group.rollouts) for group in groups) == batch.shape[0], "these groups are not the batch's"
         path = self.lines.path
         if path.exists() and path.stat().st_size > self.max_bytes:
             return
-        labels = batch.column("group_N", self).tolist()
-        for group in sorted(groups, key=lambda group: group.index)[: self.groups]:
-            first = labels.index(group.index)
-            for offset, rollout in enumerate(group.rollouts[: labels.count(group.index)]):
-                self.lines.append(_described(step, group, rollout, batch, first + offset, pieces(rollout)))
+        members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rollouts]
+        for row, (group, rollout) in enumerate(members):
+            self.lines.append(_described(step, group, rollout, batch, row, pieces(rollout)))
 
     def truncate_after(self, step: int) -> None:
         self.lines.truncate_after(step)

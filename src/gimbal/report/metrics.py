@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
@@ -37,7 +37,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
         metrics[f"reward/{name}/mean"] = sum(values) / len(values)
-    entropies = [rollout.entropy_S for rollout in rollouts if rollout.entropy_S is not None]
+    entropies = [r.entropy_S[r.mask_S] for r in rollouts if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
     return metrics
@@ -92,4 +92,17 @@ def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
     return {
         "advantage/mean": float(ops.masked_mean(advantage_NS, batch.mask_NS)),
         "advantage/std": float(ops.masked_std(advantage_NS, batch.mask_NS)),
+    }
+
+
+def weight_metrics(correction_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> dict[str, float]:
+    """Of the weights that a correction puts on the decisions, after truncation and masking."""
+    weight_K = correction_NS[mask_NS]
+    if weight_K.numel() == 0:
+        return {}
+    return {
+        "is_weight/mean": float(weight_K.mean()),
+        "is_weight/min": float(weight_K.min()),
+        "is_weight/max": float(weight_K.max()),
+        "is_weight/masked_frac": float((weight_K == 0).float().mean()),
     }

@@ -25,7 +25,13 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.console import Console
 from gimbal.report.files import JsonLines, RolloutFile, Summary
-from gimbal.report.metrics import advantage_metrics, mismatch_metrics, rollout_metrics, staleness_metrics
+from gimbal.report.metrics import (
+    advantage_metrics,
+    mismatch_metrics,
+    rollout_metrics,
+    staleness_metrics,
+    weight_metrics,
+)
 from gimbal.report.page import write_report
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
@@ -84,7 +90,7 @@ class Trainer:
             self.proof(self.engine, self.learner.version)
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
-        """One learner step: (its metrics, the groups finished since the last, the batch it trained on)."""
+        """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
         start = time.perf_counter()
         groups, seen = self.pipeline.next_batch(self.learner.version)
         generated = time.perf_counter()
@@ -96,6 +102,8 @@ class Trainer:
         metrics |= self.proof(self.engine, self.learner.version)
         metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch) | mismatch_metrics(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
+        if (correction := self.learner.method.correction) is not None:
+            metrics |= weight_metrics(correction(batch), batch.mask_NS)
         metrics |= self.learner.control(metrics)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         end = time.perf_counter()
@@ -108,7 +116,7 @@ class Trainer:
             "time/sync": end - trained,
             "time/step": end - start,
         }
-        return metrics, seen, batch
+        return metrics, groups, batch
 
     def examine(self) -> Exam:
         """The held-out exam of the present weights, by an engine of the run's kind that does nothing else."""
@@ -212,7 +220,7 @@ class Session:
         trainer, run = self.trainer, self.trainer.run
         started = time.perf_counter()
         try:
-            metrics, seen, batch = trainer.advance()
+            metrics, groups, batch = trainer.advance()
         except (RewardError, Starved):
             # Nothing has been trained on since the last step, so the run can go on from here once the cause is mended.
             self._save()
@@ -226,13 +234,7 @@ class Session:
         self.metrics.append({"step": step, **metrics})
         self.console.step({"step": float(step), **metrics})
         if run.record_every and (step == 1 or step % run.record_every == 0):
-            self._record(step, seen, batch)
-
-    def _record(self, step: int, seen: list[Group], batch: TrainBatch) -> None:
-        trained = set(batch.column("group_N", self).tolist())
-        groups = [group for group in seen if group.index in trained]
-        self.rollouts.append(step, groups, batch, self.trainer.pieces)
-        if groups:
+            self.rollouts.append(step, groups, batch, self.trainer.pieces)
             self.console.sample(groups[0].rollouts[0])
 
     def _save(self) -> Path:

@@ -135,7 +135,7 @@ const shade = (value, limit) => {
   if (t === 0) return "hsl(0 0% 95%)";
   return `hsl(${value < 0 ? hues.low : hues.high} ${Math.round(96 - 34 * t)}%)`;
 };
-const MOST = 64; // rollouts shown at once
+const MOST = 20000; // decisions shown at once: each is a node of the page
 let shown = [];
 for (const [name, of] of Object.entries(quantities)) {
   const option = $("colour").appendChild(make("option", "", name));
@@ -176,7 +176,8 @@ function list() {
   const found = run.rollouts.filter((r) => (!step || String(r.step) === step)
     && (!words || (r.prompt + r.text).toLowerCase().includes(words))
     && (!wanted || (r.score >= 1) === (wanted === "right")));
-  shown = found.slice(0, MOST);
+  let room = MOST;
+  shown = found.filter((r, i) => (room -= r.pieces.length) >= 0 || !i);
   const groups = new Map();
   for (const r of shown) {
     const key = `${r.step} ${r.group}`;
