@@ -79,8 +79,10 @@ def main() -> None:
     for _ in range(o.repetitions):
         for name in rates:
             arm = name.removeprefix("native ")
-            many = generate(policy, tasks, o.slots, o.longest) if arm == "generate" else native(
-                policy, tasks, o.slots, o.longest, arm
+            many = (
+                generate(policy, tasks, o.slots, o.longest)
+                if arm == "generate"
+                else native(policy, tasks, o.slots, o.longest, arm)
             )
             rates[name].append(many[0] / many[1])
     ratios = sorted(a / b for a, b in zip(rates["native float32"], rates["generate"], strict=True))

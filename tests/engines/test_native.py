@@ -54,7 +54,9 @@ def prompts(count, seed=0):
 
 def request(prompt, group=0, sample=0, seed=0, **sampling):
     task = Task(id=f"task {group}", prompt=prompt)
-    return Request(group=group, task=task, sample=sample, sampling=Sampling(**({"max_length": 16} | sampling)), seed=seed)
+    return Request(
+        group=group, task=task, sample=sample, sampling=Sampling(**({"max_length": 16} | sampling)), seed=seed
+    )
 
 
 def engine(p, **spec):

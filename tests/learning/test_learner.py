@@ -30,9 +30,7 @@ def batch():
 
 
 def learner(**optimization):
-    run = small_run(
-        optimization=Optimization(**optimization), regularisers=(EntropyBonus(), KLPenalty(estimator="k2"))
-    )
+    run = small_run(optimization=Optimization(**optimization), regularisers=(EntropyBonus(), KLPenalty(estimator="k2")))
     return Learner(CausalLM().load().double(), run, reference=CausalLM().load().double(), total_steps=10)
 
 
@@ -118,7 +116,9 @@ def test_weights_that_were_not_delivered_stop_the_run():
 
 
 def test_delivered_weights_are_proved():
-    trainer = Trainer(small_run(optimization=Optimization(learning_rate=3e-3), engine=Native(slots=12, precision="bfloat16")))
+    trainer = Trainer(
+        small_run(optimization=Optimization(learning_rate=3e-3), engine=Native(slots=12, precision="bfloat16"))
+    )
     metrics = [trainer.advance()[0] for _ in range(5)]
     assert any("sync/slope" in row for row in metrics)
     assert all(abs(row["sync/slope"] - 1) < 0.4 for row in metrics if "sync/slope" in row)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.records import TrainBatch
 
@@ -22,6 +23,8 @@ class DiscrepancyPenalty(AbstractAdvantage):
     - ``strength`` = 0: A.
     - behavior = proximal: A.
 
+    Made for probabilities; a density's exponential is cut at exp(20), so that it stays finite.
+
     Read from secondary sources: the form of the penalty and the dual step. Ours: the ``threshold`` (0 is the published form).
     """
 
@@ -31,6 +34,8 @@ class DiscrepancyPenalty(AbstractAdvantage):
     threshold: float = 0.0
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
-        proximal_NS, behavior_NS = batch.column("proximal_NS", self), batch.column("behavior_NS", self)
-        excess_NS = ((proximal_NS.exp() - behavior_NS.exp()).abs() - self.threshold).clamp(min=0)
+        proximal_NS, behavior_NS = (
+            batch.column(name, self).clamp(max=ops.LOG_RATIO_LIMIT).exp() for name in ("proximal_NS", "behavior_NS")
+        )
+        excess_NS = ((proximal_NS - behavior_NS).abs() - self.threshold).clamp(min=0)
         return (batch.column("advantage_NS", self) - self.strength * excess_NS) * batch.mask_NS

@@ -52,6 +52,11 @@ class GAE(AbstractAdvantage):
     gamma: float = 0.99
     lam: float = 0.95
 
+    def __post_init__(self) -> None:
+        for name, value in (("gamma", self.gamma), ("lam", self.lam)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"GAE.{name} is {value}; it must lie in [0, 1]")
+
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         value_NS, bootstrap_N = batch.column("value_NS", self), batch.column("bootstrap_N", self)
         ahead_NS = next_values(value_NS, bootstrap_N, batch.mask_NS)

@@ -30,5 +30,8 @@ class Whitened(AbstractAdvantage):
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         advantage_NS = batch.column("advantage_NS", self)
-        centred_NS = advantage_NS - ops.masked_mean(advantage_NS, batch.mask_NS)
-        return centred_NS / (ops.masked_std(advantage_NS, batch.mask_NS) + self.eps) * batch.mask_NS
+        # In float64 the mean of equal float32 values is that very value; a rounding error would be divided by itself.
+        exact_NS = advantage_NS.double()
+        centred_NS = exact_NS - ops.masked_mean(exact_NS, batch.mask_NS)
+        whitened_NS = centred_NS / (ops.masked_std(exact_NS, batch.mask_NS) + self.eps) * batch.mask_NS
+        return whitened_NS.to(advantage_NS.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -21,4 +22,5 @@ class Likelihood(AbstractObjective):
     """
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        return Terms((-logprob_NS).where(batch.mask_NS, 0))
+        precise_NS = logprob_NS.to(torch.promote_types(logprob_NS.dtype, torch.float32))
+        return Terms((-precise_NS).where(batch.mask_NS, 0))

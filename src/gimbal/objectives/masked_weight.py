@@ -41,6 +41,8 @@ class MaskedWeight(AbstractCorrection):
             raise ValueError(
                 f"MaskedWeight keeps [{self.low}, {self.high}]; the band must hold 1, the weight of equal engines"
             )
+        if self.level not in ("token", "sequence", "geometric"):
+            raise ValueError(f"MaskedWeight.level is {self.level!r}; choose token, sequence or geometric")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         token_NS = batch.column("proximal_NS", self) - batch.column("behavior_NS", self)

@@ -37,6 +37,8 @@ class TruncatedWeight(AbstractCorrection):
             raise ValueError(
                 f"TruncatedWeight.cap is {self.cap}; it bounds a ratio around 1 from above, so it exceeds 0"
             )
+        if self.level not in ("token", "sequence"):
+            raise ValueError(f"TruncatedWeight.level is {self.level!r}; choose token or sequence")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         log_NS = batch.column("proximal_NS", self) - batch.column("behavior_NS", self)

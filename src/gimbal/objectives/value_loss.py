@@ -29,6 +29,12 @@ class ValueLoss(AbstractObjective):
     coef: float = 0.5
     clip: float = math.inf
 
+    def __post_init__(self) -> None:
+        if self.clip <= 0:
+            raise ValueError(
+                f"ValueLoss.clip is {self.clip}; it is a distance from the old estimate, above 0 (inf is off)"
+            )
+
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         new_NS, old_NS = batch.column("values_NS", self), batch.column("value_NS", self)
         target_NS = batch.column("target_NS", self)

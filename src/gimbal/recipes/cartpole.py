@@ -28,10 +28,17 @@ def cartpole() -> Run:
         shaping=(Whitened(),),
         objective=ClippedRatio(clip_low=0.2, clip_high=0.2),
         regularisers=(ValueLoss(coef=0.5), EntropyBonus(coef=0.01)),
-        critic=ValueMLP(observations=4, scale=50.0),
+        critic=ValueMLP(observations=4, scale=10.0),
         optimization=Optimization(
-            learning_rate=1e-3, critic_learning_rate=1e-3, beta2=0.999, max_grad_norm=0.5, epochs=8, minibatches=4
+            learning_rate=2e-3,
+            critic_learning_rate=2e-3,
+            beta2=0.999,
+            decay="linear",
+            max_grad_norm=0.5,
+            epochs=4,
+            minibatches=4,
         ),
-        steps=60,
+        steps=36,
+        threads=1,  # the networks are too small to share
         checkpoint_every=20,
     )

@@ -17,21 +17,30 @@ def pendulum() -> Run:
     """A Gaussian policy swings Pendulum-v1 up by PPO with GAE, on whole episodes up to one version stale."""
     return Run(
         policy=Gaussian(observations=3, actions=1),
-        engine=Episodes(slots=16),
+        # All episodes are 200 steps long, so a batch is only ever stale if two are at play at a time.
+        engine=Episodes(slots=20),
         tasks=Gymnasium(environment="Pendulum-v1", seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=20), samples=1),
         sampling=Sampling(max_length=200),
-        prompts_per_step=8,
+        prompts_per_step=10,
         num_generations=1,
         max_staleness=1,
         advantage=GAE(gamma=0.9, lam=0.95),
         shaping=(Whitened(),),
         objective=ClippedRatio(clip_low=0.2, clip_high=0.2),
         regularisers=(ValueLoss(coef=0.5),),
-        critic=ValueMLP(observations=3, scale=50.0),
+        critic=ValueMLP(observations=3, scale=10.0),
+        # The swing is learned by many small updates: each minibatch is a single episode.
         optimization=Optimization(
-            learning_rate=1e-3, critic_learning_rate=1e-3, beta2=0.999, max_grad_norm=0.5, epochs=10, minibatches=8
+            learning_rate=2e-3,
+            critic_learning_rate=2e-3,
+            beta2=0.999,
+            decay="linear",
+            max_grad_norm=0.5,
+            epochs=10,
+            minibatches=10,
         ),
-        steps=60,
+        steps=48,
+        threads=1,  # the networks are too small to share
         checkpoint_every=20,
     )

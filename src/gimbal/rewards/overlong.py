@@ -22,6 +22,12 @@ class OverlongPenalty(AbstractReward):
     name: str = "overlong"
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.zone <= self.limit:
+            raise ValueError(
+                f"OverlongPenalty.zone is {self.zone}; it is a part of the limit, 0 to {self.limit} decisions"
+            )
+
     def __call__(self, group: Group) -> list[float | None]:
         return [self._penalty(rollout.length) for rollout in group.rollouts]
 

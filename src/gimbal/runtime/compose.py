@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.kl_reward import KLReward
 from gimbal.advantages.whitened import Whitened
 from gimbal.learning.learner import column_needs
-from gimbal.objectives.base import UPDATE
+from gimbal.objectives.base import DISCREPANCY, UPDATE
 from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.kl_penalty import KLPenalty
 from gimbal.objectives.sequence_ratio import SequenceRatio
 from gimbal.ops import SequenceMean
 from gimbal.ops.paths import get_at
@@ -18,21 +21,18 @@ from gimbal.runtime.run import Run
 def check(run: Run) -> list[str]:
     """Warnings; a ValueError where the combination cannot mean what it says."""
     _ratios_once(run)
+    _roles(run)
+    _critic(run)
     needs = column_needs(run)
-    if needs & {"value_NS", "values_NS"} and run.critic is None:
-        raise ValueError(
-            "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
-        )
     if "group_N" in needs and run.num_generations == 1:
         raise ValueError(
             f"{type(run.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
             "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
         )
-    consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
-    if consumed and not run.sampling.trainable:
+    if not run.sampling.trainable:
         raise ValueError(
-            "ratios need the distribution that was sampled from, on its full support and at a temperature above 0: set "
-            "sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
+            "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
+            "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
         )
     if any(isinstance(shape, Whitened) for shape in run.shaping[1:]):
         raise ValueError("Whitened after another shaping would undo the signs that one gave: put it first in shaping")
@@ -43,18 +43,60 @@ def check(run: Run) -> list[str]:
             raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
-    return list(_warnings(run, consumed))
+    return list(_warnings(run))
 
 
-def _warnings(run: Run, consumed: set[str]) -> Iterable[str]:
+def _roles(run: Run) -> None:
+    """The estimator starts from rewards, a shaping from advantages; a penalty on the discrepancy needs one to measure."""
+    if "advantage_NS" in run.advantage.needs:
+        raise ValueError(
+            f"{type(run.advantage).__name__} changes advantages and is no estimator: put it into shaping=(...)"
+        )
+    for shape in run.shaping:
+        if "advantage_NS" not in shape.needs:
+            raise ValueError(
+                f"{type(shape).__name__} estimates advantages anew and would discard those of {type(run.advantage).__name__}: "
+                "set it as advantage= and take it out of shaping"
+            )
+        if DISCREPANCY in run.anchor.absorbs and {"proximal_NS", "behavior_NS"} <= shape.needs:
+            raise ValueError(
+                f"{type(shape).__name__} prices the gap between anchor and sampler, which is always 0 with the anchor "
+                f"{type(run.anchor).__name__}: use anchor=Recompute()"
+            )
+
+
+def _critic(run: Run) -> None:
+    """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
+    trained, read = "values_NS" in column_needs(run), "value_NS" in run.advantage.needs
+    if (trained or read) and run.critic is None:
+        raise ValueError(
+            "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
+        )
+    if run.critic is not None and not trained:
+        raise ValueError("there is a critic that no part trains: add ValueLoss() to regularisers, or drop critic=")
+    if run.critic is not None and not read:
+        raise ValueError(
+            f"there is a critic, but {type(run.advantage).__name__} does not read its values: use GAE, or drop critic="
+        )
+
+
+def _warnings(run: Run) -> Iterable[str]:
+    consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
     if isinstance(run.objective, SequenceRatio) and not isinstance(run.aggregation, SequenceMean):
         yield "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means"
     if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
         yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
     if run.max_staleness > 0 and run.correction is None and "behavior_NS" not in column_needs(run):
         yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() usually helps"
+    if isinstance(run.advantage, GroupNormalized) and any(isinstance(shape, Whitened) for shape in run.shaping):
+        yield "Whitened after GroupNormalized scales twice: GroupCentered before it is REINFORCE++-baseline"
     if sum(isinstance(part, EntropyBonus) for part in run.regularisers) > 1:
         yield "two parts push the entropy"
+    penalties = [part for part in run.regularisers if isinstance(part, KLPenalty)]
+    if len(penalties) + sum(isinstance(shape, KLReward) for shape in run.reward_shaping) > 1:
+        yield "two parts pull towards the reference"
+    if any(part.estimator == "k1" for part in penalties):
+        yield "KLPenalty with k1 has no expected gradient, only noise: k2 pulls towards the reference, KLReward does so in the reward"
 
 
 def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:

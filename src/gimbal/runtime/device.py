@@ -9,12 +9,13 @@ import torch
 
 
 def prepare(threads: int) -> torch.device:
-    """Set torch's threads (0: as many as there are cores, at most 4) and find the device.
+    """Set torch's threads (0: one less than there are cores, at most 3) and find the device.
 
-    Small models slow down beyond 4 threads. Denormal numbers, which Adam's second moments reach, cost tens of times a
+    Small models gain little beyond 3 threads, and with as many threads as cores every other busy process, the reward worker first,
+    makes all of them wait: 40 times slower was seen. Denormal numbers, which Adam's second moments reach, cost tens of times a
     normal multiplication on many CPUs, so they are flushed to 0.
     """
-    torch.set_num_threads(threads or min(4, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(threads or max(1, min(4, len(os.sched_getaffinity(0))) - 1))
     torch.set_flush_denormal(True)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -1,0 +1,261 @@
+"""The episode engine: whole episodes, reproducible, interruptible, resumable."""
+
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from gimbal.engines.base import Request
+from gimbal.engines.episodes import Episodes
+from gimbal.environments.gym import Gymnasium
+from gimbal.policies.categorical import Categorical
+from gimbal.policies.gaussian import Gaussian
+from gimbal.records import Sampling
+
+CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
+PENDULUM = (Gaussian(observations=3, actions=1), Gymnasium(environment="Pendulum-v1"))
+BOTH = pytest.mark.parametrize(("spec", "tasks"), [CARTPOLE, PENDULUM], ids=["cartpole", "pendulum"])
+
+
+def engine_of(spec, slots=8, seed=0, dtype="float32"):
+    policy = spec.load(seed)
+    engine = Episodes(slots=slots, dtype=dtype).start(policy)
+    engine.load(0, policy.state_dict())
+    return engine
+
+
+def request(tasks, index, sample=0, **sampling):
+    return Request(
+        group=index, task=tasks[index], sample=sample, sampling=Sampling(**{"max_length": 30} | sampling), seed=0
+    )
+
+
+def drain(engine):
+    done = {}
+    while engine.in_flight:
+        for finished in engine.step():
+            assert finished.key not in done
+            done[finished.key] = finished.rollout
+    return done
+
+
+def same(one, other):
+    return (
+        torch.equal(one.decisions.action_NSA, other.decisions.action_NSA)
+        and torch.equal(one.decisions.observation_NSO, other.decisions.observation_NSO)
+        and torch.equal(one.behavior_S, other.behavior_S)
+        and torch.equal(one.version_S, other.version_S)
+        and torch.equal(one.reward_S, other.reward_S)
+        and one.stop == other.stop
+    )
+
+
+@BOTH
+def test_a_rollout_is_what_gymnasium_plays(spec, tasks):
+    engine = engine_of(spec)
+    engine.submit(request(tasks, 3))
+    rollout = drain(engine)[3, 0]
+    rollout.validate()
+    env = gymnasium.make(tasks.environment)
+    seen, _ = env.reset(seed=tasks[3].seed)
+    for t, action_A in enumerate(rollout.decisions.action_NSA[0]):
+        np.testing.assert_array_equal(rollout.decisions.observation_NSO[0, t].numpy(), seen)
+        action = int(action_A) if isinstance(spec, Categorical) else action_A.numpy().clip(-2, 2)
+        seen, reward, terminated, _, _ = env.step(action)
+        assert float(rollout.reward_S[t]) == pytest.approx(float(reward))
+        assert terminated == (rollout.stop == "terminated" and t == rollout.length - 1)
+    np.testing.assert_array_equal(rollout.decisions.final_NO[0].numpy(), seen)
+
+
+def test_how_episodes_end():
+    engine = engine_of(CARTPOLE[0])
+    engine.submit(request(CARTPOLE[1], 0, max_length=500))
+    engine.submit(request(CARTPOLE[1], 1, max_length=5))
+    engine.submit(request(CARTPOLE[1], 2, max_length=500, temperature=0.0))
+    done = drain(engine)
+    assert done[0, 0].stop == "terminated" and bool(done[0, 0].decisions.terminated_N)
+    assert done[1, 0].stop == "truncated" and done[1, 0].length == 5 and not bool(done[1, 0].decisions.terminated_N)
+    assert not done[2, 0].behavior_S.any()  # greedy: log 1
+    swing = engine_of(PENDULUM[0])
+    swing.submit(request(PENDULUM[1], 0, max_length=1000))
+    rollout = drain(swing)[0, 0]
+    assert rollout.stop == "truncated" and rollout.length == 200  # the environment's own limit
+
+
+@BOTH
+def test_a_rollout_does_not_depend_on_its_neighbours(spec, tasks):
+    crowded, alone = engine_of(spec, slots=3), engine_of(spec, slots=1)
+    for index in range(7):
+        crowded.submit(request(tasks, index))
+    alone.submit(request(tasks, 5))
+    one, other = drain(crowded)[5, 0], drain(alone)[5, 0]
+    assert one.length == other.length
+    torch.testing.assert_close(one.decisions.action_NSA, other.decisions.action_NSA)
+    torch.testing.assert_close(one.behavior_S, other.behavior_S)
+
+
+def test_samples_of_one_task_start_alike_and_differ():
+    engine = engine_of(PENDULUM[0])
+    for sample in range(2):
+        engine.submit(request(PENDULUM[1], 0, sample=sample))
+    one, other = drain(engine).values()
+    assert torch.equal(one.decisions.observation_NSO[:, 0], other.decisions.observation_NSO[:, 0])
+    assert not torch.equal(one.decisions.action_NSA, other.decisions.action_NSA)
+
+
+@BOTH
+def test_two_engines_give_the_same_bits(spec, tasks):
+    runs = []
+    for _ in range(2):
+        engine = engine_of(spec, slots=3)
+        for index in range(6):
+            engine.submit(request(tasks, index))
+        runs.append(drain(engine))
+    assert all(same(runs[0][key], runs[1][key]) for key in runs[0])
+
+
+@BOTH
+def test_weights_loaded_in_flight_draw_the_later_decisions(spec, tasks):
+    engine = engine_of(spec)
+    engine.submit(request(tasks, 0))
+    for _ in range(4):
+        assert not engine.step()
+    later = spec.load(1)
+    with torch.no_grad():
+        for parameter in later.parameters():
+            parameter.add_(0.05)
+    engine.load(7, later.state_dict())
+    rollout = drain(engine)[0, 0]
+    assert rollout.version_S.tolist() == [0] * 4 + [7] * (rollout.length - 4) and rollout.oldest == 0
+    with torch.no_grad():
+        first_S = spec.load(0).evaluate(rollout.decisions).logprob_NS[0]
+        later_S = later.evaluate(rollout.decisions).logprob_NS[0]
+    torch.testing.assert_close(rollout.behavior_S[:4], first_S[:4])
+    torch.testing.assert_close(rollout.behavior_S[4:], later_S[4:])
+    assert (first_S - later_S).abs()[4:].max() > 1e-3
+    torch.testing.assert_close(engine.score(rollout), later_S)
+
+
+def test_a_loaded_engine_keeps_its_own_copy():
+    policy = CARTPOLE[0].load(0)
+    engine = Episodes(slots=1).start(policy)
+    engine.load(0, policy.state_dict())
+    engine.submit(request(CARTPOLE[1], 0))
+    rollout = drain(engine)[0, 0]
+    before_S = engine.score(rollout)
+    with torch.no_grad():
+        policy.logits[0].weight.add_(1.0)
+    assert torch.equal(engine.score(rollout), before_S)
+
+
+@BOTH
+def test_cancelled_requests_give_back_what_was_drawn(spec, tasks):
+    engine = engine_of(spec, slots=2)
+    for index in range(3):
+        engine.submit(request(tasks, index))
+    for _ in range(3):
+        engine.step()
+    assert engine.cancel((2, 0)) is None  # still waiting for a slot
+    cut = engine.cancel((0, 0))
+    assert cut is not None and cut.stop == "cancelled" and cut.length == 3
+    cut.validate()
+    assert engine.in_flight == 1 and set(drain(engine)) == {(1, 0)}
+    with pytest.raises(KeyError):
+        engine.cancel((0, 0))
+
+
+@BOTH
+def test_a_resumed_engine_goes_on_to_the_same_bits(spec, tasks):
+    engine = engine_of(spec, slots=3)
+    for index in range(6):
+        engine.submit(request(tasks, index))
+    done = [finished for _ in range(8) for finished in engine.step()]
+    state = pickle.loads(pickle.dumps(engine.state_dict()))
+    rest = drain(engine)
+    resumed = engine_of(spec, slots=3)
+    resumed.load_state_dict(state)
+    assert resumed.in_flight == 6 - len(done)
+    again = drain(resumed)
+    assert rest.keys() == again.keys() and all(same(rest[key], again[key]) for key in rest)
+
+
+class Unrepeatable(gymnasium.Env):
+    """Its state hangs on something that no seed resets."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+    clock = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        return self.look(), {}
+
+    def step(self, action):
+        return self.look(), 1.0, False, False, {}
+
+    def look(self):
+        Unrepeatable.clock += 1
+        return np.full(4, Unrepeatable.clock)
+
+
+def test_an_environment_that_does_not_repeat_is_not_resumed():
+    gymnasium.register("gimbal/Unrepeatable-v0", entry_point=Unrepeatable)
+    engine = engine_of(CARTPOLE[0])
+    engine.submit(request(Gymnasium(environment="gimbal/Unrepeatable-v0"), 0))
+    engine.step()
+    with pytest.raises(ValueError, match="replayed"):
+        engine_of(CARTPOLE[0]).load_state_dict(engine.state_dict())
+
+
+@BOTH
+def test_recorded_log_probs_are_those_of_the_trainer(spec, tasks):
+    """Exactly so in float32; in bfloat16 apart, within the engine's stated tolerance."""
+    policy, gaps = spec.load(0), {}
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.mul_(1.5)
+    for dtype in ("float32", "bfloat16"):
+        engine = Episodes(slots=4, dtype=dtype).start(policy)
+        engine.load(0, policy.state_dict())
+        for index in range(4):
+            engine.submit(request(tasks, index))
+        gaps[dtype] = []
+        for rollout in drain(engine).values():
+            torch.testing.assert_close(rollout.behavior_S, engine.score(rollout), atol=1e-5, rtol=1e-4)
+            with torch.no_grad():
+                gap_S = (policy.evaluate(rollout.decisions).logprob_NS[0] - rollout.behavior_S).abs()
+            assert float(gap_S.mean()) < engine.tolerance
+            gaps[dtype].append(float(gap_S.mean()))
+    assert max(gaps["float32"]) < 1e-5 < max(gaps["bfloat16"])
+
+
+def test_real_actions_are_recorded_as_drawn():
+    engine = engine_of(Gaussian(observations=3, actions=1, log_std=2.0))
+    engine.submit(request(PENDULUM[1], 0))
+    assert drain(engine)[0, 0].decisions.action_NSA.abs().max() > 2.0  # the torque limit
+
+
+def test_tasks_are_the_same_for_the_same_index_and_seed():
+    tasks = Gymnasium(environment="CartPole-v1", seed=1)
+    assert tasks[4] == tasks[4] and tasks[4].seed != tasks[5].seed
+    assert tasks[4].seed != Gymnasium(environment="CartPole-v1", seed=2)[4].seed
+    with pytest.raises(IndexError):
+        tasks[len(tasks)]
+
+
+def test_bad_input_is_refused_in_words():
+    engine = engine_of(CARTPOLE[0])
+    with pytest.raises(ValueError, match="top_k"):
+        engine.submit(request(CARTPOLE[1], 0, top_k=2))
+    for policy, environment, words in (
+        (CARTPOLE[0], "Pendulum-v1", "1 real actions, but the policy has 4 observations, 2 choices"),
+        (CARTPOLE[0], "NoSuchThing-v0", "NoSuchThing"),
+        (CARTPOLE[0], "FrozenLake-v1", "flat vector"),
+    ):
+        engine = engine_of(policy)
+        engine.submit(request(Gymnasium(environment=environment), 0))
+        with pytest.raises(ValueError, match=words):
+            engine.step()
+    with pytest.raises(ValueError, match="slots"):
+        Episodes(slots=0)
