@@ -22,7 +22,7 @@ def evaluated(p, monkeypatch, sharing):
         decisions = Tokens.stack([Tokens.row(prompt, drawn) for prompt, drawn in ROWS])
         evaluation = p.evaluate(decisions, entropy=True)
         weights = torch.arange(evaluation.logprob_NS.numel()).view_as(evaluation.logprob_NS) + 1.0
-        parameters = [q for q in p.parameters()]
+        parameters = list(p.parameters())
         gradients = torch.autograd.grad((evaluation.logprob_NS * weights).sum(), parameters)
         return evaluation, gradients
 

@@ -14,8 +14,8 @@ from gimbal.runtime.run import Run
 def demo() -> Run:
     """gimbal-tiny finds out that careful working pays: int8 sampler, one version stale, under two minutes on a laptop.
 
-    GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The policy starts with three ways
-    of answering (guessing, sloppy working, careful working).
+    GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The
+    policy starts with three ways of answering (guessing, sloppy working, careful working).
     """
     return replace(
         grpo(),
