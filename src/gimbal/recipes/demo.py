@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def demo() -> Run:
-    """gimbal-tiny finds out that careful working pays: int8 sampler, one version stale, under two minutes on a laptop.
+    """gimbal-tiny finds out that careful working pays: int8 sampler, data up to one version stale, on a laptop CPU.
 
     GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The
     policy starts with three ways of answering (guessing, sloppy working, careful working).
