@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -97,13 +98,23 @@ class AbstractDecisions(ABC):
     def to(self, device: torch.device) -> AbstractDecisions: ...
 
 
+class Part(IntEnum):
+    """What a decision belongs to. Only observations are not the policy's own, and ``mask`` is False there."""
+
+    RESPONSE = 0
+    CONTROL = 1  # chooses a mode or a tool, not content
+    OBSERVATION = 2  # what the environment or a tool said
+    LATENT = 3  # a continuous vector between tokens
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
     """One sampled sequence of S decisions, with what the engine knew when it drew each.
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
-    of an environment (zeros for text). ``score`` is set by rewards; None means not scored yet. ``stop`` is one of
-    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
+    of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
+    None is one response in one turn. ``score`` is set by rewards; None means not scored yet. ``stop`` is one of ``stop`` (end-of-text
+    or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
     """
 
     task: Task
@@ -117,6 +128,8 @@ class Rollout:
     sampling: Sampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
+    part_S: Int[Tensor, " S"] | None = None
+    turn_S: Int[Tensor, " S"] | None = None
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
@@ -131,7 +144,7 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        for name in ("version_S", "mask_S", "reward_S", "entropy_S"):
+        for name in ("version_S", "mask_S", "reward_S", "entropy_S", "part_S", "turn_S"):
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
@@ -171,8 +184,10 @@ class Drop:
 class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
-    ``mask_NS`` marks decisions that count in the loss. The learner fills ``entropy_NS`` and ``values_NS`` (with gradient) just
-    before an objective that ``needs`` them is called; all other columns are constants.
+    ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
+    fills ``entropy_NS`` and ``values_NS`` (with gradient) just before an objective that ``needs`` them is called; all other columns
+    are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each reward before
+    weighting, ``truncated`` (1 where the length ran out), and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]
@@ -182,16 +197,21 @@ class TrainBatch:
     advantage_NS: Float[Tensor, "N S"] | None = None
     reward_NS: Float[Tensor, "N S"] | None = None  # dense reward; a rollout's score sits on its last decision
     version_NS: Int[Tensor, "N S"] | None = None
+    part_NS: Int[Tensor, "N S"] | None = None
+    turn_NS: Int[Tensor, "N S"] | None = None
     group_N: Int[Tensor, " N"] | None = None
+    current_NS: Float[Tensor, "N S"] | None = (
+        None  # the policy being trained, as this minibatch begins, without gradient
+    )
+    hidden_NSH: Float[Tensor, "N S H"] | None = None  # last hidden state, of which the decision was drawn
+    score_norm_N: Float[Tensor, " N"] | None = None  # norm of the gradient of the row's summed log-probability
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
     bootstrap_N: Float[Tensor, " N"] | None = None  # the same after the last decision; 0 where the episode ended
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
     entropy_NS: Float[Tensor, "N S"] | None = None  # of the policy being trained, with gradient
     values_NS: Float[Tensor, "N S"] | None = None  # of the critic being trained, with gradient
-    weight_NS: Float[Tensor, "N S"] | None = None  # of the aggregation: loss = sum(weight * correction * loss_NS)
-    correction_NS: Float[Tensor, "N S"] | None = None  # of the discrepancy
-    share_NS: Float[Tensor, "N S"] | None = None  # 1 / counted decisions of the minibatch: metrics are means
     row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
+    facts: Mapping[str, Tensor] = field(default_factory=dict)
     decisions: AbstractDecisions | None = None
 
     @property
@@ -199,21 +219,38 @@ class TrainBatch:
         n, s = self.mask_NS.shape
         return n, s
 
+    @property
+    def parts_NS(self) -> Int[Tensor, "N S"]:
+        """``part_NS``, or all response."""
+        return torch.zeros_like(self.mask_NS, dtype=torch.long) if self.part_NS is None else self.part_NS
+
+    @property
+    def turns_NS(self) -> Int[Tensor, "N S"]:
+        """``turn_NS``, or all of turn 0."""
+        return torch.zeros_like(self.mask_NS, dtype=torch.long) if self.turn_NS is None else self.turn_NS
+
+    @property
+    def scores(self) -> dict[str, Float[Tensor, " N"]]:
+        """Each reward's own verdict on each row, by the reward's name."""
+        return {name[6:]: value for name, value in self.facts.items() if name.startswith("score/")}
+
     def column(self, name: str, reader: object) -> Tensor:
         """The named column as a method reads it, or a ValueError that says who reads it.
 
-        A floating [N, S] column is 0 where the mask is False, in at least float32, and a constant unless it is one of the
-        two that carry gradient. So no method need fear what lies in padding, low precision or a forgotten detach.
+        A column is a field of this record or one of its ``facts``. A floating [N, S] or [N, S, H] column is 0 where the mask is
+        False, in at least float32, and a constant unless it is one of the two that carry gradient. So no method need fear what lies
+        in padding, low precision or a forgotten detach.
         """
-        value = getattr(self, name)
+        value = self.facts[name] if name in self.facts else getattr(self, name, None)
         if value is None:
             raise ValueError(
                 f"{type(reader).__name__} reads {name}, which this batch does not carry; fill it (TrainBatch({name}=...)) "
                 "or use a recipe whose learner does"
             )
-        if value.ndim == 2 and value.is_floating_point():
+        if value.ndim >= 2 and value.is_floating_point():
             value = value if name in ("entropy_NS", "values_NS") else value.detach()
-            value = torch.where(self.mask_NS, value, 0).to(torch.promote_types(value.dtype, torch.float32))
+            mask = self.mask_NS if value.ndim == 2 else self.mask_NS[..., None]
+            value = torch.where(mask, value, 0).to(torch.promote_types(value.dtype, torch.float32))
         return value
 
     @property
@@ -229,15 +266,28 @@ class TrainBatch:
         else:
             any_S = self.mask_NS[rows].any(0).nonzero()
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
-        columns: dict[str, Any] = {"decisions": decisions}
+
+        def pick(value: Tensor) -> Tensor:
+            return value[rows] if value.ndim == 1 else value[rows, :longest]
+
+        columns: dict[str, Any] = {"decisions": decisions, "facts": {key: pick(x) for key, x in self.facts.items()}}
         for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, Tensor):
-                columns[item.name] = value[rows] if value.ndim == 1 else value[rows, :longest]
+            if isinstance(value := getattr(self, item.name), Tensor):
+                columns[item.name] = pick(value)
         return replace(self, **columns)
 
+    def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
+        """With these columns filled, each a field of this record or else one of its facts."""
+        names = {item.name for item in fields(self)}
+        own = {name: value for name, value in columns.items() if name in names}
+        facts = {name: value for name, value in columns.items() if name not in names}
+        return replace(self, **own, facts={**self.facts, **facts})
+
     def to(self, device: torch.device) -> TrainBatch:
-        moved = {f.name: v.to(device) for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        moved: dict[str, Any] = {"facts": {key: x.to(device) for key, x in self.facts.items()}}
+        for item in fields(self):
+            if item.name != "facts" and (value := getattr(self, item.name)) is not None:
+                moved[item.name] = value.to(device)
         return replace(self, **moved)
 
 

@@ -64,7 +64,7 @@ def test_chunked_log_probabilities_are_the_unchunked(batch, monkeypatch):
 
 def test_log_probabilities_are_the_models(batch):
     policy = CausalLM().load()
-    logprob_NS = policy.evaluate(batch.decisions, entropy=True)
+    logprob_NS = policy.evaluate(batch.decisions, columns=["entropy_NS"])
     tokens = batch.decisions
     for n in range(3):
         ids = tokens.ids_NL[n, : int(tokens.length_N[n])]

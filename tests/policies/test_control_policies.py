@@ -48,21 +48,23 @@ def steps(policy, lengths=(3, 5), seed=0):
 def test_gaussian_is_the_textbook_gaussian():
     policy = loud(GAUSSIAN)
     decisions = steps(policy)
-    evaluation = policy.evaluate(decisions, entropy=True)
+    evaluation = policy.evaluate(decisions, columns=["entropy_NS"])
     normal = torch.distributions.Normal(policy.mean(decisions.observation_NSO), policy.log_std_A.exp())
     expected_NS = normal.log_prob(decisions.action_NSA).sum(-1)
     torch.testing.assert_close(evaluation.logprob_NS, torch.where(decisions.real_NS, expected_NS, 0))
-    torch.testing.assert_close(evaluation.entropy_NS, torch.where(decisions.real_NS, normal.entropy().sum(-1), 0))
+    torch.testing.assert_close(
+        evaluation.columns["entropy_NS"], torch.where(decisions.real_NS, normal.entropy().sum(-1), 0)
+    )
 
 
 def test_categorical_is_the_textbook_categorical():
     policy = loud(CATEGORICAL)
     decisions = steps(policy)
-    evaluation = policy.evaluate(decisions, entropy=True)
+    evaluation = policy.evaluate(decisions, columns=["entropy_NS"])
     table = torch.distributions.Categorical(logits=policy.logits(decisions.observation_NSO))
     expected_NS = table.log_prob(decisions.action_NSA[..., 0])
     torch.testing.assert_close(evaluation.logprob_NS, torch.where(decisions.real_NS, expected_NS, 0))
-    torch.testing.assert_close(evaluation.entropy_NS, torch.where(decisions.real_NS, table.entropy(), 0))
+    torch.testing.assert_close(evaluation.columns["entropy_NS"], torch.where(decisions.real_NS, table.entropy(), 0))
 
 
 @BOTH
@@ -150,7 +152,7 @@ def test_padding_has_no_gradient(spec):
     grads = []
     for candidate in (decisions, replace(decisions, observation_NSO=seen_NSO)):
         policy.zero_grad()
-        policy.evaluate(candidate, entropy=True).logprob_NS.sum().backward()
+        policy.evaluate(candidate, columns=["entropy_NS"]).logprob_NS.sum().backward()
         grads.append([p.grad.clone() for p in policy.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 

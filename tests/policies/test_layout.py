@@ -20,7 +20,7 @@ def evaluated(p, monkeypatch, sharing):
         if not sharing:
             patch.setattr(token, "shared", lambda *where: None)
         decisions = Tokens.stack([Tokens.row(prompt, drawn) for prompt, drawn in ROWS])
-        evaluation = p.evaluate(decisions, entropy=True)
+        evaluation = p.evaluate(decisions, columns=["entropy_NS"])
         weights = torch.arange(evaluation.logprob_NS.numel()).view_as(evaluation.logprob_NS) + 1.0
         parameters = list(p.parameters())
         gradients = torch.autograd.grad((evaluation.logprob_NS * weights).sum(), parameters)
@@ -32,7 +32,7 @@ def test_sharing_a_prompt_changes_nothing(family, monkeypatch):
     p = policy(family).double()
     (one, grads), (two, grads_2) = (evaluated(p, monkeypatch, sharing) for sharing in (True, False))
     torch.testing.assert_close(one.logprob_NS, two.logprob_NS, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(one.entropy_NS, two.entropy_NS, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(one.columns["entropy_NS"], two.columns["entropy_NS"], atol=1e-5, rtol=1e-5)
     scale = max(g.abs().max() for g in grads_2)
     for a, b in zip(grads, grads_2, strict=True):
         torch.testing.assert_close(a / scale, b / scale, atol=1e-6, rtol=0)

@@ -9,7 +9,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from small import Digits, small_run
 
-from gimbal.dataflow.curricula.shuffled import Shuffled
 from gimbal.engines.base import Request
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import Group
@@ -23,7 +22,7 @@ def plain_loop(run, steps):
     optimizer = torch.optim.AdamW(
         policy.parameters(), o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay, fused=True
     )
-    engine, order, losses, dispatched = run.engine.start(policy), Shuffled(run.tasks, run.seed), [], 0
+    engine, order, losses, dispatched = run.engine.start(policy), run.curriculum.start(run.tasks, run.seed), [], 0
     for version in range(steps):
         engine.load(version, policy.state_dict())
         drawn = {}
@@ -39,16 +38,13 @@ def plain_loop(run, steps):
         by_group = reward.view(run.prompts_per_step, run.num_generations)
         centred = by_group - by_group.double().mean(1, keepdim=True).float()
         advantage = (centred / (centred.square().double().sum(1, keepdim=True) / 3).sqrt().float().add(1e-6)).view(-1)
-        # Rows by length, as the learner lays them out: sums of floats depend on their order.
-        length = torch.tensor([int(r.decisions.length_N[0]) for r in rollouts])
-        rows = torch.argsort(length, stable=True).tolist()
-        batch = Tokens.stack([rollouts[i].decisions for i in rows])
+        batch = Tokens.stack([rollout.decisions for rollout in rollouts])
         mask = torch.arange(batch.shape[1]) < (batch.length_N - batch.prompt_N)[:, None]
         with torch.no_grad():
             anchor = policy.evaluate(batch).logprob_NS
         logprob = policy.evaluate(batch).logprob_NS
         ratio = (logprob - anchor).exp()
-        a = advantage[rows][:, None] * mask
+        a = advantage[:, None] * mask
         loss = (-torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a) * (mask.float() / mask.sum())).sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), o.max_grad_norm)

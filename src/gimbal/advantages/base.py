@@ -7,6 +7,7 @@ return ``advantage_NS``). All see the global batch, before minibatches. Nothing 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -26,6 +27,10 @@ class AbstractAdvantage(ABC):
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
 
+    def report(self, batch: TrainBatch) -> Mapping[str, float]:
+        """Metrics of what it did, of the batch it was called with: what a controller can steer it by."""
+        return {}
+
 
 class AbstractRewardShaping(ABC):
     """batch -> reward_NS: a change of the rewards before any baseline is taken (so it enters the group's statistics)."""
@@ -34,3 +39,7 @@ class AbstractRewardShaping(ABC):
 
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
+
+    def report(self, batch: TrainBatch) -> Mapping[str, float]:
+        """Metrics of what it did, of the batch it was called with: what a controller can steer it by."""
+        return {}

@@ -1,7 +1,8 @@
 """What a controller is: a rule that moves one coefficient from step to step, by a signal of the step before.
 
 A run binds controllers to coefficients by dotted path: ``controllers={"shaping.0.strength": Lagrangian(...)}``. The learner
-calls ``update`` once after each step with that step's metrics and uses the value in the next.
+calls ``update`` once after each step with that step's metrics and uses the value in the next. A step size is a rule without
+state, which scales one update by the metrics of its own minibatch.
 """
 
 from __future__ import annotations
@@ -21,3 +22,10 @@ class AbstractController(ABC):
     @abstractmethod
     def update(self, state: State, signals: Mapping[str, float]) -> State:
         """The next state. ``signals`` are the metrics of the step; a missing signal is a KeyError that names it."""
+
+
+class AbstractStepSize(ABC):
+    """metrics of a minibatch -> factor of the learning rate for this one update. A frozen dataclass."""
+
+    @abstractmethod
+    def __call__(self, metrics: Mapping[str, float]) -> float: ...

@@ -22,7 +22,9 @@ class ValueNetwork(AbstractCritic):
         self.scale = scale
         self.net = mlp([observations, *hidden, 1], 1.0, seed)
 
-    def value(self, decisions: AbstractDecisions) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
+    def value(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
         assert isinstance(decisions, Steps), type(decisions)
         real_NS = decisions.real_NS
         value_K = self.scale * self.net(decisions.observation_NSO[real_NS])[:, 0]

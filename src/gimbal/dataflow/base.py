@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gimbal.environments.base import AbstractTasks
 from gimbal.records import Drop, Group, Task
 
 
 class AbstractCurriculum(ABC):
-    """Which task next."""
+    """Which task next: the live half of an ``AbstractCurriculumSpec``."""
 
     @abstractmethod
     def next(self) -> Task: ...
@@ -29,6 +30,13 @@ class AbstractCurriculum(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class AbstractCurriculumSpec(ABC):
+    """A curriculum as a recipe names it: a frozen dataclass."""
+
+    @abstractmethod
+    def start(self, tasks: AbstractTasks, seed: int) -> AbstractCurriculum: ...
 
 
 @dataclass(frozen=True, kw_only=True)

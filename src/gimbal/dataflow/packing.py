@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -28,8 +29,26 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         version_NS=padded("version_S"),
         reward_NS=pad_sequence([_reward_S(rollout) for rollout in rollouts], batch_first=True),
         group_N=torch.tensor([group.index for group in groups for _ in group.rollouts]),
+        part_NS=_optional(rollouts, "part_S"),
+        turn_NS=_optional(rollouts, "turn_S"),
+        facts=_facts(rollouts),
         decisions=type(rollouts[0].decisions).stack([rollout.decisions for rollout in rollouts]),
     )
+
+
+def _optional(rollouts: Sequence[Rollout], name: str) -> Shaped[Tensor, "N S"] | None:
+    """The column if any rollout has it, 0 for those that have not."""
+    columns = [getattr(rollout, name) for rollout in rollouts]
+    if all(column is None for column in columns):
+        return None
+    zero = (torch.zeros(rollout.length, dtype=torch.long) for rollout in rollouts)
+    return pad_sequence([z if c is None else c for c, z in zip(columns, zero, strict=True)], batch_first=True)
+
+
+def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
+    names = sorted({name for rollout in rollouts for name in rollout.scores})
+    facts = {f"score/{name}": torch.tensor([rollout.scores.get(name, 0.0) for rollout in rollouts]) for name in names}
+    return facts | {"truncated": torch.tensor([float(rollout.stop == "length") for rollout in rollouts])}
 
 
 def _reward_S(rollout: Rollout) -> Tensor:
@@ -41,14 +60,29 @@ def _reward_S(rollout: Rollout) -> Tensor:
     return reward_S
 
 
-def micro_batches(batch: TrainBatch, tokens: int) -> list[TrainBatch]:
-    """Rows sorted by length and cut so that padded size stays within ``tokens`` (a single longer row makes its own)."""
+def micro_batches(batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+    """The batch itself if it fits, else groups sorted by their longest row and cut so that padded size stays within ``tokens`` (a longer row makes its own).
+
+    Rows of a group share their prompt in the forward pass, so a group is split only where it is larger than ``tokens``, and with
+    ``whole_groups`` never.
+    """
     assert batch.decisions is not None
-    cost_N = batch.decisions.cost_N
-    order = torch.argsort(cost_N, stable=True).tolist()
+    cost_N = batch.decisions.cost_N.tolist()
+    if len(cost_N) * max(cost_N) <= tokens:
+        return [batch]
+    label_N = range(len(cost_N)) if batch.group_N is None else batch.group_N.tolist()
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row, label in enumerate(label_N):
+        groups[label].append(row)
+    units: list[list[int]] = []
+    for rows in groups.values():
+        whole = whole_groups or len(rows) * max(cost_N[row] for row in rows) <= tokens
+        units += [rows] if whole else [[row] for row in rows]
     cuts: list[list[int]] = [[]]
-    for row in order:
-        if cuts[-1] and (len(cuts[-1]) + 1) * int(cost_N[row]) > tokens:
+    longest = 0
+    for unit in sorted(units, key=lambda rows: max(cost_N[row] for row in rows)):
+        longest = max(longest, *(cost_N[row] for row in unit))
+        if cuts[-1] and (len(cuts[-1]) + len(unit)) * longest > tokens:
             cuts.append([])
-        cuts[-1].append(row)
+        cuts[-1] += unit
     return [batch.select(torch.tensor(rows)) for rows in cuts]

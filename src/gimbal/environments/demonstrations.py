@@ -35,9 +35,9 @@ SLIPS = (-10, -2, -1, 1, 2, 10)  # by how much an unsound first total is off
 class Shares:
     """How often each style is drawn; the three sum to 1."""
 
-    sound: float = 0.28
-    unsound: float = 0.42
-    unworked: float = 0.30
+    sound: float = 0.32
+    unsound: float = 0.43
+    unworked: float = 0.25
 
     def __post_init__(self) -> None:
         total = self.sound + self.unsound + self.unworked
@@ -127,21 +127,20 @@ def practice(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym:
 class Demonstrations(AbstractTasks):
     """Tasks that bring their own completion, in ``columns["completion"]``; drawn by (``seed``, index).
 
-    ``drills`` of them are drills: chain sums soundly solved, asked without the words around them, which teach the steps at half the
-    tokens and leave the styles of the real questions alone.
+    Some are drills: chain sums soundly solved, asked without the words around them, which teach the steps at half the tokens and
+    leave the styles of the real questions alone. The first task is one, the last is not, and in between their share falls evenly.
     """
 
     seed: int = 0
     size: int = 1_000_000
     shares: Shares = Shares()
-    drills: float = 2 / 3
 
     def __len__(self) -> int:
         return self.size
 
     def __getitem__(self, index: int) -> Task:
         rng = Random(f"{self.seed}:{index}")
-        drill = rng.random() < self.drills
+        drill = rng.random() >= index / self.size
         number = 0 if drill else rng.choices(range(len(SUBJECTS)), [subject.share for subject in SUBJECTS])[0]
         subject, task = SUBJECTS[number], self._sources[number][index]
         matter = task.columns["metadata"][subject.key]

@@ -1,7 +1,7 @@
 """One gradient step, blind to the family and to the method: it strings together whatever parts it is given.
 
 prepare   anchor, reference and critic columns; reward shaping -> advantage -> shaping
-step      for each minibatch: forward_backward, optim_step; at the end version + 1
+step      for each minibatch: survey (masks, weights), forward_backward, optim_step; at the end version + 1
 control   controllers move their coefficients by the step's metrics
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,9 @@ from gimbal.controllers.base import State
 from gimbal.critics.base import AbstractCritic
 from gimbal.dataflow.packing import micro_batches
 from gimbal.learning.method import AbstractMethod, Optimization
+from gimbal.objectives.base import AbstractObjective
 from gimbal.ops.paths import replace_at
-from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.base import EVALUATED, AbstractPolicy
 from gimbal.records import Sampling, TrainBatch
 
 Metrics = dict[str, float]
@@ -57,6 +58,8 @@ class Learner:
         self._method = method
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         self.optimizer = _adamw(policy, critic, method.optimization)
+        self.anchor = method.anchor.start(policy)
+        self.reports: Metrics = {}  # of the advantages of the batch at hand
         self.device = next(policy.parameters()).device
 
     @property
@@ -70,24 +73,43 @@ class Learner:
     def prepare(self, batch: TrainBatch) -> TrainBatch:
         """The batch with the columns its method needs: anchor, reference, values, rewards as shaped, advantages."""
         method, needs = self.method, column_needs(self.method)
-        batch = batch.to(self.device)
-        if "proximal_NS" in needs:
-            batch = replace(batch, proximal_NS=method.anchor(batch, lambda b: self._logprob_NS(self.policy, b)))
+        batch, self.reports = batch.to(self.device), {}
+        asked = needs_of(*method.reward_shaping, method.advantage, *method.shaping) & EVALUATED
+        if self.critic is not None and self.critic.reads_hidden:
+            asked |= {"hidden_NSH"}
+        found = self._evaluated(self.policy, batch, asked) if asked else {}
+        batch = batch.with_columns({name: found[name] for name in asked})
+
+        def evaluate(rows: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
+            if policy is None and found:
+                return found["logprob_NS"]
+            return self._evaluated(policy or self.policy, rows)["logprob_NS"]
+
+        columns = {"proximal_NS": self.anchor(batch, evaluate), **self.anchor.facts(batch, evaluate)}
         if "reference_NS" in needs:
             assert self.reference is not None, "the runtime gives a reference wherever a part needs reference_NS"
-            batch = replace(batch, reference_NS=self._logprob_NS(self.reference, batch))
+            columns["reference_NS"] = evaluate(batch, self.reference)
+        if "score_norm_N" in needs:
+            columns["score_norm_N"] = self._score_norm_N(batch)
         if self.critic is not None:
             assert batch.decisions is not None
             with torch.no_grad():
-                value_NS, bootstrap_N = self.critic.value(batch.decisions)
-            batch = replace(batch, value_NS=value_NS, bootstrap_N=bootstrap_N)
-        for shape in method.reward_shaping:
-            batch = replace(batch, reward_NS=shape(batch))
+                columns["value_NS"], columns["bootstrap_N"] = self.critic.value(batch.decisions, batch.hidden_NSH)
+                columns |= self.critic.facts(batch.decisions, batch.hidden_NSH)
+        return self._advantages(batch.with_columns(columns), method)
+
+    def _advantages(self, batch: TrainBatch, method: AbstractMethod) -> TrainBatch:
+        """Reward shapings, the estimator, the critic's target, shapings; what each reports of itself is kept for the metrics."""
+        for reward_shape in method.reward_shaping:
+            self.reports |= reward_shape.report(batch)
+            batch = replace(batch, reward_NS=reward_shape(batch))
+        self.reports |= method.advantage.report(batch)
         batch = replace(batch, advantage_NS=method.advantage(batch))
         if self.critic is not None:
             # Before any shaping: the critic predicts returns, not what the method makes of them.
             batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
         for shape in method.shaping:
+            self.reports |= shape.report(batch)
             batch = replace(batch, advantage_NS=shape(batch))
         return batch
 
@@ -98,22 +120,20 @@ class Learner:
         for epoch in range(optimization.epochs):
             for rows in self._minibatch_rows(batch, epoch):
                 metrics = self.forward_backward(batch.select(rows) if rows is not None else batch)
-                metrics |= self.optim_step()
+                metrics |= self.optim_step(metrics)
+                self.anchor.observe(self.policy, metrics)
                 for name, value in metrics.items():
                     collected[name].append(value)
         self.version += 1
-        return {name: float(np.mean(values)) for name, values in collected.items()} | {"lr": self.learning_rate}
+        averaged = {name: float(np.mean(values)) for name, values in collected.items()}
+        return averaged | self.reports | {"lr": self.learning_rate}
 
     def forward_backward(self, minibatch: TrainBatch) -> Metrics:
         """Add the gradient of the whole minibatch to the parameters' gradients; its size never depends on micro-batching."""
         method = self.method
-        weight_NS = method.aggregation(minibatch.mask_NS)
-        # Regularisers are not corrected: they hold for every decision, however it was sampled.
-        correction_NS = torch.ones_like(weight_NS) if method.correction is None else method.correction(minibatch)
-        share_NS = ops.TokenMean()(minibatch.mask_NS)
-        minibatch = replace(minibatch, weight_NS=weight_NS, correction_NS=correction_NS, share_NS=share_NS)
-        metrics: Metrics = defaultdict(float)
-        for micro in micro_batches(minibatch, method.optimization.microbatch_tokens):
+        minibatch, metrics = self._survey(minibatch, method)
+        whole = any(part.whole_groups for part in _losses(method))
+        for micro in micro_batches(minibatch, method.optimization.microbatch_tokens, whole_groups=whole):
             loss = self._micro_loss(micro, method, metrics)
             if not math.isfinite(value := loss.item()):
                 self.optimizer.zero_grad(set_to_none=True)
@@ -121,39 +141,70 @@ class Learner:
                     f"the loss of step {self.version} is {value}; the weights have not moved. "
                     "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually mends it"
                 )
-            loss.backward()
+            if loss.requires_grad:
+                loss.backward()
         return dict(metrics)
 
+    def _survey(self, minibatch: TrainBatch, method: AbstractMethod) -> tuple[TrainBatch, Metrics]:
+        """Everything that must be known of the whole minibatch before it is split: surveys, masks, corrections, weights."""
+        metrics: Metrics = defaultdict(float)
+        late = needs_of(*_losses(method), *method.masks)
+        if "current_NS" in late:
+            found = self._evaluated(self.policy, minibatch, late & EVALUATED)
+            found["current_NS"] = found.pop("logprob_NS")
+            minibatch = minibatch.with_columns(found)
+        for part in _losses(method):
+            minibatch = minibatch.with_columns(part.survey(minibatch))
+        keep_NS = torch.ones_like(minibatch.mask_NS)
+        for mask in method.masks:
+            kept_NS = mask(minibatch)
+            metrics[f"mask/{type(mask).__name__}"] = float(ops.masked_mean(kept_NS, minibatch.mask_NS))
+            if mask.renormalise:
+                minibatch = replace(minibatch, mask_NS=minibatch.mask_NS & kept_NS)
+            keep_NS &= kept_NS
+        # Regularisers are not corrected: they hold for every decision, however it was sampled.
+        correction_NS = keep_NS.float() if method.correction is None else keep_NS * method.correction(minibatch)
+        facts = {"correction": correction_NS}
+        for number, part in enumerate(_losses(method)):
+            counted_NS = part.counted(minibatch)
+            facts[f"weight/{number}"] = method.aggregation(counted_NS, minibatch.part_NS)
+            facts[f"share/{number}"] = ops.TokenMean()(counted_NS)
+        return minibatch.with_columns(facts), metrics
+
     def _micro_loss(self, micro: TrainBatch, method: AbstractMethod, metrics: Metrics) -> Float[Tensor, ""]:
-        needs = column_needs(method)
+        needs = needs_of(*_losses(method))
+        trunk = self.critic is not None and self.critic.reads_hidden and "values_NS" in needs
         assert micro.decisions is not None
         evaluation = self.policy.evaluate(
             micro.decisions,
             temperature=self.sampling.temperature,
-            entropy="entropy_NS" in needs,
+            columns=(needs & EVALUATED) | ({"hidden_NSH"} if trunk else set()),
             checkpointing=method.optimization.checkpointing,
         )
-        if evaluation.entropy_NS is not None:
-            micro = replace(micro, entropy_NS=evaluation.entropy_NS)
+        micro = micro.with_columns(evaluation.columns)
         if "values_NS" in needs:
             assert self.critic is not None, "compose.check refuses a value loss without a critic"
-            micro = replace(micro, values_NS=self.critic.value(micro.decisions)[0])
-        weight_NS, correction_NS = micro.column("weight_NS", self), micro.column("correction_NS", self)
-        terms = method.objective(evaluation.logprob_NS, micro)
-        loss = ops.masked_sum(weight_NS * correction_NS * terms.loss_NS, micro.mask_NS)
-        metrics["loss"] += float(loss.detach())
-        logged = dict(terms.metrics)
-        for regulariser in method.regularisers:
-            terms = regulariser(evaluation.logprob_NS, micro)
-            loss = loss + ops.masked_sum(weight_NS * terms.loss_NS, micro.mask_NS)
-            logged |= terms.metrics
-        for name, value_NS in logged.items():
-            metrics[name] += float(ops.masked_sum(micro.column("share_NS", self) * value_NS.detach(), micro.mask_NS))
+            micro = replace(micro, values_NS=self.critic.value(micro.decisions, micro.hidden_NSH)[0])
+        loss = evaluation.logprob_NS.new_zeros(())
+        for number, part in enumerate(_losses(method)):
+            terms = part(evaluation.logprob_NS, micro)
+            weight_NS, share_NS = micro.facts[f"weight/{number}"], micro.facts[f"share/{number}"]
+            if number == 0:
+                weight_NS = weight_NS * micro.facts["correction"]
+            term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
+            loss = loss + term
+            if number == 0:
+                metrics["loss"] += float(term.detach())
+            for name, value_NS in terms.metrics.items():
+                metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
         return loss
 
-    def optim_step(self) -> Metrics:
-        """Clip, move, forget the gradient. Refuses a gradient that is not finite before anything moves."""
-        optimization = self.method.optimization
+    def optim_step(self, metrics: Mapping[str, float] | None = None) -> Metrics:
+        """Clip, move, forget the gradient. Refuses a gradient that is not finite before anything moves.
+
+        ``metrics`` of the minibatch are what a step size goes by.
+        """
+        method, optimization = self.method, self.method.optimization
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), optimization.max_grad_norm))
         if self.critic is not None:
             torch.nn.utils.clip_grad_norm_(self.critic.parameters(), optimization.max_grad_norm)
@@ -161,6 +212,8 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             raise NotFinite(f"the gradient norm of step {self.version} is {norm}; the weights have not moved")
         factor = self._schedule(optimization)
+        if method.step_size is not None:
+            factor *= method.step_size(metrics or {})
         rates = (optimization.learning_rate, optimization.critic_learning_rate)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
             group["lr"] = rate * factor
@@ -192,22 +245,40 @@ class Learner:
                 return 0.5 * (1.0 + math.cos(math.pi * progress))
 
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> list[Tensor] | list[None]:
+        """Whole groups where there are enough of them, so that what shares a prompt or is compared stays together."""
         count = min(self.method.optimization.minibatches, batch.shape[0])
         if count == 1:
             return [None]
-        order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(batch.shape[0])
-        return [torch.from_numpy(np.sort(rows)) for rows in np.array_split(order, count)]
+        label_N = torch.arange(batch.shape[0])
+        if batch.group_N is not None and len(batch.group_N.unique()) >= count:
+            label_N = batch.group_N.unique(return_inverse=True)[1].cpu()
+        order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(int(label_N.max()) + 1)
+        return [torch.isin(label_N, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(order, count)]
 
-    def _logprob_NS(self, policy: AbstractPolicy, batch: TrainBatch) -> Float[Tensor, "N S"]:
-        """Log-probabilities without gradient, in micro-batches, back in the order of the rows."""
-        logprob_NS = torch.zeros(batch.shape, device=self.device)
+    def _evaluated(self, policy: AbstractPolicy, batch: TrainBatch, columns: Collection[str] = ()) -> dict[str, Tensor]:
+        """``logprob_NS`` and the columns asked for, without gradient, in micro-batches, back in the order of the rows."""
+        found: dict[str, Tensor] = {}
         numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=self.device))
         with torch.no_grad():
             for micro in micro_batches(numbered, self.method.optimization.microbatch_tokens):
                 assert micro.decisions is not None
-                evaluated = policy.evaluate(micro.decisions, temperature=self.sampling.temperature)
-                logprob_NS[micro.column("row_N", self), : micro.shape[1]] = evaluated.logprob_NS.float()
-        return logprob_NS
+                evaluated = policy.evaluate(micro.decisions, temperature=self.sampling.temperature, columns=columns)
+                for name, value in {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}.items():
+                    whole = found.setdefault(name, torch.zeros(*batch.shape, *value.shape[2:], device=self.device))
+                    whole[micro.column("row_N", self), : micro.shape[1]] = value.float()
+        return found
+
+    def _score_norm_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
+        """|grad sum_t log pi| of each row, over all parameters: one backward pass a row."""
+        weights = [p for p in self.policy.parameters() if p.requires_grad]
+        norms = []
+        for row in torch.arange(batch.shape[0]).split(1):
+            one = batch.select(row)
+            assert one.decisions is not None
+            logprob_NS = self.policy.evaluate(one.decisions, temperature=self.sampling.temperature).logprob_NS
+            gradient = torch.autograd.grad(ops.masked_sum(logprob_NS, one.mask_NS), weights, allow_unused=True)
+            norms.append(torch.stack([g.square().sum() for g in gradient if g is not None]).sum().sqrt())
+        return torch.stack(norms).float()
 
     def save_state(self) -> dict[str, Any]:
         """Everything but the recipe and the policy's weights, which the policy saves itself: see ``load_state``."""
@@ -216,6 +287,7 @@ class Learner:
             "critic": None if self.critic is None else self.critic.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "control": {path: dict(state) for path, state in self.control_state.items()},
+            "anchor": self.anchor.state_dict(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -225,21 +297,26 @@ class Learner:
             self.critic.load_state_dict(state["critic"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.control_state = dict(state["control"])
+        self.anchor.load_state_dict(state["anchor"])
 
 
 def column_needs(method: AbstractMethod) -> frozenset[str]:
     """The optional columns that some part of the method reads."""
-    parts: list[Any] = [
-        method.objective,
-        method.advantage,
-        *method.regularisers,
-        *method.shaping,
-        *method.reward_shaping,
-    ]
+    parts = [*_losses(method), method.advantage, *method.shaping, *method.reward_shaping, *method.masks]
     if method.correction is not None:
         parts.append(method.correction)
     # The anchor is always there: it is what the discrepancy is measured against.
-    return frozenset({"proximal_NS"}).union(*(part.needs for part in parts))
+    return needs_of(*parts) | {"proximal_NS"}
+
+
+def needs_of(*parts: Any) -> frozenset[str]:
+    """The union of what these parts read."""
+    return frozenset().union(*(part.needs for part in parts))
+
+
+def _losses(method: AbstractMethod) -> tuple[AbstractObjective, ...]:
+    """The objective, which is corrected and masked, and the regularisers, which are not."""
+    return method.objective, *method.regularisers
 
 
 def _adamw(policy: AbstractPolicy, critic: AbstractCritic | None, o: Optimization) -> torch.optim.AdamW:

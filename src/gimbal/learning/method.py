@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.controllers.base import AbstractController
+from gimbal.controllers.base import AbstractController, AbstractStepSize
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
-from gimbal.objectives.base import AbstractCorrection, AbstractObjective
+from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
 
 
@@ -47,7 +47,8 @@ class Optimization:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractMethod:
-    """What the learner reads. Order of use: reward_shaping, anchor, advantage, shaping, correction, objective, aggregation.
+    """What the learner reads. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks, correction,
+    objective, aggregation, step_size.
 
     ``controllers`` maps dotted paths into this record to the rules that move the numbers there.
     """
@@ -56,11 +57,13 @@ class AbstractMethod:
     advantage: AbstractAdvantage
     reward_shaping: tuple[AbstractRewardShaping, ...] = ()
     shaping: tuple[AbstractAdvantage, ...] = ()
+    masks: tuple[AbstractMask, ...] = ()
     correction: AbstractCorrection | None = None
     regularisers: tuple[AbstractObjective, ...] = ()
     aggregation: AbstractAggregation = TokenMean()
     anchor: AbstractAnchor = Recompute()
     controllers: Mapping[str, AbstractController] = field(default_factory=dict)
+    step_size: AbstractStepSize | None = None
     optimization: Optimization = Optimization()
 
 

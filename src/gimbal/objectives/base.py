@@ -1,4 +1,4 @@
-"""What a surrogate, a regulariser and a discrepancy weight are.
+"""What a surrogate, a regulariser, a discrepancy weight and a mask are.
 
 Ratios are consumed at most once. With r = exp(logprob - proximal) ("update") and w = exp(proximal - behavior)
 ("discrepancy"), the total ratio is r w. Each part declares in ``consumes`` which of the two it uses (a part on the total
@@ -8,9 +8,10 @@ ratio names both); a recipe in which two parts consume the same one is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.records import Terms, TrainBatch
@@ -23,13 +24,24 @@ class AbstractObjective(ABC):
 
     ``needs`` names the optional columns of the batch that it reads (``proximal_NS``, ``reference_NS``, ``entropy_NS``, ...): the
     learner computes exactly the columns that somebody needs. ``mask_NS`` is always there.
+
+    It is called on one micro-batch at a time. What it must know of the whole minibatch it finds in ``survey``, which is called before.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
+    whole_groups: ClassVar[bool] = False  # whether it compares rows of a group, so that no micro-batch may split one
 
     @abstractmethod
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms: ...
+
+    def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        """Facts for ``batch.facts`` ([N] or [N, S]) from the whole minibatch, without gradient; ``current_NS`` is there if needed."""
+        return {}
+
+    def counted(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
+        """The decisions that its loss is about, and its mean over. For losses on what the policy did not draw."""
+        return batch.mask_NS
 
 
 class AbstractCorrection(ABC):
@@ -44,3 +56,17 @@ class AbstractCorrection(ABC):
 
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
+
+
+class AbstractMask(ABC):
+    """Which decisions may push the policy: a whole minibatch -> keep_NS, without gradient. A frozen dataclass.
+
+    Called after all statistics are taken. What is not kept leaves the objective's loss but stays in its denominator; with
+    ``renormalise`` it leaves the denominator and the regularisers too.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    renormalise: bool = False
+
+    @abstractmethod
+    def __call__(self, batch: TrainBatch) -> Bool[Tensor, "N S"]: ...

@@ -7,7 +7,16 @@ from gimbal.ops.aggregate import (
     SequenceSum,
     TokenMean,
 )
-from gimbal.ops.groups import group_mean, group_others_mean, group_size, group_std
+from gimbal.ops.groups import (
+    group_mad,
+    group_mean,
+    group_median,
+    group_normalised,
+    group_others_mean,
+    group_size,
+    group_std,
+)
+from gimbal.ops.levels import Level, pooled
 from gimbal.ops.masked import masked_mean, masked_std, masked_sum, sequence_mean
 from gimbal.ops.ratio import (
     LOG_RATIO_LIMIT,
@@ -24,11 +33,15 @@ __all__ = [
     "LOG_RATIO_LIMIT",
     "AbstractAggregation",
     "ConstantMean",
+    "Level",
     "SequenceMean",
     "SequenceSum",
     "TokenMean",
     "effective_sample_share",
+    "group_mad",
     "group_mean",
+    "group_median",
+    "group_normalised",
     "group_others_mean",
     "group_size",
     "group_std",
@@ -40,6 +53,7 @@ __all__ = [
     "masked_std",
     "masked_sum",
     "philox",
+    "pooled",
     "ratio",
     "sequence_mean",
     "stable_hash",

@@ -10,22 +10,27 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
 class AbstractAggregation(ABC):
-    """mask_NS -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing."""
+    """(mask_NS, part_NS) -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing.
+
+    ``part_NS`` holds ``records.Part`` codes, for aggregations that weigh parts of a rollout apart; None is one part.
+    """
 
     @abstractmethod
-    def __call__(self, mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]: ...
+    def __call__(
+        self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None
+    ) -> Float[Tensor, "N S"]: ...
 
 
 @dataclass(frozen=True)
 class TokenMean(AbstractAggregation):
     """tok(x) = sum(m x) / sum(m): every decision of the minibatch counts the same (DAPO, arXiv:2503.14476)."""
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
         return mask_NS.float() / mask_NS.sum().clamp(min=1)
 
 
@@ -36,7 +41,7 @@ class SequenceMean(AbstractAggregation):
     N counts rows with at least one decision. With equal lengths it equals TokenMean.
     """
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
         length_N = mask_NS.sum(-1)
         return mask_NS / length_N.clamp(min=1)[:, None] / (length_N > 0).sum().clamp(min=1)
 
@@ -45,7 +50,7 @@ class SequenceMean(AbstractAggregation):
 class SequenceSum(AbstractAggregation):
     """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient of whole sequences (RLOO, arXiv:2402.14740)."""
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
         return mask_NS.float() / mask_NS.any(-1).sum().clamp(min=1)
 
 
@@ -62,5 +67,5 @@ class ConstantMean(AbstractAggregation):
         if self.length <= 0:
             raise ValueError(f"ConstantMean.length is {self.length}; it is a number of decisions above 0")
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
         return mask_NS.to(torch.float32) / (mask_NS.any(-1).sum().clamp(min=1) * self.length)

@@ -5,8 +5,11 @@ Sums are taken in float64, so that the mean of equal float32 rewards is that ver
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -44,3 +47,51 @@ def group_std(x_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], ddof: int = 
     square_N = (x_N - group_mean(x_N, group_N)).square()
     _, total, _ = _sums(square_N, group_N)
     return (total / (size - ddof).clamp(min=1)).sqrt()[label_N].to(x_N.dtype)
+
+
+def group_median(x_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Median of x over each rollout's group; of an even number of members, the mean of the two in the middle."""
+    return _by_group(x_N, group_N, lambda x: x.quantile(0.5, interpolation="midpoint"))
+
+
+def group_mad(x_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Median absolute deviation from the group's median."""
+    return group_median((x_N - group_median(x_N, group_N)).abs(), group_N)
+
+
+def group_normalised(
+    x_N: Float[Tensor, " N"],
+    group_N: Int[Tensor, " N"],
+    *,
+    centre: Literal["mean", "others", "median", "none"] = "mean",
+    scale: Literal["std", "mad", "none"] = "std",
+    ddof: int = 1,
+    eps: float = 1e-6,
+    counted_N: Bool[Tensor, " N"] | None = None,
+) -> Float[Tensor, " N"]:
+    """(x - centre) / (scale + eps) within each group, whose members need not be rollouts: tokens, turns and strata do as well.
+
+    Statistics are of the members in ``counted_N`` (all by default); the others get 0, and so do a group of one counted member and
+    a group of equal values (unless ``centre`` is "none").
+    """
+    counted_N = torch.ones_like(group_N, dtype=torch.bool) if counted_N is None else counted_N
+    x, group = x_N[counted_N], group_N[counted_N]
+    middle = {"mean": group_mean, "others": group_others_mean, "median": group_median}.get(centre)
+    value = x - middle(x, group) if middle is not None else x.clone()
+    if middle is not None:
+        value[group_size(group) == 1] = 0
+    if scale == "std":
+        value = value / (group_std(x, group, ddof) + eps)
+    elif scale == "mad":
+        value = value / (group_mad(x, group) + eps)
+    result_N = torch.zeros_like(value, dtype=value.dtype).new_zeros(x_N.shape)
+    result_N[counted_N] = value
+    return result_N
+
+
+def _by_group(x_N: Tensor, group_N: Tensor, statistic: Callable[[Tensor], Tensor]) -> Tensor:
+    result_N = torch.zeros_like(x_N)
+    for label in torch.unique(group_N):
+        member_N = group_N == label
+        result_N[member_N] = statistic(x_N[member_N])
+    return result_N

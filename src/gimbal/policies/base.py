@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jaxtyping import Float
@@ -11,13 +12,19 @@ from torch import Tensor, nn
 
 from gimbal.records import AbstractDecisions
 
+EVALUATED = frozenset({"entropy_NS", "hidden_NSH", "power2_NS", "power3_NS"})  # what an evaluation can be asked for
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Log-probabilities of recorded decisions under the policy, with gradient; entropy of each distribution if asked for."""
+    """Log-probabilities of recorded decisions under the policy, with gradient, and what else was asked for of the same forward pass.
+
+    ``columns``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state it was read from; ``power2_NS`` and
+    ``power3_NS``, the sums of the squares and cubes of its probabilities (token policies only).
+    """
 
     logprob_NS: Float[Tensor, "N S"]
-    entropy_NS: Float[Tensor, "N S"] | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class AbstractPolicy(nn.Module, ABC):
@@ -29,10 +36,10 @@ class AbstractPolicy(nn.Module, ABC):
         decisions: AbstractDecisions,
         *,
         temperature: float = 1.0,
-        entropy: bool = False,
+        columns: Collection[str] = (),
         checkpointing: bool = False,
     ) -> Evaluation:
-        """Padding positions hold 0. ``temperature`` is the one the decisions were sampled at."""
+        """Padding positions hold 0. ``columns``: see ``Evaluation``. ``temperature`` is the one the decisions were sampled at."""
 
     @abstractmethod
     def pieces(self, decisions: AbstractDecisions) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class AbstractControlPolicy(AbstractPolicy):
         decisions: AbstractDecisions,
         *,
         temperature: float = 1.0,
-        entropy: bool = False,
+        columns: Collection[str] = (),
         checkpointing: bool = False,
     ) -> Evaluation:
         # Checkpointing is not worth its time here: an activation is a few hundred floats a step.
@@ -145,10 +145,12 @@ class AbstractControlPolicy(AbstractPolicy):
         logprob_K, entropy_K = self.assess(
             decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS], temperature
         )
-        return Evaluation(
-            logprob_NS=scatter(logprob_K, real_NS),
-            entropy_NS=scatter(entropy_K, real_NS) if entropy else None,
-        )
+        if unknown := set(columns) - {"entropy_NS"}:
+            raise ValueError(
+                f"a control policy has no {', '.join(sorted(unknown))}; the part that reads it is for tokens"
+            )
+        asked = {"entropy_NS": scatter(entropy_K, real_NS)} if columns else {}
+        return Evaluation(logprob_NS=scatter(logprob_K, real_NS), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Steps), type(decisions)

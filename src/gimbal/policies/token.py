@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,11 @@ from gimbal.policies.layout import Layout, apart, shared
 from gimbal.records import AbstractDecisions, Task
 
 TINY = "gimbal-tiny"  # the model shipped in the package
+STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
+    "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
+    "power2_NS": lambda p_CV, logits_CV, norm_C: p_CV.square().sum(-1),
+    "power3_NS": lambda p_CV, logits_CV, norm_C: p_CV.pow(3).sum(-1),
+}
 CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
 
 
@@ -98,7 +103,7 @@ class TokenPolicy(AbstractPolicy):
         decisions: AbstractDecisions,
         *,
         temperature: float = 1.0,
-        entropy: bool = False,
+        columns: Collection[str] = (),
         checkpointing: bool = False,
     ) -> Evaluation:
         assert isinstance(decisions, Tokens), type(decisions)
@@ -110,12 +115,17 @@ class TokenPolicy(AbstractPolicy):
         position_NS = decisions.prompt_N[:, None] + step_S
         row_K, column_K = (position_NS < decisions.length_N[:, None]).nonzero(as_tuple=True)
         id_K = decisions.ids_NL[row_K, position_NS[row_K, column_K]]
-        logprob_K, entropy_K = self._pick(hidden_RLH[layout.row_K, layout.column_K], id_K, temperature, entropy)
+        hidden_KH = hidden_RLH[layout.row_K, layout.column_K]
+        statistics = [name for name in columns if name != "hidden_NSH"]
+        picked = self._pick(hidden_KH, id_K, temperature, statistics)
 
         def scatter(x_K: Tensor) -> Tensor:
-            return x_K.new_zeros(n, s).index_put((row_K, column_K), x_K)
+            return x_K.new_zeros(n, s, *x_K.shape[1:]).index_put((row_K, column_K), x_K)
 
-        return Evaluation(logprob_NS=scatter(logprob_K), entropy_NS=None if entropy_K is None else scatter(entropy_K))
+        asked = dict(zip(statistics, picked[1:], strict=True))
+        if "hidden_NSH" in columns:
+            asked["hidden_NSH"] = hidden_KH
+        return Evaluation(logprob_NS=scatter(picked[0]), columns={name: scatter(x) for name, x in asked.items()})
 
     def _hidden(self, layout: Layout, checkpointing: bool) -> Float[Tensor, "R L H"]:
         if checkpointing and not self.model.is_activation_checkpointing:
@@ -123,28 +133,29 @@ class TokenPolicy(AbstractPolicy):
         self.model.train(checkpointing and torch.is_grad_enabled())
         return self.model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
 
-    def _pick(self, hidden_KH: Tensor, id_K: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Log-probability (and entropy) of each token, in chunks whose logits are recomputed in the backward pass."""
+    def _pick(
+        self, hidden_KH: Tensor, id_K: Tensor, temperature: float, statistics: Sequence[str]
+    ) -> tuple[Tensor, ...]:
+        """Log-probability and statistics of each token, in chunks whose logits are recomputed in the backward pass."""
         head = self.model.get_output_embeddings()
         rows = max(1, CHUNK // head.weight.shape[0])
 
-        def one(hidden_CH: Tensor, id_C: Tensor) -> tuple[Tensor, Tensor]:
+        def one(hidden_CH: Tensor, id_C: Tensor) -> tuple[Tensor, ...]:
             logits_CV = head(hidden_CH).float() / temperature
             norm_C = logits_CV.logsumexp(-1)
             logprob_C = logits_CV.gather(-1, id_C[:, None])[:, 0] - norm_C
-            if not entropy:
-                return logprob_C, logprob_C
-            return logprob_C, norm_C - (logits_CV * (logits_CV - norm_C[:, None]).exp()).sum(-1)
+            if not statistics:
+                return (logprob_C,)
+            p_CV = (logits_CV - norm_C[:, None]).exp()
+            return logprob_C, *(STATISTICS[name](p_CV, logits_CV, norm_C) for name in statistics)
 
         if len(id_K) <= rows:
-            logprob_K, entropy_K = one(hidden_KH, id_K)
-        else:
-            pieces = [
-                checkpoint(one, h, i, use_reentrant=False)
-                for h, i in zip(hidden_KH.split(rows), id_K.split(rows), strict=True)
-            ]
-            logprob_K, entropy_K = (torch.cat(column) for column in zip(*pieces, strict=True))
-        return logprob_K, entropy_K if entropy else None
+            return one(hidden_KH, id_K)
+        pieces = [
+            checkpoint(one, h, i, use_reentrant=False)
+            for h, i in zip(hidden_KH.split(rows), id_K.split(rows), strict=True)
+        ]
+        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Tokens), type(decisions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gimbal.advantages import ReturnToGo
+from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.environments.demonstrations import Demonstrations
 from gimbal.learning.method import Optimization
@@ -10,6 +11,8 @@ from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import Likelihood
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.run import Run
+
+STEPS, PROMPTS = 4000, 96
 
 
 def tiny_base() -> Run:
@@ -20,17 +23,18 @@ def tiny_base() -> Run:
     return Run(
         policy=CausalLM(fresh=True),
         engine=Demonstrated(),
-        tasks=Demonstrations(),
-        prompts_per_step=96,
+        tasks=Demonstrations(size=STEPS * PROMPTS),
+        curriculum=Epochs(shuffle=False),
+        prompts_per_step=PROMPTS,
         num_generations=1,
         max_staleness=0,
         objective=Likelihood(),
         advantage=ReturnToGo(),
         anchor=Behavior(),
         optimization=Optimization(
-            learning_rate=3e-3, beta2=0.99, weight_decay=0.01, warmup_steps=100, decay="cosine", microbatch_tokens=8192
+            learning_rate=2e-3, beta2=0.99, weight_decay=0.01, warmup_steps=100, decay="cosine", microbatch_tokens=8192
         ),
-        steps=2000,
+        steps=STEPS,
         checkpoint_every=500,
         record_every=0,
     )

@@ -15,7 +15,6 @@ from types import FrameType
 from typing import Any
 
 from gimbal.dataflow.budgets.fixed import Fixed
-from gimbal.dataflow.curricula.shuffled import Shuffled
 from gimbal.dataflow.packing import pack
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Request
@@ -65,7 +64,7 @@ class Trainer:
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
-                curriculum=Shuffled(run.tasks, run.seed),
+                curriculum=run.curriculum.start(run.tasks, run.seed),
                 budget=Fixed(rollouts=run.num_generations, max_length=run.sampling.max_length),
                 rewards=self.rewards,
                 filters=run.filters,

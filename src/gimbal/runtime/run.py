@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gimbal.critics.base import AbstractCriticSpec
-from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
+from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.method import AbstractMethod
@@ -40,6 +41,7 @@ class Run(AbstractMethod):
     policy: AbstractPolicySpec
     engine: AbstractEngineSpec
     tasks: AbstractTasks
+    curriculum: AbstractCurriculumSpec = Epochs()
     held_out: HeldOut | None = None
     sampling: Sampling = Sampling()
 

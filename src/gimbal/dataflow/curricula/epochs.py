@@ -1,23 +1,36 @@
-"""Every task once an epoch, in a fresh order."""
+"""Every task once an epoch, in a fresh order or as they stand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gimbal.dataflow.base import AbstractCurriculum
+import numpy as np
+
+from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.ops import philox
 from gimbal.records import Task
 
 
-class Shuffled(AbstractCurriculum):
-    """Endless epochs; each is a permutation of all tasks that depends on (seed, epoch) alone."""
+@dataclass(frozen=True, kw_only=True)
+class Epochs(AbstractCurriculumSpec):
+    """Endless epochs. ``shuffle``: each is a permutation of all tasks that depends on (seed, epoch) alone."""
 
-    def __init__(self, tasks: AbstractTasks, seed: int) -> None:
+    shuffle: bool = True
+
+    def start(self, tasks: AbstractTasks, seed: int) -> EpochsCurriculum:
+        return EpochsCurriculum(self, tasks, seed)
+
+
+class EpochsCurriculum(AbstractCurriculum):
+    """The live half of ``Epochs``."""
+
+    def __init__(self, spec: Epochs, tasks: AbstractTasks, seed: int) -> None:
         if len(tasks) == 0:
             raise ValueError("there are no tasks; a curriculum needs at least one")
-        self.tasks, self.seed = tasks, seed
+        self.spec, self.tasks, self.seed = spec, tasks, seed
         self._go_to(0, 0)
 
     def next(self) -> Task:
@@ -35,4 +48,5 @@ class Shuffled(AbstractCurriculum):
 
     def _go_to(self, epoch: int, position: int) -> None:
         self.epoch, self.position = epoch, position
-        self._order = philox(self.seed, "epoch", epoch).permutation(len(self.tasks))
+        size = len(self.tasks)
+        self._order = philox(self.seed, "epoch", epoch).permutation(size) if self.spec.shuffle else np.arange(size)
