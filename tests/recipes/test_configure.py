@@ -51,6 +51,12 @@ def test_a_file_knows_rewards_and_tasks_by_their_files(tmp_path):
     assert run.rewards[0].name == "reward" and run.tasks[0].prompt == "1+1=" and run.held_out is None
 
 
+def test_questions_of_another_exam_are_left_out_of_training_too():
+    run = recipes.load("grpo", {"held_out.tasks.seed": Text("7"), "held_out.tasks.size": Text("32")})
+    assert run.tasks.exclude == run.held_out.tasks and run.tasks.exclude.seed == 7
+    assert recipes.load("grpo", {"held_out.samples": Text("2")}).tasks == recipes.load("grpo").tasks
+
+
 def test_the_same_thing_under_two_names_is_refused():
     with pytest.raises(ValueError, match="give one of them"):
         recipes.load(TOY, {"reward": Text("a.py:f"), "rewards": Text("ExactAnswer()")})

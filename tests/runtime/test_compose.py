@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_run
 
 from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, LeaveOneOut, Whitened
+from gimbal.controllers import Lagrangian
 from gimbal.critics.mlp import ValueMLP
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import EntropyBonus, KLPenalty, MaskedWeight, Reinforce, SequenceRatio, ValueLoss
@@ -26,6 +27,10 @@ CRITIC = ValueMLP(observations=4)
         ({"shaping": (LeaveOneOut(),)}, "would discard those of GroupNormalized"),
         ({"shaping": (DiscrepancyPenalty(),), "anchor": Behavior()}, "always 0 with the anchor Behavior"),
         ({"anchor": Behavior(), "correction": MaskedWeight()}, "count twice"),
+        (
+            {"anchor": Behavior(), "controllers": {"optimization.learning_rate": Lagrangian()}},
+            "leaves unmeasured: use anchor=Recompute()",
+        ),
         ({"objective": Reinforce(), "sampling": Sampling(temperature=0.0)}, "temperature above 0"),
         ({"objective": Reinforce(), "sampling": Sampling(top_k=5)}, "full support"),
         ({"advantage": GAE(), "regularisers": (ValueLoss(),)}, "there is no critic"),

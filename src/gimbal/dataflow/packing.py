@@ -61,7 +61,8 @@ def _reward_S(rollout: Rollout) -> Tensor:
 
 
 def micro_batches(batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
-    """The batch itself if it fits, else groups sorted by their longest row and cut so that padded size stays within ``tokens`` (a longer row makes its own).
+    """The batch itself if it fits, else groups sorted by their longest row and cut so that padded size stays within ``tokens``
+    (a longer row makes its own).
 
     Rows of a group share their prompt in the forward pass, so a group is split only where it is larger than ``tokens``, and with
     ``whole_groups`` never.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gimbal.config import Text, override
 from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.environments.reasoning import ReasoningGym
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
 from gimbal.runtime import compose
@@ -34,9 +36,21 @@ def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], N
         if run.held_out is not None and not any(key.partition(".")[0] == "held_out" for key in changes):
             changes["held_out"] = None
             notice("other tasks, so no exam: the recipe's is about its own; held_out=HeldOut(tasks=...) sets one")
-    run = override(run, changes, notice)
+    recipe, run = run, override(run, changes, notice)
+    run = _apart(recipe, run, changes)
     compose.check(run)
     return run
+
+
+def _apart(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
+    """Where the exam was changed, training leaves the new exam's questions out, as it did the old one's."""
+    exam = run.held_out.tasks if run.held_out is not None else None
+    before = recipe.held_out.tasks if recipe.held_out is not None else None
+    if exam == before or not isinstance(run.tasks, ReasoningGym) or not isinstance(exam, ReasoningGym):
+        return run
+    if any(key.startswith("tasks.exclude") for key in changes):
+        return run
+    return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
 
 
 def _rewards(value: Any) -> Any:

@@ -134,9 +134,10 @@ def verdict(summary: Summary) -> list[str]:
 
 
 def cost(summary: Summary) -> list[str]:
+    gap = "not measured" if summary.mean_discrepancy is None else f"{summary.mean_discrepancy:.4f}"
     lines = [
         f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {duration(summary.seconds_training)} of "
-        f"training; largest age {summary.max_age}, mean |p - p'| between sampler and trainer {summary.mean_discrepancy:.4f}, "
+        f"training; largest age {summary.max_age}, mean |p - p'| between sampler and trainer {gap}, "
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]
     if summary.drops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,9 @@ class Summary:
     before: Mapping[str, float]
     after: Mapping[str, float]
     max_age: int
-    mean_discrepancy: float  # mean |p - p'| between sampler and trainer, averaged over steps
+    mean_discrepancy: (
+        float | None
+    )  # mean |p - p'| between sampler and trainer, averaged over steps; None is not measured
     peak_memory_mb: float
     drops: Mapping[str, int] = field(default_factory=dict)  # groups, by reason
 
@@ -119,7 +121,8 @@ class Summary:
 
     @classmethod
     def load(cls, path: Path) -> Summary:
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
 
 
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,12 @@ def check(run: Run) -> list[str]:
             value = get_at(run, path)
         except KeyError as error:
             raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
+        signal = str(getattr(run.controllers[path], "signal", ""))
+        if signal.startswith("mismatch/") and DISCREPANCY in run.anchor.absorbs:
+            raise ValueError(
+                f"the controller of {path} goes by {signal}, which the anchor {type(run.anchor).__name__} leaves unmeasured: "
+                "use anchor=Recompute()"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
     return list(_warnings(run))

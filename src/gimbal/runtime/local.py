@@ -5,6 +5,7 @@ batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove ->
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from gimbal.engines.base import Request
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof
+from gimbal.objectives.base import DISCREPANCY
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.console import Console
 from gimbal.report.files import JsonLines, RolloutFile, Summary
@@ -99,7 +101,9 @@ class Trainer:
         trained = time.perf_counter()
         self._deliver()
         metrics |= self.proof(self.engine, self.learner.version)
-        metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch) | mismatch_metrics(batch, version)
+        metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
+        if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
+            metrics |= mismatch_metrics(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         if (correction := self.learner.method.correction) is not None:
             metrics |= weight_metrics(correction(batch), batch.mask_NS)
@@ -194,6 +198,10 @@ class Session:
         self.metrics = JsonLines(directory / "metrics.jsonl")
         self.rollouts = RolloutFile(directory / "rollouts.jsonl")
         step = trainer.learner.version
+        if step < trainer.run.steps:
+            (directory / "summary.json").unlink(
+                missing_ok=True
+            )  # of an earlier end; it would speak for this run until the next
         self.metrics.truncate_after(step)
         self.rollouts.truncate_after(step)
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
@@ -226,7 +234,7 @@ class Session:
             raise
         self.totals["seconds"] += time.perf_counter() - started
         self.totals["max_age"] = max(self.totals["max_age"], metrics["staleness/max"])
-        self.totals["prob_diff"] += metrics["mismatch/prob_diff"]
+        self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)
         step = trainer.learner.version
         if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
             metrics |= trainer.examine().metrics()
@@ -250,7 +258,9 @@ class Session:
             before=self.totals["before"],
             after=trainer.examine().metrics() if run.held_out is not None else {},
             max_age=int(self.totals["max_age"]),
-            mean_discrepancy=self.totals["prob_diff"] / max(1, trainer.learner.version),
+            mean_discrepancy=None
+            if math.isnan(gap := self.totals["prob_diff"])
+            else gap / max(1, trainer.learner.version),
             peak_memory_mb=peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
         )

@@ -53,7 +53,7 @@ class Pipeline:
         self.arrived: dict[int, dict[int, Rollout]] = {}  # finished rollouts of groups in flight, by sample
         self.expected: dict[int, int] = {}  # rollouts of each group in flight
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
-        self.drops: Counter[str] = Counter()  # groups, by reason, over the whole run
+        self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.uncollected: list[Finished] = []
@@ -100,12 +100,14 @@ class Pipeline:
 
     def _admit(self, group: Group, outcome: Group | Drop) -> None:
         if isinstance(outcome, Group):
+            self._count_lost(group, outcome, "unscored")
             self.seen.append(outcome)
             self.parts.curriculum.observe(outcome)
             self.parts.budget.observe(outcome)
             for rule in self.parts.filters:
                 if isinstance(outcome, Group):
-                    outcome = rule(outcome)
+                    before, outcome = outcome, rule(outcome)
+                    self._count_lost(before, outcome, type(rule).__name__)
         if isinstance(outcome, Drop):
             self.drops[outcome.reason] += 1
             self.dropped_in_a_row += 1
@@ -115,6 +117,11 @@ class Pipeline:
         else:
             self.dropped_in_a_row = 0
             self.store[group.index] = outcome
+
+    def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
+        """Rollouts that left a group which itself stays."""
+        if isinstance(after, Group) and len(after.rollouts) < len(before.rollouts):
+            self.drops[f"rollouts/{reason}"] += len(before.rollouts) - len(after.rollouts)
 
     def _oldest(self) -> list[int]:
         # Deadlines grow with the order of dispatch, so the lowest indices are the earliest deadlines.
