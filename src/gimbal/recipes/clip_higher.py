@@ -1,5 +1,3 @@
-"""DAPO's wider upper clip (arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace

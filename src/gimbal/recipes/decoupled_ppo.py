@@ -1,5 +1,3 @@
-"""Decoupled PPO (arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""GSPO (arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace

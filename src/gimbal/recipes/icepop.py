@@ -1,5 +1,3 @@
-"""GRPO with decisions dropped where sampler and trainer disagree too far (IcePop, arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace

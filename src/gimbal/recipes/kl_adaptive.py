@@ -1,5 +1,3 @@
-"""GRPO with a KL penalty in the loss whose coefficient holds the KL at a target (arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace

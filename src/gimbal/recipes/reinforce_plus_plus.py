@@ -1,5 +1,3 @@
-"""REINFORCE++-baseline (arXiv."""
-
 from __future__ import annotations
 
 from dataclasses import replace
