@@ -183,21 +183,17 @@ def list_recipes() -> None:
 
 
 def list_methods() -> None:
-    """Every part with an interface, by what it is."""
+    """Every part with an interface, by what it is; behind it how well the work is known, where that is not fully."""
     from gimbal import config
 
-    kinds: dict[str, dict[str, str]] = {}
-    for entry in config.catalogue().values():
-        for base in entry.bases:
-            if (
-                entry.part
-                and base.startswith("Abstract")
-                and base not in ("AbstractTasks", "AbstractDecisions", "AbstractMethod")
-            ):
-                kinds.setdefault(base.removeprefix("Abstract").removesuffix("Spec"), {})[entry.name] = entry.summary
-    for kind, entries in sorted(kinds.items()):
-        print(f"{kind}")
-        _table(entries)
+    for kind, entries in sorted(config.methods().items()):
+        print(kind)
+        _table(
+            {
+                e.name: e.summary + (f" [{e.confidence}]" if e.confidence not in ("", "verified") else "")
+                for e in entries
+            }
+        )
 
 
 def list_tasks() -> None:

@@ -128,3 +128,20 @@ def test_an_engine_at_another_version_is_refused():
     trainer = Trainer(small_run())
     with pytest.raises(NotDelivered, match="is at version 0, not 3"):
         DeliveryProof(trainer.learner.policy, trainer.proof.canary)(trainer.engine, 3)
+
+
+def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
+    """Gaps that happen to be small once do not make the next leap of rounding a lost delivery; no movement at all does."""
+    trainer_S, sampler_S = torch.zeros(4), torch.zeros(4)
+    trainer = Trainer(small_run(engine=Native(slots=12, precision="int8")))
+    engine, proof = trainer.engine, DeliveryProof(trainer.learner.policy, trainer.proof.canary[:1])
+    monkeypatch.setattr(engine, "score", lambda rollout: sampler_S)
+    monkeypatch.setattr(proof, "_trainer_S", lambda rollout: trainer_S)
+    for shift, gap in ((0.0, 0.01), (0.1, 0.0001)):  # the second is proved with hardly a gap
+        trainer_S, sampler_S = torch.full((4,), shift), torch.full((4,), shift + gap)
+        proof(engine, 0)
+    trainer_S, sampler_S = torch.full((4,), 0.13), torch.full((4,), 0.11)
+    assert proof(engine, 0)["sync/unproved_versions"] == 1
+    sampler_S = proof.proved[1]
+    with pytest.raises(NotDelivered, match=r"followed by 0\.00"):
+        proof(engine, 0)

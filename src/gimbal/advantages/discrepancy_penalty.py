@@ -25,7 +25,7 @@ class DiscrepancyPenalty(AbstractAdvantage):
 
     Made for probabilities; a density's exponential is cut at exp(20), so that it stays finite.
 
-    Read from secondary sources: the form of the penalty and the dual step. Ours: the ``threshold`` (0 is the published form).
+    Confidence: partial; the form and the dual step are read in secondary sources; ours: the ``threshold`` (published: 0).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "proximal_NS", "behavior_NS"})

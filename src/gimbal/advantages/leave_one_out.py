@@ -21,6 +21,8 @@ class LeaveOneOut(AbstractAdvantage):
 
     - G/(G - 1) times GroupCentered.
     - all rewards of a group equal, or a group of one: A = 0.
+
+    Confidence: verified.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})

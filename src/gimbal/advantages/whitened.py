@@ -22,6 +22,8 @@ class Whitened(AbstractAdvantage):
     - equal advantages everywhere: 0.
     - ReturnToGo before it: REINFORCE++; GroupCentered before it: REINFORCE++-baseline.
     - GroupCentered before it, one group in the batch, equal lengths: GroupNormalized (ddof 0).
+
+    Confidence: verified.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})

@@ -1,7 +1,7 @@
 """Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
 
 from gimbal.config.overrides import flatten, override, paths
-from gimbal.config.parts import Text, catalogue, find, nearest, plain, read, resolve
+from gimbal.config.parts import Text, catalogue, find, methods, nearest, plain, read, resolve
 from gimbal.config.saved import RECIPE_FILE, dump, load, read_file, save
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "find",
     "flatten",
     "load",
+    "methods",
     "nearest",
     "override",
     "paths",

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 PACKAGE = Path(__file__).parent.parent
+NO_METHODS = ("AbstractTasks", "AbstractDecisions", "AbstractMethod")  # interfaces that are no methods
 
 
 class Text(str):
@@ -41,6 +42,9 @@ class Entry:
     summary: str  # first sentence of the docstring
     bases: tuple[str, ...]
     part: bool  # a dataclass: something a recipe may hold
+    confidence: (
+        str  # "verified", "partial" or "abstract-only" if the docstring says how well the work is known, else ""
+    )
 
 
 @cache
@@ -53,8 +57,32 @@ def catalogue() -> dict[str, Entry]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Abstract")):
                 bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
                 part = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-                found[node.name] = Entry(node.name, module, node.lineno, first_sentence(node), bases, part)
+                found[node.name] = Entry(
+                    node.name,
+                    module,
+                    node.lineno,
+                    first_sentence(node),
+                    bases,
+                    part,
+                    confidence(ast.get_docstring(node)),
+                )
     return found
+
+
+def methods() -> dict[str, list[Entry]]:
+    """The parts that have an interface, by what they are: Objective, Advantage, Reward, ..."""
+    kinds: dict[str, list[Entry]] = {}
+    for entry in catalogue().values():
+        for base in entry.bases:
+            if entry.part and base.startswith("Abstract") and base not in NO_METHODS:
+                kinds.setdefault(base.removeprefix("Abstract").removesuffix("Spec"), []).append(entry)
+    return kinds
+
+
+def confidence(docstring: str | None) -> str:
+    """What a docstring's line "Confidence: ..." begins with."""
+    found = re.search(r"^Confidence: ([\w-]+)", docstring or "", re.MULTILINE)
+    return found[1] if found else ""
 
 
 def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:

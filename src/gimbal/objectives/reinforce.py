@@ -21,6 +21,8 @@ class Reinforce(AbstractObjective):
     - a baseline of 0 (advantage = return) is plain REINFORCE.
     - at logprob = proximal, ClippedRatio has the identical gradient.
     - with TruncatedWeight(cap=inf) as correction it is importance-weighted for the sampler's distribution.
+
+    Confidence: verified.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})

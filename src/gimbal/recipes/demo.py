@@ -23,5 +23,5 @@ def demo() -> Run:
         correction=TruncatedWeight(),
         aggregation=TokenMean(),
         filters=(ZeroVariance(),),
-        steps=80,
+        steps=40,
     )

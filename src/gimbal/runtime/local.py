@@ -41,7 +41,7 @@ from gimbal.runtime.evaluate import Exam, examine
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 
-CANARIES = 2  # rollouts that every delivery is proved on
+CANARIES = 4  # rollouts that every delivery is proved on
 
 
 class Trainer:

@@ -4,7 +4,8 @@ Two tests. Level: the mean |log-prob gap| between engine and trainer on the cana
 cause. Movement: since the last proved version the engine's log-probabilities moved along with the trainer's. The second sees a
 lost delivery even where a coarse precision hides the first: with a and b the movements of trainer and engine over the canary's
 decisions, the slope <a, b> / <a, a> is 1 for delivered weights and 0 for lost ones. It is decided once the trainer has moved
-further than the numerical noise; until then versions are counted as unproved by movement.
+well beyond the numerical noise; until then versions are counted as unproved by movement. A sampler that has not moved by a single
+bit is refused sooner than one that moved otherwise than expected, for coarse weights move by leaps.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
 
 LOST_BELOW = 0.5  # slope half way between delivered (1) and lost (0)
+DECIDED = 2.0  # movement in units of the noise from which a slope is taken
+CERTAIN = 4.0  # ... and from which it is held against a sampler that moves at all
 
 
 class NotDelivered(ValueError):
@@ -34,6 +37,7 @@ class DeliveryProof:
         self.policy, self.canary = policy, list(canary)
         self.proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
         self.unproved = 0  # versions since the last one proved by movement
+        self.noise = 0.0  # largest root mean square gap of a proved version
 
     def __call__(self, engine: AbstractEngine, version: int) -> dict[str, float]:
         """Raises NotDelivered, or returns the metrics of the proof."""
@@ -49,22 +53,26 @@ class DeliveryProof:
             )
         metrics = {"sync/gap": gap}
         if self.proved is None:
-            self.proved = (trainer, sampler)
+            self._prove(trainer, sampler)
             return metrics
         moved, followed = trainer - self.proved[0], sampler - self.proved[1]
-        noise = (self.proved[1] - self.proved[0]).square().mean().sqrt()
-        if moved.square().mean().sqrt() > 2 * noise + 1e-6:
+        distance = float(moved.square().mean().sqrt()) - 1e-6
+        if distance > DECIDED * self.noise:
             slope = float((moved * followed).sum() / moved.square().sum())
-            if slope < LOST_BELOW:
+            if slope >= LOST_BELOW:
+                self._prove(trainer, sampler)
+                return metrics | {"sync/slope": slope, "sync/unproved_versions": 0.0}
+            if distance > CERTAIN * self.noise or not bool(followed.any()):
                 raise NotDelivered(
                     f"weights of version {version} were not delivered: over {self.unproved + 1} versions the trainer's "
                     f"log-probabilities of the canary moved and the sampler's followed by {slope:.2f} of it (1 is delivered, 0 lost)"
                 )
-            metrics["sync/slope"] = slope
-            self.proved, self.unproved = (trainer, sampler), 0
-        else:
-            self.unproved += 1
+        self.unproved += 1
         return metrics | {"sync/unproved_versions": float(self.unproved)}
+
+    def _prove(self, trainer: Tensor, sampler: Tensor) -> None:
+        self.proved, self.unproved = (trainer, sampler), 0
+        self.noise = max(self.noise, float((sampler - trainer).square().mean().sqrt()))
 
     def _trainer_S(self, rollout: Rollout) -> Tensor:
         device = next(self.policy.parameters()).device
@@ -73,7 +81,8 @@ class DeliveryProof:
         return evaluation.logprob_NS[0].float().cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"canary": self.canary, "proved": self.proved, "unproved": self.unproved}
+        return {"canary": self.canary, "proved": self.proved, "unproved": self.unproved, "noise": self.noise}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.canary, self.proved, self.unproved = state["canary"], state["proved"], state["unproved"]
+        self.canary, self.proved = state["canary"], state["proved"]
+        self.unproved, self.noise = state["unproved"], state["noise"]
