@@ -72,7 +72,7 @@ def group_normalised(
     """(x - centre) / (scale + eps) within each group, whose members need not be rollouts: tokens, turns and strata do as well.
 
     Statistics are of the members in ``counted_N`` (all by default); the others get 0, and so do a group of one counted member and
-    a group of equal values (unless ``centre`` is "none").
+    a group of equal values (unless ``centre`` is "none"). With ``eps`` 0, a group without spread gets 0.
     """
     counted_N = torch.ones_like(group_N, dtype=torch.bool) if counted_N is None else counted_N
     x, group = x_N[counted_N], group_N[counted_N]
@@ -80,10 +80,9 @@ def group_normalised(
     value = x - middle(x, group) if middle is not None else x.clone()
     if middle is not None:
         value[group_size(group) == 1] = 0
-    if scale == "std":
-        value = value / (group_std(x, group, ddof) + eps)
-    elif scale == "mad":
-        value = value / (group_mad(x, group) + eps)
+    if scale != "none":
+        spread = (group_std(x, group, ddof) if scale == "std" else group_mad(x, group)) + eps
+        value = (value / spread).where(spread > 0, 0)
     result_N = torch.zeros_like(value, dtype=value.dtype).new_zeros(x_N.shape)
     result_N[counted_N] = value
     return result_N

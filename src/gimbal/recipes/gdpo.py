@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.reward_decoupled import RewardDecoupled
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def gdpo() -> Run:
+    """GDPO (arXiv:2601.05242): answer and form are normalised apart in each group, then summed and whitened."""
+    return replace(
+        grpo(),
+        rewards=(ReasoningScore(), Pattern()),
+        advantage=RewardDecoupled(rewards=("reasoning", "format")),
+    )

@@ -1,0 +1,35 @@
+"""What a completion must look like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern(AbstractReward):
+    """1 where the whole completion (stripped) matches a regular expression, else 0: a reward of form.
+
+    The default asks for working followed by an answer, each in its tags, and nothing else.
+    """
+
+    pattern: str = r"(?s)<think>.+</think>\s*<answer>.+</answer>"
+    name: str = "format"
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"Pattern.pattern {self.pattern!r} is no regular expression: {error}") from error
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [float(self._compiled.fullmatch(rollout.text.strip()) is not None) for rollout in group.rollouts]
