@@ -29,7 +29,7 @@ def pendulum() -> Run:
         shaping=(Whitened(),),
         objective=ClippedRatio(clip_low=0.2, clip_high=0.2),
         regularisers=(ValueLoss(coef=0.5),),
-        critic=ValueMLP(observations=3, scale=10.0),
+        critic=ValueMLP(observations=3, scale=50.0),
         # The swing is learned by many small updates: each minibatch is a single episode.
         optimization=Optimization(
             learning_rate=2e-3,
