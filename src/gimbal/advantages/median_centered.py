@@ -1,0 +1,56 @@
+"""The group's median as baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal import ops
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianCentered(AbstractAdvantage):
+    """One outlier in a small group moves no other sign (MC-GRPO, arXiv:2601.22582; use with PivotMask and an odd group).
+
+    A_i = (R_i - median_g R) / (max(MAD_g, floor) + eps), MAD_g = median_g |R - median_g R|; ``scale`` "std" puts the standard
+    deviation (ddof 1) in place of the MAD, "none" divides by nothing. ``compensate`` multiplies by G / (advantages of the group that
+    are not 0).
+
+    - all rewards of a group equal, or a group of one: A = 0.
+    - ``scale`` "none" and a mean that is the median: GroupCentered.
+    - an odd group without ties: as many rollouts above 0 as below it, and one at 0, the pivot.
+    - binary rewards, odd group: MAD is 0 and the majority gets 0, so only the rarer outcome teaches, at 1 / (floor + eps).
+
+    Published: ``eps`` 1e-3, ``floor`` 0; ours is ``floor`` 0.25, with which binary rewards are not scaled by 1000.
+
+    Confidence: verified.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+
+    scale: Literal["mad", "std", "none"] = "mad"
+    floor: float = 0.25
+    eps: float = 1e-3
+    compensate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.floor < 0 or self.eps < 0:
+            raise ValueError(f"MedianCentered divides by at least {self.floor} + {self.eps}; both are 0 or above")
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        return_N, group_N = batch.return_N.double(), batch.column("group_N", self)
+        advantage_N = ops.group_normalised(return_N, group_N, centre="median", scale="none")
+        if self.scale != "none":
+            spread = ops.group_mad if self.scale == "mad" else ops.group_std
+            scale_N = spread(return_N, group_N).clamp(min=self.floor) + self.eps
+            advantage_N = (advantage_N / scale_N).where(scale_N > 0, 0)
+        if self.compensate:
+            teaching_N = ops.group_mean((advantage_N != 0).double(), group_N)
+            advantage_N = (advantage_N / teaching_N).where(teaching_N > 0, 0)
+        return advantage_N.to(torch.promote_types(batch.return_N.dtype, torch.float32))[:, None] * batch.mask_NS

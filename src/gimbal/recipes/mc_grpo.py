@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.median_centered import MedianCentered
+from gimbal.objectives.pivot_mask import PivotMask
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def mc_grpo() -> Run:
+    """MC-GRPO (arXiv:2601.22582): small odd groups around their median, whose own rollout trains nothing."""
+    return replace(grpo(), advantage=MedianCentered(), masks=(PivotMask(),), num_generations=5, prompts_per_step=24)
