@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.beta_normalized import BetaNormalized
+from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.ops import SequenceSum
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def bnpo() -> Run:
+    """BNPO (arXiv:2506.02864): advantages scaled by a Beta density that follows the batch's success rates."""
+    return replace(
+        grpo(),
+        advantage=BetaNormalized(),
+        objective=ClippedRatio(clip_low=0.2, clip_high=0.28, dual_clip=10.0),
+        aggregation=SequenceSum(),
+    )
