@@ -2,9 +2,9 @@
 
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "RewardDecoupled": {
-        "test_equal_rewards_and_lone_rollouts_teach_nothing": "it reads the rewards by name, which this test leaves unequal; test_reward_decoupled.py has both cases",
+        "test_equal_rewards_and_lone_rollouts_teach_nothing": "it reads rewards by name, which stay unequal here",
     },
     "NoveltySharpened": {
-        "test_equal_rewards_and_lone_rollouts_teach_nothing": "a shaping: where there is nothing to compare it leaves the advantage as it is",
+        "test_equal_rewards_and_lone_rollouts_teach_nothing": "with nothing to compare it keeps the advantage",
     },
 }

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.entropy_shaped import EntropyShaped
+from gimbal.advantages.gae import ReturnToGo
+from gimbal.advantages.whitened import Whitened
+from gimbal.dataflow.curricula.tracked import Tracked
+from gimbal.environments.demonstrations import practice
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.expected import Expected
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def mssr() -> Run:
+    """MSSR (arXiv:2512.18215): one rollout a task against the task's own record, whitened, with a bonus for uncertain decisions."""
+    return replace(
+        grpo(),
+        tasks=practice(size=256),
+        curriculum=Tracked(name="reasoning"),
+        rewards=(ReasoningScore(), Expected()),
+        prompts_per_step=128,
+        num_generations=1,
+        advantage=ReturnToGo(),
+        shaping=(Whitened(), EntropyShaped()),
+    )

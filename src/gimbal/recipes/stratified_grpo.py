@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.stratified import Stratified
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def stratified_grpo() -> Run:
+    """Stratified GRPO (arXiv:2510.06214): answers with working and answers without are normalised apart, then blended."""
+    return replace(
+        grpo(),
+        rewards=(ReasoningScore(), Pattern(name="worked", weight=0.0)),
+        advantage=Stratified(strata="score/worked"),
+    )

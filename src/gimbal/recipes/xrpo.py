@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.novelty_sharpened import NoveltySharpened
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def xrpo() -> Run:
+    """XRPO's sharpening (arXiv:2510.06672): good answers that were unlikely within their group gain more."""
+    return replace(grpo(), shaping=(NoveltySharpened(),))

@@ -1,0 +1,24 @@
+"""What was to be expected of a task, as a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected(AbstractReward):
+    """The task's column ``column``, the same for every rollout: with weight -1 a baseline that single rollouts have too.
+
+    curricula.Tracked fills ``expected``. A column that came with the data set does as well. Not applicable to tasks without it.
+    """
+
+    column: str = "expected"
+    name: str = "expected"
+    weight: float = -1.0
+
+    def __call__(self, group: Group) -> list[float | None]:
+        value = group.task.columns.get(self.column)
+        return [None if value is None else float(value)] * len(group.rollouts)
