@@ -56,14 +56,14 @@ class Environment:
             raise ValueError(
                 f"{source} shows {seen}; a flat vector is wanted (register it with a wrapper that flattens)"
             )
-        if not isinstance(acts, gymnasium.spaces.Discrete) and not (
-            isinstance(acts, gymnasium.spaces.Box) and len(acts.shape) == 1
-        ):
+        self._bounds, self._first = None, 0
+        if isinstance(acts, gymnasium.spaces.Discrete):
+            does, self._first = f"{acts.n} choices", int(acts.start)
+        elif isinstance(acts, gymnasium.spaces.Box) and len(acts.shape) == 1:
+            does, self._bounds = f"{acts.shape[0]} real actions", (acts.low, acts.high)
+        else:
             raise ValueError(f"{source} takes {acts}; a vector (Box) or a choice (Discrete) is wanted")
         self.source = source
-        self._space = acts
-        self._discrete = isinstance(acts, gymnasium.spaces.Discrete)
-        does = f"{acts.n} choices" if self._discrete else f"{acts.shape[0]} real actions"
         self.interface = f"{seen.shape[0]} observations, {does}"
 
     def reset(self, task: Task) -> Float[np.ndarray, " O"]:
@@ -71,9 +71,9 @@ class Environment:
 
     def step(self, action_A: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
-        if self._discrete:
-            action = int(self._space.start + action_A[0])
+        if self._bounds is None:
+            action = int(self._first + action_A[0])
         else:
-            action = np.clip(action_A, self._space.low, self._space.high)
+            action = np.clip(action_A, *self._bounds)
         seen, reward, terminated, truncated, _ = self._env.step(action)
         return Moment(seen.astype(np.float32), float(reward), bool(terminated), bool(truncated))

@@ -174,9 +174,9 @@ class Learner:
     def _micro_loss(self, micro: TrainBatch, method: AbstractMethod, metrics: Metrics) -> Float[Tensor, ""]:
         needs = needs_of(*_losses(method))
         trunk = self.critic is not None and self.critic.reads_hidden and "values_NS" in needs
-        assert micro.decisions is not None
+        assert (decisions := micro.decisions) is not None
         evaluation = self.policy.evaluate(
-            micro.decisions,
+            decisions,
             temperature=self.sampling.temperature,
             columns=(needs & EVALUATED) | ({"hidden_NSH"} if trunk else set()),
             checkpointing=method.optimization.checkpointing,
@@ -184,7 +184,7 @@ class Learner:
         micro = micro.with_columns(evaluation.columns)
         if "values_NS" in needs:
             assert self.critic is not None, "compose.check refuses a value loss without a critic"
-            micro = replace(micro, values_NS=self.critic.value(micro.decisions, micro.hidden_NSH)[0])
+            micro = replace(micro, values_NS=self.critic.value(decisions, micro.hidden_NSH)[0])
         loss = evaluation.logprob_NS.new_zeros(())
         for number, part in enumerate(_losses(method)):
             terms = part(evaluation.logprob_NS, micro)

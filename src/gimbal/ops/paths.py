@@ -24,7 +24,7 @@ def replace_at(root: Any, path: str, value: Any) -> Any:
         return replace(root, **{head: new})
     if isinstance(root, tuple):
         return tuple(new if str(i) == head else item for i, item in enumerate(root))
-    return {**root, head: new}
+    return _children(root) | {head: new}
 
 
 def _children(here: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class CategoricalPolicy(AbstractControlPolicy):
         return logprob_KV.gather(-1, action_KA)[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
 
     def _logits(self, observation_KO: Tensor) -> Tensor:
-        return self.logits(observation_KO.to(self.logits[0].weight.dtype)).float()
+        return self.logits(observation_KO.to(next(self.parameters()).dtype)).float()
 
 
 @dataclass(frozen=True, kw_only=True)
