@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
@@ -38,6 +39,12 @@ class AbstractObjective(ABC):
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         """Facts for ``batch.facts`` ([N] or [N, S]) from the whole minibatch, without gradient; ``current_NS`` is there if needed."""
         return {}
+
+    def surveyed(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch, fact: str) -> TrainBatch:
+        """The batch with the facts of ``survey``. In a loop that takes none, the batch at hand is the whole minibatch."""
+        if fact in batch.facts:
+            return batch
+        return batch.with_columns(self.survey(replace(batch, current_NS=logprob_NS.detach())))
 
     def counted(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
         """The decisions that its loss is about, and its mean over. For losses on what the policy did not draw."""

@@ -17,15 +17,15 @@ from gimbal.records import Terms, TrainBatch
 def clip_pessimistically(
     ratio_NS: Float[Tensor, "N S"],
     advantage_NS: Float[Tensor, "N S"],
-    low: float,
-    high: float,
+    low: float | Tensor,
+    high: float | Tensor,
     dual: float = math.inf,
 ) -> tuple[Float[Tensor, "N S"], dict[str, Tensor]]:
     """min(r A, clip(r, 1 - low, 1 + high) A), with r at most ``dual`` where A < 0; and the shares clipped on each side.
 
     Case by case: A > 0 only bounds r from above, A < 0 from below (and by ``dual`` from above).
     """
-    above, below = ratio_NS.clamp(max=1 + high), ratio_NS.clamp(1 - low, dual)
+    above, below = ratio_NS.clamp(max=1 + high), ratio_NS.clamp(min=1 - low).clamp(max=dual)
     surrogate_NS = above.where(advantage_NS > 0, below) * advantage_NS
     clipped = {
         "clip_ratio/low": ((advantage_NS < 0) & (ratio_NS < 1 - low)).float(),

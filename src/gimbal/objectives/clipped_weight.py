@@ -24,8 +24,11 @@ class ClippedWeight(AbstractObjective):
 
     - r = 1: Reinforce.
     - no clamp (both clips inf) and masks at PPO's bounds: exactly the gradient of ClippedRatio.
+    - both clips 0: the weight is 1, Reinforce on stale data; ``clip_low`` = 1 and ``clip_high`` = inf: exact weights by decision.
+    - ``bad_low`` and ``bad_high`` are the clips where A < 0 (DISPO, arXiv:2602.00983); left out, or equal to the others: CISPO.
 
-    The lower clip is inactive by default; the published upper bound is tuned (1 + clip_high of 1.28 to 5).
+    The lower clip is inactive by default; the published upper bound is tuned (1 + clip_high of 1.28 to 5). DISPO: bounds
+    where A < 0 must be loose, for tight ones end in repetition or in vanishing lengths; its numbers were not found.
 
     Confidence: verified.
     """
@@ -35,11 +38,14 @@ class ClippedWeight(AbstractObjective):
 
     clip_low: float = 1.0
     clip_high: float = 4.0
+    bad_low: float | None = None
+    bad_high: float | None = None
     mask_low: float = math.inf
     mask_high: float = math.inf
 
     def __post_init__(self) -> None:
         check_bounds(self, self.clip_low, self.clip_high)
+        check_bounds(self, *self._bad)
         check_bounds(self, self.mask_low, self.mask_high)
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
@@ -47,11 +53,19 @@ class ClippedWeight(AbstractObjective):
         advantage_NS, ratio_NS = batch.column("advantage_NS", self), log_ratio_NS.exp()
         high_NS = (advantage_NS > 0) & (ratio_NS > 1 + self.mask_high)
         masked_NS = high_NS | ((advantage_NS < 0) & (ratio_NS < 1 - self.mask_low))
-        weight_NS = ratio_NS.clamp(max(0.0, 1 - self.clip_low), 1 + self.clip_high) * ~masked_NS
+        low, high = self._bad
+        clipped_NS = ratio_NS.clamp(max(0.0, 1 - self.clip_low), 1 + self.clip_high)
+        clipped_NS = clipped_NS.where(advantage_NS >= 0, ratio_NS.clamp(max(0.0, 1 - low), 1 + high))
+        weight_NS = clipped_NS * ~masked_NS
         metrics = {
-            "clip_ratio/low": (ratio_NS < 1 - self.clip_low).float(),
-            "clip_ratio/high": (ratio_NS > 1 + self.clip_high).float(),
+            "clip_ratio/low": (clipped_NS > ratio_NS).float(),
+            "clip_ratio/high": (clipped_NS < ratio_NS).float(),
             "clip_ratio/masked": masked_NS.float(),
             "kl/old": k3_of(log_ratio_NS),
         }
         return Terms((-weight_NS * advantage_NS * logprob_NS).where(batch.mask_NS, 0), metrics)
+
+    @property
+    def _bad(self) -> tuple[float, float]:
+        low, high = self.bad_low, self.bad_high
+        return self.clip_low if low is None else low, self.clip_high if high is None else high
