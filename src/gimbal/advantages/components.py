@@ -31,6 +31,14 @@ def weights_of(scores: dict[str, Tensor], weights: Sequence[float]) -> Float[Ten
     return torch.tensor(weights or [1.0] * len(scores), dtype=torch.float64, device=first.device)
 
 
+def added_at_end(batch: TrainBatch, bonus_N: Float[Tensor, " N"], reader: object) -> Float[Tensor, "N S"]:
+    """The rewards with a bonus on the last counted decision of each row, where a rollout's score sits."""
+    reward_NS = batch.column("reward_NS", reader)
+    place_S = torch.arange(batch.shape[1], device=reward_NS.device)
+    last_NS = place_S == place_S.where(batch.mask_NS, -1).amax(-1, keepdim=True)
+    return reward_NS + bonus_N.to(reward_NS.dtype)[:, None] * last_NS
+
+
 def check_weights(reader: object, names: Sequence[str], weights: Sequence[float]) -> None:
     if weights and len(weights) != len(names):
         raise ValueError(

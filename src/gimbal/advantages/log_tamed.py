@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractRewardShaping
-from gimbal.advantages.components import check_weights, components, weights_of
+from gimbal.advantages.components import added_at_end, check_weights, components, weights_of
 from gimbal.records import TrainBatch
 
 
@@ -45,14 +45,11 @@ class LogTamed(AbstractRewardShaping):
             raise ValueError(f"LogTamed.limit is {self.limit!r}; choose mean, median or a number")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
-        reward_NS = batch.column("reward_NS", self)
         scores = components(batch, self.rewards, self)
         value_KN = torch.stack(list(scores.values()))
         change_KN = value_KN.sign() * value_KN.abs().log1p() - value_KN
         change_N = weights_of(scores, self.weights) @ change_KN.where(self._tamed_K(value_KN)[:, None], 0)
-        place_S = torch.arange(batch.shape[1], device=reward_NS.device)
-        last_NS = place_S == place_S.where(batch.mask_NS, -1).amax(-1, keepdim=True)
-        return reward_NS + change_N.to(reward_NS.dtype)[:, None] * last_NS
+        return added_at_end(batch, change_N, self)
 
     def report(self, batch: TrainBatch) -> Mapping[str, float]:
         scores = components(batch, self.rewards, self)
