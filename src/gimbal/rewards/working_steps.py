@@ -1,0 +1,92 @@
+"""What the steps of a written working tell: how many there are, how many are right, which was the last that was needed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
+
+LINES_AND_CUES = r"\n+|(?=\b(?:Wait|But|Alternatively|Hmm|Therefore)\b)"
+EQUATION = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)\s*=\s*(-?\d+)")
+
+
+def step_spans(text: str, opening: str, closing: str, separator: str) -> list[tuple[int, int]]:
+    """Where each step of the working begins and ends: what ``separator`` (a regular expression) parts, blanks left out.
+
+    The working stands between the first ``opening`` and the ``closing`` after it, or runs to the end; no opening, no steps.
+    """
+    if (found := text.find(opening)) < 0:
+        return []
+    start = found + len(opening)
+    closed = text.find(closing, start) if closing else -1
+    end = len(text) if closed < 0 else closed
+    cuts = [(match.start(), match.end()) for match in re.compile(separator).finditer(text, start, end)]
+    begins, ends = [start, *(after for _, after in cuts)], [*(before for before, _ in cuts), end]
+    return [(a, b) for a, b in zip(begins, ends, strict=True) if text[a:b].strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkingSteps(AbstractReward):
+    """A number about the steps of the working, for parts that credit steps: of weight 0 it is a fact and no reward.
+
+    ``measure``:
+    - "count": how many steps there are.
+    - "economy": 1 / (1 + count), the price of calls of HDPO (arXiv:2604.08545).
+    - "right": how many lead the working without an error, each holding equations (a + b = c in integers) that are all true and,
+      if ``chained``, begins with the result of the step before.
+    - "flawed": 1 unless there are steps and all are right; a guess is flawed (FAPO, arXiv:2510.22543, asks a judge).
+    - "necessary": steps up to and with the first that holds the task's answer; all of them if none does (DECS, arXiv:2509.25827).
+    """
+
+    measure: Literal["count", "economy", "right", "flawed", "necessary"] = "count"
+    separator: str = LINES_AND_CUES
+    opening: str = "<think>"
+    closing: str = "</think>"
+    chained: bool = False
+    name: str = "steps"
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("count", "economy", "right", "flawed", "necessary"):
+            raise ValueError(
+                f"WorkingSteps.measure is {self.measure!r}; choose count, economy, right, flawed or necessary"
+            )
+        try:
+            re.compile(self.separator)
+        except re.error as error:
+            raise ValueError(f"WorkingSteps.separator {self.separator!r} is no regular expression: {error}") from error
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [self._measured(rollout.text, group.task.answer) for rollout in group.rollouts]
+
+    def _measured(self, text: str, answer: str | None) -> float:
+        steps = [text[a:b] for a, b in step_spans(text, self.opening, self.closing, self.separator)]
+        match self.measure:
+            case "count":
+                return float(len(steps))
+            case "economy":
+                return 1 / (1 + len(steps))
+            case "necessary":
+                return float(_first_with(steps, answer))
+        results = [""] + [found[-1][3] if (found := EQUATION.findall(step)) else "" for step in steps]
+        verdicts = [_right(step, before if self.chained else "") for step, before in zip(steps, results, strict=False)]
+        right = sum(1 for _ in takewhile(bool, verdicts))
+        return float(right) if self.measure == "right" else float(right < len(steps) or not steps)
+
+
+def _right(step: str, before: str) -> bool:
+    """Whether the step holds equations, all true, the first of them beginning with ``before`` (if there is one)."""
+    found = EQUATION.findall(step)
+    calculate = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+    true = all(calculate[sign](int(a), int(b)) == int(c) for a, sign, b, c in found)
+    return bool(found) and true and (not before or found[0][0] == before)
+
+
+def _first_with(steps: list[str], answer: str | None) -> int:
+    word = re.compile(rf"(?<!\w){re.escape(answer or '')}(?!\w)") if answer else None
+    hits = [place for place, step in enumerate(steps, start=1) if word is not None and word.search(step)]
+    return hits[0] if hits else len(steps)
