@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import GroupCentered
+from gimbal.objectives import KLPenalty
+from gimbal.ops.part_mean import PartMean
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def degrpo() -> Run:
+    """DeGRPO (Thinkless, arXiv:2505.13379): the decision how to answer is averaged apart from the answer it precedes."""
+    return replace(
+        grpo(),
+        advantage=GroupCentered(),
+        regularisers=(KLPenalty(coef=0.001),),
+        aggregation=PartMean(control=0.001),
+    )
