@@ -1,0 +1,56 @@
+"""A price on right answers that were reached by wrong working."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.exact import ExactAnswer
+from gimbal.rewards.working_steps import WorkingSteps
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlawPenalty(AbstractReward):
+    """A flawed success loses its bonus: worth having while sound ones are rare, and punished by itself once they are not (FAPO,
+    arXiv:2510.22543).
+
+    What ``judge`` says (1 is flawed) where ``outcome`` reaches ``threshold``, else 0; the judge is asked about those only. It is added
+    to the outcome with a negative ``weight``. With shares a of sound, f of flawed and w of wrong rollouts in a group, an outcome of 1
+    or -1 and weight -k, the centred advantage of a flawed one is (1 - k) - (a + (1 - k) f - w): for k = 1 it is w - a.
+
+    - ``weight`` = 0, or nothing flawed: the outcome.
+    - twice the span of the outcome's half, weight -2 for 1 and -1: a flawed answer counts as a wrong one.
+
+    Published: an outcome of 1 or -1 with weight -1; for 1 or 0, weigh the outcome 2. The published judge is a generative model, ours by
+    default checks sums.
+
+    Confidence: verified.
+    """
+
+    outcome: AbstractReward = ExactAnswer()
+    judge: AbstractReward = WorkingSteps(measure="flawed")
+    threshold: float = 1.0
+    name: str = "flawed"
+    weight: float = -1.0
+
+    def __post_init__(self) -> None:
+        if self.weight > 0:
+            raise ValueError(f"FlawPenalty.weight is {self.weight}; a positive weight would pay for flaws: 0 or below")
+
+    def open(self) -> FlawPenalty:
+        return replace(self, outcome=self.outcome.open(), judge=self.judge.open())
+
+    def close(self) -> None:
+        self.outcome.close()
+        self.judge.close()
+
+    def __call__(self, group: Group) -> list[float | None]:
+        earned = self.outcome(group)
+        right = [place for place, value in enumerate(earned) if value is not None and value >= self.threshold]
+        verdicts: list[float | None] = [None if value is None else 0.0 for value in earned]
+        if right:
+            asked = replace(group, rollouts=tuple(group.rollouts[place] for place in right))
+            for place, flaw in zip(right, self.judge(asked), strict=True):
+                verdicts[place] = flaw
+        return verdicts
