@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from gimbal.controllers import Lagrangian
@@ -67,13 +68,6 @@ def test_kl_is_half_the_variance_to_second_order():
     assert errors[0] < 0.02 and errors[1] < 0.6 * errors[0]
 
 
-def test_centred_takes_the_variance_about_the_mean_ratio():
-    b = TrainBatch(
-        mask_NS=torch.ones(1, 6, dtype=torch.bool), current_NS=RATIO.log() - 1, proximal_NS=torch.full((1, 6), -1.0)
-    )
-    close(RatioVariance(centred=True).survey(b)["ratio/centre"], RATIO.mean(-1))
-
-
 def test_an_infinite_limit_lets_the_multiplier_go_to_0():
     rule = Lagrangian(signal="ratio/variance", limit=math.inf, initial=1.0)
     assert rule.update(rule.init(), {"ratio/variance": 3.0})["value"] == 0.0
@@ -104,3 +98,18 @@ def test_the_sequence_ratio_is_left_out_quadratically():
         d = (size * noise).expm1()
         errors.append(float(((1 + d).prod() - 1 - d.sum()).abs()))
     assert 3.5 < errors[0] / errors[1] < 4.5
+
+
+def test_by_hand():
+    close(both(RatioVariance(strength=0.5))[0][0, 4:], torch.tensor([1.0 + 0.5, 0.5 + 0.125], dtype=torch.float64))
+    gap = torch.tensor([[1.0, 2.0, 1.0, 1.0, 4.0, 2.0]], dtype=torch.float64)
+    # rho = .5, 1.8, 1, masked (good, r = 1.3), 8 at most 5, masked (bad, r = .5); the gradient is -rho A
+    expected = torch.tensor([[-0.5, 1.8, -2.0, 0.0, 2.5, 0.0]], dtype=torch.float64)
+    close(both(TotalRatioWeight(), RATIO, gap)[1], expected)
+
+
+def test_numbers_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="0 or above"):
+        RatioVariance(strength=-1.0)
+    with pytest.raises(ValueError, match="at least 1"):
+        TotalRatioWeight(cap=0.5)

@@ -54,6 +54,8 @@ class BalancedClip(AbstractObjective):
                 "BalancedClip tightens clip_low to clip_low_end and widens clip_high to clip_high_end by a step above 0: "
                 "set clip_low >= clip_low_end and clip_high <= clip_high_end"
             )
+        if self.first not in ("low", "high"):
+            raise ValueError(f"BalancedClip.first is {self.first!r}; choose low or high")
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         ratio_NS = ops.ratio(batch.column("current_NS", self), batch.column("proximal_NS", self))
