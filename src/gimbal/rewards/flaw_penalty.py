@@ -20,7 +20,7 @@ class FlawPenalty(AbstractReward):
     or -1 and weight -k, the centred advantage of a flawed one is (1 - k) - (a + (1 - k) f - w): for k = 1 it is w - a.
 
     - ``weight`` = 0, or nothing flawed: the outcome.
-    - twice the span of the outcome's half, weight -2 for 1 and -1: a flawed answer counts as a wrong one.
+    - ``weight`` = -2 with an outcome of 1 or -1: a flawed answer counts as a wrong one.
 
     Published: an outcome of 1 or -1 with weight -1; for 1 or 0, weigh the outcome 2. The published judge is a generative model, ours by
     default checks sums.
