@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal import ops
@@ -174,7 +174,8 @@ class Learner:
     def _micro_loss(self, micro: TrainBatch, method: AbstractMethod, metrics: Metrics) -> Float[Tensor, ""]:
         needs = needs_of(*_losses(method))
         trunk = self.critic is not None and self.critic.reads_hidden and "values_NS" in needs
-        assert (decisions := micro.decisions) is not None
+        decisions = micro.decisions
+        assert decisions is not None
         evaluation = self.policy.evaluate(
             decisions,
             temperature=self.sampling.temperature,
@@ -195,6 +196,7 @@ class Learner:
             loss = loss + term
             if number == 0:
                 metrics["loss"] += float(term.detach())
+                metrics["live_frac"] += float((share_NS * _reached(term, evaluation.logprob_NS)).sum())
             for name, value_NS in terms.metrics.items():
                 metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
         return loss
@@ -312,6 +314,14 @@ def column_needs(method: AbstractMethod) -> frozenset[str]:
 def needs_of(*parts: Any) -> frozenset[str]:
     """The union of what these parts read."""
     return frozenset().union(*(part.needs for part in parts))
+
+
+def _reached(loss: Tensor, logprob_NS: Float[Tensor, "N S"]) -> Bool[Tensor, "N S"]:
+    """Decisions that the loss moves: those that clip, mask and correction left a gradient."""
+    if not loss.requires_grad:
+        return torch.zeros_like(logprob_NS, dtype=torch.bool)
+    (gradient_NS,) = torch.autograd.grad(loss, logprob_NS, retain_graph=True, materialize_grads=True)
+    return gradient_NS != 0
 
 
 def _losses(method: AbstractMethod) -> tuple[AbstractObjective, ...]:

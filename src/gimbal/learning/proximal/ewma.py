@@ -1,0 +1,85 @@
+"""An exponentially weighted average of the weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import TrainBatch
+
+ALIVE = "live_frac"  # metric: the share of decisions that mask and clip leave a gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ewma(AbstractAnchor):
+    """proximal = log-probability under the average of all iterates so far, recent ones weighing more (PPO-EWMA, arXiv:2110.00641).
+
+    theta_prox = sum_k decay^(t-k) theta_k / sum_k decay^(t-k), after every update; one extra forward pass a batch. Its centre of mass
+    lies decay / (1 - decay) updates back. With ``window`` = W > 0 the decay is W / (W + 2), so that the centre lies in the middle of W
+    updates (arXiv:2605.12070); and where less than ``reset_below`` of the decisions keep a gradient, the average begins anew at the
+    present weights.
+
+    - ``decay`` = 0: the present weights, Recompute.
+    - ``decay`` near 1: the plain mean of all iterates.
+    - ``reset_below`` = 0: never reset, plain PPO-EWMA.
+
+    Published: decay .889 (centre of mass 8); window the largest staleness, reset_below .9.
+
+    Confidence: verified.
+    """
+
+    decay: float = 0.889
+    window: int = 0
+    reset_below: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"Ewma.decay is {self.decay}; it must lie in [0, 1), 0 being the present weights")
+        if self.window < 0 or not 0 <= self.reset_below <= 1:
+            raise ValueError(
+                "Ewma.window counts versions (0 is off), and reset_below is a share in [0, 1] (0 is never)"
+            )
+
+    @property
+    def rate(self) -> float:
+        return self.window / (self.window + 2) if self.window else self.decay
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        raise TypeError("Ewma keeps weights: call start(policy) and use what it returns")
+
+    def start(self, policy: AbstractPolicy) -> LiveEwma:
+        return LiveEwma(self, policy)
+
+
+class LiveEwma(AbstractAnchor):
+    """The average itself, in a copy of the policy."""
+
+    def __init__(self, spec: Ewma, policy: AbstractPolicy) -> None:
+        self.spec = spec
+        self.policy = copy.deepcopy(policy).requires_grad_(False)
+        self.total = 1.0  # sum of the weights of all iterates so far
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        return evaluate(batch, self.policy)
+
+    @torch.no_grad()
+    def observe(self, policy: AbstractPolicy, metrics: Mapping[str, float]) -> None:
+        reset = metrics.get(ALIVE, 1.0) < self.spec.reset_below
+        self.total = 1.0 if reset else 1.0 + self.spec.rate * self.total
+        for average, present in zip(self.policy.parameters(), policy.parameters(), strict=True):
+            average.lerp_(present.to(average.dtype), 1.0 / self.total) if self.total > 1 else average.copy_(present)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "weights": {name: x.clone() for name, x in self.policy.state_dict().items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.total = state["total"]
+        self.policy.load_state_dict(state["weights"])
