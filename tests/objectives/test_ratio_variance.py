@@ -68,6 +68,13 @@ def test_kl_is_half_the_variance_to_second_order():
     assert errors[0] < 0.02 and errors[1] < 0.6 * errors[0]
 
 
+def test_centred_takes_the_variance_about_the_mean_ratio():
+    b = TrainBatch(
+        mask_NS=torch.ones(1, 6, dtype=torch.bool), current_NS=RATIO.log() - 1, proximal_NS=torch.full((1, 6), -1.0)
+    )
+    close(RatioVariance(centred=True).survey(b)["ratio/centre"], RATIO.mean(-1))
+
+
 def test_an_infinite_limit_lets_the_multiplier_go_to_0():
     rule = Lagrangian(signal="ratio/variance", limit=math.inf, initial=1.0)
     assert rule.update(rule.init(), {"ratio/variance": 3.0})["value"] == 0.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,9 +20,10 @@ from gimbal.records import Terms, TrainBatch
 class RatioVariance(AbstractObjective):
     """The surrogate with a price on the variance of the ratio: a soft brake instead of a clip (R2VPO, arXiv:2601.03320).
 
-    loss = -r A + strength (r - 1)^2, gradient through r in both; under the anchor E r = 1, so the square is the variance.
-    ``strength`` is the multiplier of the constraint Var r <= delta, which Lagrangian(signal="ratio/variance", limit=delta) moves.
-    The pull on logprob is r (A - 2 strength (r - 1)), at rest at r = 1 + A / (2 strength).
+    loss = -r A + strength (r - centre)^2, gradient through r in both; centre 1 (E r = 1 under the anchor), or with ``centred`` the
+    minibatch's mean ratio, held constant. ``strength`` is the multiplier of the constraint Var r <= delta, which
+    Lagrangian(signal="ratio/variance", limit=delta, low=0) moves. The pull on logprob is r (A - 2 strength (r - 1)), at rest at
+    r = 1 + A / (2 strength).
 
     - ``strength`` = 0: the unclipped surrogate, ClippedRatio with both clips inf.
     - r = 1: the gradient of Reinforce; the price has none.
@@ -32,18 +35,27 @@ class RatioVariance(AbstractObjective):
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE})
-    needs: ClassVar[frozenset[str]] = frozenset({"proximal_NS", "advantage_NS"})
+    needs: ClassVar[frozenset[str]] = frozenset({"proximal_NS", "advantage_NS", "current_NS"})
 
     strength: float = 1.0
+    centred: bool = False
 
     def __post_init__(self) -> None:
         if self.strength < 0:
             raise ValueError(f"RatioVariance.strength is {self.strength}; it is a price, 0 or above")
 
+    def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        ratio_NS = self._log_ratio(batch.column("current_NS", self), batch).exp()
+        mean = ops.masked_mean(ratio_NS, batch.mask_NS) if self.centred else torch.ones((), device=ratio_NS.device)
+        return {"ratio/centre": mean.expand(batch.shape[0])}
+
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        log_ratio_NS = ops.log_ratio(logprob_NS, batch.column("proximal_NS", self)).clamp(-10, 10)
-        log_ratio_NS = log_ratio_NS.where(batch.mask_NS, 0)
+        batch = self.surveyed(logprob_NS, batch, "ratio/centre")
+        log_ratio_NS = self._log_ratio(logprob_NS, batch)
         ratio_NS = log_ratio_NS.exp()
-        square_NS = (ratio_NS - 1).square()
+        square_NS = (ratio_NS - batch.facts["ratio/centre"][:, None]).square().where(batch.mask_NS, 0)
         loss_NS = self.strength * square_NS - ratio_NS * batch.column("advantage_NS", self)
         return Terms(loss_NS, {"ratio/variance": square_NS.detach(), "kl/old": k3_of(log_ratio_NS)})
+
+    def _log_ratio(self, logprob_NS: Tensor, batch: TrainBatch) -> Tensor:
+        return ops.log_ratio(logprob_NS, batch.column("proximal_NS", self)).clamp(-10, 10).where(batch.mask_NS, 0)
