@@ -171,3 +171,12 @@ def test_the_table_has_every_metric_of_the_objectives():
 
 def test_a_metric_that_nobody_explains_is_noticed():
     assert unexplained(["mismatch/prob_diff", "mismatch/made_up"]) == ["mismatch/made_up"]
+
+
+def test_the_first_reward_says_what_is_solved():
+    shaped = rollout(0.4, scores={"right": 1.0, "short": -0.6})
+    assert (
+        rollout_metrics([group(shaped, rollout(1.2, scores={"right": 0.0, "short": 1.2}, sample=1))])["pass_rate"]
+        == 0.5
+    )
+    assert rollout_metrics([group(rollout(1.0), rollout(0.0, sample=1))])["pass_rate"] == 0.5  # no rewards: the return

@@ -9,9 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.records import Group, TrainBatch, rollout_score
+from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 
-PASS = 1.0 - 1e-6  # a score that counts as solved
+PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
+
+
+def passed(rollout: Rollout) -> bool:
+    """Whether the task is solved: by the run's first reward, for those behind it shape the score of what is right already."""
+    verdict = next(iter(rollout.scores.values()), None)
+    return (rollout_score(rollout) if verdict is None else verdict) >= PASS
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -21,7 +27,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         return {}
     score_N = torch.tensor([rollout_score(rollout) for rollout in rollouts])
     length_N = torch.tensor([float(rollout.length) for rollout in rollouts])
-    passed_N = score_N >= PASS
+    passed_N = torch.tensor([passed(rollout) for rollout in rollouts])
     metrics = {
         "reward/mean": float(score_N.mean()),
         "reward/std": float(score_N.std(unbiased=False)),

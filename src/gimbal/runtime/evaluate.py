@@ -12,7 +12,7 @@ import numpy as np
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
-from gimbal.report.metrics import PASS
+from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 
@@ -67,23 +67,24 @@ def examine(
         for finished in engine.step():
             group, sample = finished.key
             arrived[group].append((sample, finished.rollout))
-    scored: dict[str, list[list[float]]] = {SAMPLED: [], GREEDY: []}
+    scored: dict[str, list[list[tuple[float, bool]]]] = {SAMPLED: [], GREEDY: []}
     lengths: list[int] = []
     for group in sorted(arrived):
         rollouts = tuple(rollout for _, rollout in sorted(arrived[group], key=lambda pair: pair[0]))
         outcome = score(Group(index=group, task=rollouts[0].task, rollouts=rollouts), rewards)
         # An answer that no reward applies to solves nothing, but stays in the denominator.
-        values = [0.0] * len(rollouts) if isinstance(outcome, Drop) else [rollout_score(r) for r in outcome.rollouts]
+        kept = () if isinstance(outcome, Drop) else outcome.rollouts
+        values = [(rollout_score(rollout), passed(rollout)) for rollout in kept] or [(0.0, False)] * len(rollouts)
         scored[GREEDY if group % 2 else SAMPLED].append(values)
         lengths += [rollout.length for rollout in rollouts if group % 2 == 0]
-    greedy_scores = [values[0] for values in scored[GREEDY]]
+    greedy_scores = [values[0][0] for values in scored[GREEDY]]
     ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples] if rewards else []
-    passed = [sum(value >= PASS for value in values) for values in scored[SAMPLED]]
+    solved = [sum(passes for _, passes in values) for values in scored[SAMPLED]]
     return Exam(
         tasks=len(tasks),
-        score=float(np.mean([value for values in scored[SAMPLED] for value in values])),
+        score=float(np.mean([value for values in scored[SAMPLED] for value, _ in values])),
         greedy_score=float(np.mean(greedy_scores)),
         length=float(np.mean(lengths)),
-        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in passed])) for k in ks},
-        greedy=float(np.mean([value >= PASS for value in greedy_scores])) if rewards else None,
+        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
+        greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
     )
