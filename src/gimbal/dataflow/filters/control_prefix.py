@@ -1,0 +1,36 @@
+"""The decision how to answer is told apart from the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.records import Drop, Group, Part, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPrefix(AbstractFilter):
+    """Writes ``part_S``: the first ``decisions`` that the policy drew are CONTROL, the others RESPONSE (Thinkless, arXiv:2505.13379).
+
+    gimbal-tiny chooses by its first decision, ``<think>`` or ``<answer>``, whether it works before it answers. Rollouts that have
+    parts already, of an environment say, keep them. It drops nothing, and precedes whatever weighs parts apart, as PartMean does.
+
+    - ``decisions`` = 0: all RESPONSE.
+    """
+
+    decisions: int = 1
+
+    def __post_init__(self) -> None:
+        if self.decisions < 0:
+            raise ValueError(f"ControlPrefix.decisions is {self.decisions}; it counts decisions, 0 or above")
+
+    def __call__(self, group: Group) -> Group | Drop:
+        return replace(group, rollouts=tuple(self._with_parts(rollout) for rollout in group.rollouts))
+
+    def _with_parts(self, rollout: Rollout) -> Rollout:
+        if rollout.part_S is not None:
+            return rollout
+        control_S = rollout.mask_S & (rollout.mask_S.cumsum(0) <= self.decisions)
+        return replace(rollout, part_S=torch.where(control_S, Part.CONTROL, Part.RESPONSE))
