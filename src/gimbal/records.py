@@ -85,6 +85,11 @@ class AbstractDecisions(ABC):
     def cost_N(self) -> Int[Tensor, " N"]:
         """Positions the forward pass of each row takes (prompt included): what micro-batches are measured in."""
 
+    @property
+    def label_NS(self) -> Int[Tensor, "N S"] | None:
+        """An integer for each decision: the token, or one for each pair of observation and action; None in a family that has none."""
+        return None
+
     @abstractmethod
     def select(self, rows: Int[Tensor, " M"]) -> AbstractDecisions:
         """These rows, trimmed to the longest among them."""

@@ -44,6 +44,12 @@ class Steps(AbstractDecisions):
         return self.length_N
 
     @property
+    def label_NS(self) -> Int[Tensor, "N S"]:
+        seen_and_done = torch.cat([self.observation_NSO, self.action_NSA.to(self.observation_NSO.dtype)], dim=-1)
+        labels = torch.unique(seen_and_done.flatten(0, 1), dim=0, return_inverse=True)[1]
+        return labels.reshape(self.shape)
+
+    @property
     def real_NS(self) -> Bool[Tensor, "N S"]:
         """False on padding."""
         return torch.arange(self.shape[1], device=self.length_N.device) < self.length_N[:, None]

@@ -46,6 +46,11 @@ class Tokens(AbstractDecisions):
     def cost_N(self) -> Int[Tensor, " N"]:
         return self.length_N
 
+    @property
+    def label_NS(self) -> Int[Tensor, "N S"]:
+        place_NS = self.prompt_N[:, None] + torch.arange(self.shape[1], device=self.ids_NL.device)
+        return self.ids_NL.gather(1, place_NS.clamp(max=self.ids_NL.shape[1] - 1))
+
     def select(self, rows: Int[Tensor, " M"]) -> Tokens:
         length_N = self.length_N[rows]
         return Tokens(ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N)

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.edge_averaged import EdgeAveraged
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def salt() -> Run:
+    """SALT (arXiv:2510.20022): a step of working that right and wrong answers to one task share gets the mean of their advantages."""
+    return replace(grpo(), filters=(StepTurns(separator=" "),), shaping=(EdgeAveraged(),))
