@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import comb
 
 import numpy as np
 
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
+from gimbal.ops.estimators import pass_at_k
 from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
@@ -38,11 +38,6 @@ class Exam:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
-
-
-def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """1 - C(n - c, k) / C(n, k): the probability that k of the n samples hold a solved one (arXiv:2107.03374)."""
-    return 1.0 - comb(samples - passed, k) / comb(samples, k)
 
 
 def examine(
