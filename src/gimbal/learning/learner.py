@@ -119,11 +119,13 @@ class Learner:
         collected: dict[str, list[float]] = defaultdict(list)
         for epoch in range(optimization.epochs):
             for rows in self._minibatch_rows(batch, epoch):
-                metrics = self.forward_backward(batch.select(rows) if rows is not None else batch)
-                metrics |= self.optim_step(metrics)
-                self.anchor.observe(self.policy, metrics)
-                for name, value in metrics.items():
-                    collected[name].append(value)
+                minibatch = batch.select(rows) if rows is not None else batch
+                for facts in self.method.objective.stages(minibatch):
+                    metrics = self.forward_backward(minibatch.with_columns(facts))
+                    metrics |= self.optim_step(metrics)
+                    self.anchor.observe(self.policy, metrics)
+                    for name, value in metrics.items():
+                        collected[name].append(value)
         self.version += 1
         averaged = {name: float(np.mean(values)) for name, values in collected.items()}
         return averaged | self.reports | {"lr": self.learning_rate}

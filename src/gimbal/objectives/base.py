@@ -8,7 +8,7 @@ ratio names both); a recipe in which two parts consume the same one is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -39,6 +39,10 @@ class AbstractObjective(ABC):
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         """Facts for ``batch.facts`` ([N] or [N, S]) from the whole minibatch, without gradient; ``current_NS`` is there if needed."""
         return {}
+
+    def stages(self, batch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
+        """The updates that one minibatch takes, in order, each by the facts that tell it from the others: by default one update."""
+        return ({},)
 
     def surveyed(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch, fact: str) -> TrainBatch:
         """The batch with the facts of ``survey``. In a loop that takes none, the batch at hand is the whole minibatch."""
