@@ -29,8 +29,7 @@ class EdgeAveraged(AbstractAdvantage):
     - ``window`` = -1, all steps before: only common beginnings merge.
     - ``once``: a rollout that comes by the same step again and again counts once for it, by its mean.
 
-    Confidence: partial; that shared steps are averaged and distinct ones kept is read; ours: what makes steps equal, the window of 3, the
-    plain mean.
+    Confidence: partial; that shared steps are averaged and distinct ones kept is read; ours: what makes steps equal, and the window.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "group_N"})

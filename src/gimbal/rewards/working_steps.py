@@ -38,11 +38,12 @@ class WorkingSteps(AbstractReward):
     - "economy": 1 / (1 + count), the price of calls of HDPO (arXiv:2604.08545).
     - "right": how many lead the working without an error, each holding equations (a + b = c in integers) that are all true and,
       if ``chained``, begins with the result of the step before.
+    - "turns": the same in turns of filters.StepTurns: one more, for the answer, if all are right.
     - "flawed": 1 unless there are steps and all are right; a guess is flawed (FAPO, arXiv:2510.22543, asks a judge).
     - "necessary": steps up to and with the first that holds the task's answer; all of them if none does (DECS, arXiv:2509.25827).
     """
 
-    measure: Literal["count", "economy", "right", "flawed", "necessary"] = "count"
+    measure: Literal["count", "economy", "right", "turns", "flawed", "necessary"] = "count"
     separator: str = LINES_AND_CUES
     opening: str = "<think>"
     closing: str = "</think>"
@@ -51,9 +52,9 @@ class WorkingSteps(AbstractReward):
     weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.measure not in ("count", "economy", "right", "flawed", "necessary"):
+        if self.measure not in ("count", "economy", "right", "turns", "flawed", "necessary"):
             raise ValueError(
-                f"WorkingSteps.measure is {self.measure!r}; choose count, economy, right, flawed or necessary"
+                f"WorkingSteps.measure is {self.measure!r}; choose count, economy, right, turns, flawed or necessary"
             )
         try:
             re.compile(self.separator)
@@ -75,7 +76,8 @@ class WorkingSteps(AbstractReward):
         results = [""] + [found[-1][3] if (found := EQUATION.findall(step)) else "" for step in steps]
         verdicts = [_right(step, before if self.chained else "") for step, before in zip(steps, results, strict=False)]
         right = sum(1 for _ in takewhile(bool, verdicts))
-        return float(right) if self.measure == "right" else float(right < len(steps) or not steps)
+        flawed = right < len(steps) or not steps
+        return float({"right": right, "turns": right + (not flawed), "flawed": flawed}[self.measure])
 
 
 def _right(step: str, before: str) -> bool:
