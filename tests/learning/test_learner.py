@@ -15,6 +15,7 @@ from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
+from gimbal.objectives.balanced_clip import BalancedClip
 from gimbal.policies import token
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
@@ -145,3 +146,12 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
     sampler_S = proof.proved[1]
     with pytest.raises(NotDelivered, match=r"followed by 0\.00"):
         proof(engine, 0)
+
+
+def test_the_first_update_on_a_batch_needs_no_forward_pass_of_its_own(batch, monkeypatch):
+    learns = Learner(CausalLM().load(), small_run(objective=BalancedClip(), optimization=Optimization(minibatches=3)))
+    prepared, passes = learns.prepare(batch), []
+    inner = learns._evaluated
+    monkeypatch.setattr(learns, "_evaluated", lambda *a: passes.append(1) or inner(*a))
+    learns.step(prepared)
+    assert len(passes) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,14 @@ from gimbal.controllers.base import State
 from gimbal.critics.base import AbstractCritic
 from gimbal.dataflow.packing import micro_batches
 from gimbal.learning.method import AbstractMethod, Optimization
+from gimbal.learning.proximal.recompute import Recompute
 from gimbal.objectives.base import AbstractObjective
 from gimbal.ops.paths import replace_at
 from gimbal.policies.base import EVALUATED, AbstractPolicy
 from gimbal.records import Sampling, TrainBatch
 
 Metrics = dict[str, float]
+EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
 
 
 class NotFinite(ValueError):
@@ -55,6 +57,7 @@ class Learner:
         self.policy, self.critic, self.reference = policy, critic, reference
         self.sampling, self.total_steps, self.seed = sampling, total_steps, seed
         self.version = 0
+        self.updates = 0  # moves of the weights by this object
         self._method = method
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         self.optimizer = _adamw(policy, critic, method.optimization)
@@ -86,16 +89,15 @@ class Learner:
             return self._evaluated(policy or self.policy, rows)["logprob_NS"]
 
         columns = {"proximal_NS": self.anchor(batch, evaluate), **self.anchor.facts(batch, evaluate)}
+        if isinstance(self.anchor, Recompute):
+            columns[EVALUATED_AT] = torch.full((batch.shape[0],), self.updates, device=self.device)
         if "reference_NS" in needs:
             assert self.reference is not None, "the runtime gives a reference wherever a part needs reference_NS"
             columns["reference_NS"] = evaluate(batch, self.reference)
         if "score_norm_N" in needs:
             columns["score_norm_N"] = self._score_norm_N(batch)
         if self.critic is not None:
-            assert batch.decisions is not None
-            with torch.no_grad():
-                columns["value_NS"], columns["bootstrap_N"] = self.critic.value(batch.decisions, batch.hidden_NSH)
-                columns |= self.critic.facts(batch.decisions, batch.hidden_NSH)
+            columns |= self._valued(self.critic, batch)
         return self._advantages(batch.with_columns(columns), method)
 
     def _advantages(self, batch: TrainBatch, method: AbstractMethod) -> TrainBatch:
@@ -151,7 +153,9 @@ class Learner:
         """Everything that must be known of the whole minibatch before it is split: surveys, masks, corrections, weights."""
         metrics: Metrics = defaultdict(float)
         late = needs_of(*_losses(method), *method.masks)
-        if "current_NS" in late:
+        if "current_NS" in late and late.isdisjoint(EVALUATED) and self._has_not_moved(minibatch):
+            minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
+        elif "current_NS" in late:
             found = self._evaluated(self.policy, minibatch, late & EVALUATED)
             found["current_NS"] = found.pop("logprob_NS")
             minibatch = minibatch.with_columns(found)
@@ -175,7 +179,7 @@ class Learner:
 
     def _micro_loss(self, micro: TrainBatch, method: AbstractMethod, metrics: Metrics) -> Float[Tensor, ""]:
         needs = needs_of(*_losses(method))
-        trunk = self.critic is not None and self.critic.reads_hidden and "values_NS" in needs
+        trunk = self.critic is not None and self.critic.reads_hidden and bool({"values_NS", "values_NSM"} & needs)
         decisions = micro.decisions
         assert decisions is not None
         evaluation = self.policy.evaluate(
@@ -188,6 +192,9 @@ class Learner:
         if "values_NS" in needs:
             assert self.critic is not None, "compose.check refuses a value loss without a critic"
             micro = replace(micro, values_NS=self.critic.value(decisions, micro.hidden_NSH)[0])
+        if "values_NSM" in needs:
+            assert self.critic is not None, "compose.check refuses a value loss without a critic"
+            micro = replace(micro, values_NSM=self.critic.members(decisions, micro.hidden_NSH)[0])
         loss = evaluation.logprob_NS.new_zeros(())
         for number, part in enumerate(_losses(method)):
             terms = part(evaluation.logprob_NS, micro)
@@ -222,6 +229,7 @@ class Learner:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
             group["lr"] = rate * factor
         self.optimizer.step()
+        self.updates += 1
         self.optimizer.zero_grad(set_to_none=True)
         return {"grad_norm": norm}
 
@@ -248,6 +256,11 @@ class Learner:
             case "cosine":
                 return 0.5 * (1.0 + math.cos(math.pi * progress))
 
+    def _has_not_moved(self, minibatch: TrainBatch) -> bool:
+        """Whether the anchor is the present policy: the first update on a batch."""
+        at_N = minibatch.facts.get(EVALUATED_AT)
+        return at_N is not None and bool((at_N == self.updates).all())
+
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> list[Tensor] | list[None]:
         """Whole groups where there are enough of them, so that what shares a prompt or is compared stays together."""
         count = min(self.method.optimization.minibatches, batch.shape[0])
@@ -260,16 +273,40 @@ class Learner:
         return [torch.isin(label_N, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(order, count)]
 
     def _evaluated(self, policy: AbstractPolicy, batch: TrainBatch, columns: Collection[str] = ()) -> dict[str, Tensor]:
-        """``logprob_NS`` and the columns asked for, without gradient, in micro-batches, back in the order of the rows."""
+        """``logprob_NS`` and the columns asked for, without gradient."""
+
+        def evaluate(micro: TrainBatch) -> Mapping[str, Tensor]:
+            assert micro.decisions is not None
+            evaluated = policy.evaluate(micro.decisions, temperature=self.sampling.temperature, columns=columns)
+            return {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}
+
+        return self._in_micro_batches(batch, evaluate)
+
+    def _valued(self, critic: AbstractCritic, batch: TrainBatch) -> dict[str, Tensor]:
+        """What the critic says of the states, before the update."""
+
+        def value(micro: TrainBatch) -> Mapping[str, Tensor]:
+            assert micro.decisions is not None
+            value_NS, final_N = critic.value(micro.decisions, micro.hidden_NSH)
+            facts = critic.facts(micro.decisions, micro.hidden_NSH)
+            return {"value_NS": value_NS, "bootstrap_N": final_N, **facts}
+
+        return self._in_micro_batches(batch, value)
+
+    def _in_micro_batches(
+        self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Columns [N], [N, S] or [N, S, ...] of each micro-batch, without gradient, back in the order of the rows."""
         found: dict[str, Tensor] = {}
         numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=self.device))
         with torch.no_grad():
             for micro in micro_batches(numbered, self.method.optimization.microbatch_tokens):
-                assert micro.decisions is not None
-                evaluated = policy.evaluate(micro.decisions, temperature=self.sampling.temperature, columns=columns)
-                for name, value in {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}.items():
-                    whole = found.setdefault(name, torch.zeros(*batch.shape, *value.shape[2:], device=self.device))
-                    whole[micro.column("row_N", self), : micro.shape[1]] = value.float()
+                row_N = micro.column("row_N", self)
+                for name, value in columns_of(micro).items():
+                    shape = batch.shape[: value.ndim] + tuple(value.shape[2:])
+                    whole = found.setdefault(name, torch.zeros(shape, device=self.device))
+                    place = row_N if value.ndim == 1 else (row_N, slice(micro.shape[1]))
+                    whole[place] = value.float()
         return found
 
     def _score_norm_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
