@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages import GroupCentered
+from gimbal.dataflow.filters.control_prefix import ControlPrefix
 from gimbal.objectives import KLPenalty
 from gimbal.ops.part_mean import PartMean
 from gimbal.recipes.grpo import grpo
@@ -14,6 +15,7 @@ def degrpo() -> Run:
     return replace(
         grpo(),
         advantage=GroupCentered(),
+        filters=(ControlPrefix(),),
         regularisers=(KLPenalty(coef=0.001),),
         aggregation=PartMean(control=0.001),
     )
