@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.group_centered import GroupCentered
+from gimbal.advantages.positive_amplified import PositiveAmplified
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.objectives.reinforce import Reinforce
+from gimbal.ops import TokenMean
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def r3l() -> Run:
+    """R3L's learning half (2026): full successes pull like demonstrations, failures stay mild, no ratio and no clip; no retries."""
+    return replace(
+        grpo(),
+        filters=(ZeroVariance(),),
+        objective=Reinforce(),
+        advantage=GroupCentered(),
+        shaping=(PositiveAmplified(),),
+        aggregation=TokenMean(),
+    )
