@@ -100,12 +100,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--processes", type=int, default=3, help="runs at a time, one thread each")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write, and to go on from if it is there")
     words = parser.parse_args()
     grid = [(m, a, s, words.steps, words.learning_rate) for s, m, a in product(range(words.seeds), METHODS, AGES)]
-    runs = []
+    runs = json.loads(words.out.read_text()) if words.out and words.out.exists() else []
+    done = {(r["method"], r["age"], r["seed"], r["steps"], r["learning_rate"]) for r in runs}
     with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for run in pool.map(measure, grid):
+        for run in pool.map(measure, [cell for cell in grid if cell not in done]):
             runs.append(run)
             print(f"{run['method']} age {run['age']} seed {run['seed']}: {run['exam']:.3f}", flush=True)
             if words.out:

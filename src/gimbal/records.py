@@ -190,9 +190,9 @@ class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
-    fills ``entropy_NS`` and ``values_NS`` (with gradient) just before an objective that ``needs`` them is called; all other columns
-    are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each reward before
-    weighting, ``truncated`` (1 where the length ran out), and what surveys found.
+    fills ``entropy_NS``, ``values_NS`` and ``values_NSM`` (with gradient) just before an objective that ``needs`` them is called;
+    all other columns are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each
+    reward before weighting, ``truncated`` (1 where the length ran out), and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]
@@ -215,6 +215,8 @@ class TrainBatch:
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
     entropy_NS: Float[Tensor, "N S"] | None = None  # of the policy being trained, with gradient
     values_NS: Float[Tensor, "N S"] | None = None  # of the critic being trained, with gradient
+    value_NSM: Float[Tensor, "N S M"] | None = None  # value_NS of each member of the critic
+    values_NSM: Float[Tensor, "N S M"] | None = None  # values_NS of each member of the critic, with gradient
     row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
     facts: Mapping[str, Tensor] = field(default_factory=dict)
     decisions: AbstractDecisions | None = None
@@ -243,7 +245,7 @@ class TrainBatch:
         """The named column as a method reads it, or a ValueError that says who reads it.
 
         A column is a field of this record or one of its ``facts``. A floating [N, S] or [N, S, H] column is 0 where the mask is
-        False, in at least float32, and a constant unless it is one of the two that carry gradient. So no method need fear what lies
+        False, in at least float32, and a constant unless it is one of the three that carry gradient. So no method need fear what lies
         in padding, low precision or a forgotten detach.
         """
         value = self.facts[name] if name in self.facts else getattr(self, name, None)
@@ -253,7 +255,7 @@ class TrainBatch:
                 "or use a recipe whose learner does"
             )
         if value.ndim >= 2 and value.is_floating_point():
-            value = value if name in ("entropy_NS", "values_NS") else value.detach()
+            value = value if name in ("entropy_NS", "values_NS", "values_NSM") else value.detach()
             mask = self.mask_NS if value.ndim == 2 else self.mask_NS[..., None]
             value = torch.where(mask, value, 0).to(torch.promote_types(value.dtype, torch.float32))
         return value

@@ -40,5 +40,7 @@ def test_the_trainer_of_the_page_moves_the_weights(tmp_path):
     )
     before = [weight.detach().clone() for weight in trainer.model.parameters()]
     trainer.train()
-    moved = [float((new - old).detach().abs().max()) for new, old in zip(trainer.model.parameters(), before, strict=True)]
+    moved = [
+        float((new - old).detach().abs().max()) for new, old in zip(trainer.model.parameters(), before, strict=True)
+    ]
     assert max(moved) > 1e-4

@@ -102,6 +102,8 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "power2_NS": torch.rand(n, s, generator=g).to(dtype),
             "power3_NS": torch.rand(n, s, generator=g).to(dtype),
         },
+        value_NSM=torch.stack([draw(), draw()], -1),
+        values_NSM=torch.stack([draw(), draw()], -1),
     )
 
 
@@ -123,7 +125,7 @@ def surveyed(method, b):
 def loss_and_gradient(method, logprob_NS, b, weight_NS):
     """Of a batch that was surveyed, if the method surveys."""
     logprob_NS = logprob_NS.clone().requires_grad_()
-    inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS")}
+    inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
     loss = (method(logprob_NS, dataclasses.replace(b, **inputs)).loss_NS * weight_NS)[counted(method, b)].sum()
     gradients = torch.autograd.grad(loss, [logprob_NS, *inputs.values()], allow_unused=True)
     return loss, [torch.zeros_like(logprob_NS) if g is None else g for g in gradients]
@@ -153,7 +155,9 @@ def test_rows_in_another_order_give_the_same_rows(method):
 def test_what_lies_under_the_mask_never_matters(method, garbage):
     logprob_NS, b = batch()
     kept = {key: getattr(b, key) for key in (*COLUMNS, "values_NS", "entropy_NS")}
-    spoilt = dataclasses.replace(b, **{key: x.where(b.mask_NS, garbage) for key, x in kept.items()})
+    kept |= {key: getattr(b, key) for key in ("value_NSM", "values_NSM")}
+    mask_NS = {2: b.mask_NS, 3: b.mask_NS[..., None]}
+    spoilt = dataclasses.replace(b, **{key: x.where(mask_NS[x.ndim], garbage) for key, x in kept.items()})
     there = counted(method, b)
     first = apply(method, logprob_NS, b)
     second = apply(method, logprob_NS.where(b.mask_NS | there, garbage), spoilt)
@@ -261,7 +265,7 @@ def test_constants_carry_no_gradient(method):
 def test_no_gradient_flows_into_anchors_and_advantages(method):
     logprob_NS, b = batch()
     live = {key: getattr(b, key).clone().requires_grad_() for key in COLUMNS}
-    own = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS")}
+    own = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
     loss_NS = method(logprob_NS.requires_grad_(), surveyed(method, dataclasses.replace(b, **live, **own))).loss_NS
     loss_NS.sum().backward()
     assert all(column.grad is None for column in live.values())

@@ -62,7 +62,7 @@ def test_rollouts_lie_beside_the_rows_of_their_batch(tmp_path):
     behavior = [[-1.0, -2.0, 0.0], [-1.0, -2.0, -3.0], [-1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
     proximal = [[-1.5, -2.0, 0.0], [-1.0, -2.25, -3.0], [-4.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
     made = batch(behavior, proximal, advantage=[[1.0] * 3, [-1.0] * 3, [0.5] * 3, [0.0] * 3], group_N=[4, 4, 7, 9])
-    file = RolloutFile(tmp_path / "rollouts.jsonl", groups=2)
+    file = RolloutFile(tmp_path / "rollouts.jsonl", 10, groups=2)
     file.append(3, groups, made, pieces)
     first, second, third = JsonLines(tmp_path / "rollouts.jsonl").read()
     assert [(row["group"], row["sample"]) for row in (first, second, third)] == [(4, 0), (4, 2), (7, 0)]
@@ -75,13 +75,13 @@ def test_rollouts_lie_beside_the_rows_of_their_batch(tmp_path):
 
 
 def test_a_batch_of_other_groups_is_refused(tmp_path):
-    file = RolloutFile(tmp_path / "rollouts.jsonl")
+    file = RolloutFile(tmp_path / "rollouts.jsonl", 10)
     with pytest.raises(AssertionError, match="not the batch's"):
         file.append(1, [group(rollout(), rollout())], batch([[-1.0]], [[-1.0]]), pieces)
 
 
 def test_rollouts_stop_at_their_limit(tmp_path):
-    file = RolloutFile(tmp_path / "rollouts.jsonl", max_bytes=10)
+    file = RolloutFile(tmp_path / "rollouts.jsonl", 10, max_bytes=10)
     one = batch([[-1.0, -2.0, -3.0]], [[-1.0, -2.0, -3.0]])
     for step in (1, 2, 3):
         file.append(step, [group(rollout())], one, pieces)
@@ -90,7 +90,7 @@ def test_rollouts_stop_at_their_limit(tmp_path):
 
 def test_a_column_that_was_not_filled_is_null(tmp_path):
     one = batch([[-1.0, -2.0, -3.0]], [[-1.0, -2.0, -3.0]])
-    file = RolloutFile(tmp_path / "rollouts.jsonl")
+    file = RolloutFile(tmp_path / "rollouts.jsonl", 10)
     file.append(1, [group(rollout())], type(one)(mask_NS=one.mask_NS, behavior_NS=torch.full((1, 3), -1.0)), pieces)
     (row,) = JsonLines(tmp_path / "rollouts.jsonl").read()
     assert row["proximal"] is None and row["advantage"] is None and row["behavior"] == [-1.0] * 3
@@ -116,3 +116,13 @@ def summary(**changes):
 def test_a_summary_comes_back(tmp_path):
     summary().save(tmp_path / "summary.json")
     assert Summary.load(tmp_path / "summary.json") == summary()
+
+
+def test_the_end_of_a_long_run_is_on_record(tmp_path):
+    file = RolloutFile(tmp_path / "rollouts.jsonl", 100, max_bytes=20_000)
+    one = batch([[-1.0, -2.0, -3.0]], [[-1.0, -2.0, -3.0]])
+    for step in range(1, 101):
+        file.append(step, [group(rollout())], one, pieces)
+    steps = [row["step"] for row in JsonLines(tmp_path / "rollouts.jsonl").read()]
+    assert len(steps) < 90 and max(steps) >= 95
+    assert (tmp_path / "rollouts.jsonl").stat().st_size < 22_000

@@ -26,6 +26,13 @@ class AbstractCritic(nn.Module, ABC):
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]: ...
 
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+        """``value`` of each member, for a critic of several; else its own."""
+        value_NS, final_N = self.value(decisions, hidden_NSH)
+        return value_NS[..., None], final_N[..., None]
+
     def facts(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> Mapping[str, Tensor]:

@@ -15,22 +15,28 @@ from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Re
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
+from gimbal.rewards.recorded import chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstrated(AbstractEngineSpec):
-    """Completions are taken from ``task.columns["completion"]``, with the end-of-text token after them."""
+    """Completions are taken from ``task.columns["completion"]``, with the end-of-text token after them if they ``end``.
+
+    A list of texts there is one for each sample, for offline data that compares several (rewards.Recorded has their scores).
+    """
+
+    end: bool = True
 
     def start(self, policy: AbstractPolicy) -> DemonstratedEngine:
         assert isinstance(policy, TokenPolicy), "demonstrations are texts"
-        return DemonstratedEngine(policy)
+        return DemonstratedEngine(policy, self.end)
 
 
 class DemonstratedEngine(AbstractEngine):
     """Nothing is sampled, so ``behavior`` is 0 (certainty), and every weight will do."""
 
-    def __init__(self, policy: TokenPolicy) -> None:
-        self.policy = policy
+    def __init__(self, policy: TokenPolicy, end: bool = True) -> None:
+        self.policy, self.end = policy, end
         self.queue: deque[Request] = deque()
         self._version = -1
 
@@ -71,8 +77,9 @@ class DemonstratedEngine(AbstractEngine):
         self.queue = deque(state["queue"])
 
     def _rollout(self, request: Request) -> Rollout:
-        text = request.task.columns["completion"]
-        ids = [*self.policy.tokenizer.encode(text, add_special_tokens=False), *self.policy.end_ids[:1]]
+        text = chosen(request.task, "completion", request.sample)
+        ending = self.policy.end_ids[:1] if self.end else ()
+        ids = [*self.policy.tokenizer.encode(text, add_special_tokens=False), *ending]
         return Rollout(
             task=request.task,
             sample=request.sample,

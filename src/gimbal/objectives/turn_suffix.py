@@ -16,8 +16,8 @@ from gimbal.records import TrainBatch
 class TurnSuffix(AbstractMask):
     """A retry and the attempt it branched from share a prefix, which offers no contrast (pivotal credit, R3L, 2026).
 
-    keep = turn >= first + k,  k being the rollout's fact ``restart`` ("score/NAME": the turn in which a retry set in, of both rollouts of
-    the pair; 0 for the others), or 0 if none is named. With ``renormalise`` the prefix leaves the denominators too.
+    keep = turn >= first + k,  k being the rollout's fact ``restart`` ("score/NAME": the turn in which a retry set in, of both
+    rollouts of the pair; 0 for the others), or 0 if none is named. With ``renormalise`` the prefix leaves the denominators too.
 
     - k = 0 with ``first`` = 0: the whole rollout trains.
     - k beyond the last turn: nothing of it does.

@@ -49,10 +49,13 @@ class JsonLines:
 
 
 class RolloutFile:
-    """Sampled rollouts with everything known of each decision, at most ``max_bytes`` of them in a run."""
+    """Sampled rollouts with everything known of each decision, about ``max_bytes`` of them in a run of ``steps`` steps.
 
-    def __init__(self, path: Path, max_bytes: int = 50_000_000, groups: int = 2) -> None:
-        self.lines, self.max_bytes, self.groups = JsonLines(path), max_bytes, groups
+    Each step may fill its share of the bytes, so that the end of a long run is on record as its beginning is.
+    """
+
+    def __init__(self, path: Path, steps: int, max_bytes: int = 50_000_000, groups: int = 2) -> None:
+        self.lines, self.steps, self.max_bytes, self.groups = JsonLines(path), max(1, steps), max_bytes, groups
 
     def append(
         self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
@@ -60,7 +63,7 @@ class RolloutFile:
         """The first few of the groups that the step trained on: the batch's rows are their rollouts, in order."""
         assert sum(len(group.rollouts) for group in groups) == batch.shape[0], "these groups are not the batch's"
         path = self.lines.path
-        if path.exists() and path.stat().st_size > self.max_bytes:
+        if path.exists() and path.stat().st_size > self.max_bytes * step / self.steps:
             return
         members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rollouts]
         for row, (group, rollout) in enumerate(members):

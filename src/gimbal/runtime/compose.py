@@ -73,7 +73,7 @@ def _roles(run: Run) -> None:
 
 def _critic(run: Run) -> None:
     """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
-    trained, read = "values_NS" in column_needs(run), "value_NS" in run.advantage.needs
+    trained, read = bool({"values_NS", "values_NSM"} & column_needs(run)), "value_NS" in run.advantage.needs
     if (trained or read) and run.critic is None:
         raise ValueError(
             "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"

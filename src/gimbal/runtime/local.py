@@ -196,7 +196,7 @@ class Session:
     def __init__(self, trainer: Trainer, directory: Path, console: Console, recipe: str) -> None:
         self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
         self.metrics = JsonLines(directory / "metrics.jsonl")
-        self.rollouts = RolloutFile(directory / "rollouts.jsonl")
+        self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps)
         step = trainer.learner.version
         if step < trainer.run.steps:
             (directory / "summary.json").unlink(

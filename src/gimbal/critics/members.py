@@ -1,0 +1,101 @@
+"""Critics of several values: heads of one network, or networks of their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
+from gimbal.ops import stable_hash
+from gimbal.records import AbstractDecisions
+
+
+class AbstractMembers(AbstractCritic):
+    """M values of each state. ``combine`` makes the one that advantages are computed from; by default it is the last.
+
+    With M > 1 its facts are ``value_NSM`` and, member by member, ``bootstrap/0``, ``bootstrap/1``, ... [N].
+    """
+
+    @abstractmethod
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]: ...
+
+    def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
+        return value_M[..., -1]
+
+    def value(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
+        value_NSM, final_NM = self.members(decisions, hidden_NSH)
+        return self.combine(value_NSM), self.combine(final_NM)
+
+    def facts(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> Mapping[str, Tensor]:
+        value_NSM, final_NM = self.members(decisions, hidden_NSH)
+        if value_NSM.shape[-1] == 1:
+            return {}
+        return {"value_NSM": value_NSM} | {f"bootstrap/{m}": final_N for m, final_N in enumerate(final_NM.T)}
+
+
+def soft_minimum(value_M: Float[Tensor, "*shape M"], temperature: float) -> Float[Tensor, "*shape"]:
+    """-a (logsumexp(-v / a) - log M): the mean for a = inf, the minimum for a = 0, and v itself where all are v."""
+    if temperature == 0:
+        return value_M.amin(-1)
+    if temperature == float("inf"):
+        return value_M.mean(-1)
+    least = value_M.amin(-1, keepdim=True).detach()
+    # exp and log of differences from the least: nothing overflows, and equal values give exactly 0 here.
+    return least[..., 0] - temperature * torch.exp((least - value_M) / temperature).mean(-1).log()
+
+
+class EnsembleNetwork(AbstractMembers):
+    """Critics side by side on the same states."""
+
+    def __init__(self, critics: list[AbstractCritic], temperature: float) -> None:
+        super().__init__()
+        self.critics = nn.ModuleList(critics)
+        self.temperature = temperature
+        self.reads_hidden = any(critic.reads_hidden for critic in critics)  # type: ignore[misc]
+
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+        found = [critic.value(decisions, hidden_NSH) for critic in self.critics]  # type: ignore[operator]
+        return torch.stack([value_NS for value_NS, _ in found], -1), torch.stack([final_N for _, final_N in found], -1)
+
+    def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
+        return soft_minimum(value_M, self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble(AbstractCriticSpec):
+    """Several critics whose values are joined into one: their mean (ASYPPO, arXiv:2510.01656) or a soft minimum (SAFE, 2026).
+
+    V = -a (logsumexp_m(-V_m / a) - log M),  a = ``temperature``.
+
+    - a = inf: the mean; a = 0: the minimum.
+    - equal members, or one: that value.
+
+    Trained by ValueLoss they are one model and their joint value is fitted; EnsembleValueLoss fits each by itself.
+    """
+
+    critics: tuple[AbstractCriticSpec, ...]
+    temperature: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if not self.critics:
+            raise ValueError("Ensemble has no critics; name them in critics=(..., ...)")
+        if self.temperature < 0:
+            raise ValueError(f"Ensemble.temperature is {self.temperature}; 0 is the minimum, inf the mean")
+
+    def load(self, seed: int) -> EnsembleNetwork:
+        # Each from a stream of its own: critics that begin alike would agree until their data differ.
+        live = [spec.load(stable_hash("member", m, seed)) for m, spec in enumerate(self.critics)]
+        return EnsembleNetwork(live, self.temperature).eval()

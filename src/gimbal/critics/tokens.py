@@ -1,0 +1,127 @@
+"""Values of texts: a head on the policy's hidden states, or a transformer of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gimbal.critics.base import AbstractCriticSpec
+from gimbal.critics.members import AbstractMembers
+from gimbal.ops import stable_hash
+from gimbal.policies.control import mlp
+from gimbal.policies.layout import apart, shared
+from gimbal.policies.token import CausalLM, Tokens
+from gimbal.records import AbstractDecisions
+
+GAIN = 0.01  # of the last layer: a fresh critic says nearly 0 of every state
+
+
+class HiddenValueNetwork(AbstractMembers):
+    """V(s) = scale * head(h(s)), h the policy's last hidden state, of which decision s was drawn. A text has no value after its end."""
+
+    reads_hidden: ClassVar[bool] = True
+
+    def __init__(self, spec: HiddenValue, seed: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.head = mlp([spec.width, *spec.hidden, spec.heads], GAIN, seed)
+
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+        assert isinstance(decisions, Tokens), type(decisions)
+        assert hidden_NSH is not None, "a critic that reads_hidden is given hidden states"
+        if hidden_NSH.shape[-1] != self.spec.width:
+            raise ValueError(
+                f"the policy's hidden states have {hidden_NSH.shape[-1]} numbers, and HiddenValue.width is {self.spec.width}: "
+                f"set critic.width={hidden_NSH.shape[-1]}"
+            )
+        hidden_NSH = hidden_NSH if self.spec.trunk_gradient else hidden_NSH.detach()
+        value_NSM = self.spec.scale * self.head(hidden_NSH.to(_dtype(self.head))).float()
+        return torch.where(_real_NS(decisions)[..., None], value_NSM, 0), _nothing(value_NSM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenValue(AbstractCriticSpec):
+    """A value head on the policy's own last hidden states, of which it has ``width`` numbers: no second forward pass.
+
+    ``trunk_gradient`` sends the value loss into the policy's weights too; without it the states are features to the head. ``hidden``
+    are layers of the head between; ``scale`` is the size of a usual return. A text that ran out of length ends there, as its score
+    does. With ``heads`` > 1 each may learn another horizon (MultiHorizonValueLoss); the last is the one that is used.
+    """
+
+    width: int = 128
+    hidden: tuple[int, ...] = ()
+    heads: int = 1
+    scale: float = 1.0
+    trunk_gradient: bool = False
+
+    def load(self, seed: int) -> HiddenValueNetwork:
+        return HiddenValueNetwork(self, stable_hash("critic", seed)).eval()
+
+
+class TrunkValueNetwork(AbstractMembers):
+    """V(s) = scale * head(h(s)), h the last hidden state of a transformer that is the critic's own."""
+
+    def __init__(self, trunk: Any, spec: TrunkValue, seed: int) -> None:
+        super().__init__()
+        self.trunk, self.scale = trunk, spec.scale
+        self.head = mlp([trunk.config.hidden_size, spec.heads], GAIN, seed)
+
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+        assert isinstance(decisions, Tokens), type(decisions)
+        where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
+        layout = shared(*where) or apart(*where)
+        hidden_RLH = self.trunk(**layout.inputs(), use_cache=False).last_hidden_state
+        hidden_KH = hidden_RLH[layout.row_K, layout.column_K].to(_dtype(self.head))
+        value_KM = self.scale * self.head(hidden_KH).float()
+        value_NSM = value_KM.new_zeros(*decisions.shape, value_KM.shape[-1])
+        value_NSM = value_NSM.index_put(_real_NS(decisions).nonzero(as_tuple=True), value_KM)
+        return value_NSM, _nothing(value_NSM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrunkValue(AbstractCriticSpec):
+    """A value head on a causal language model of its own, cut to its first ``layers`` layers (0: all), trained as a whole.
+
+    ``trunk`` must share the policy's tokenizer; from the same weights the critic begins with what the policy knows of texts.
+    """
+
+    trunk: CausalLM = CausalLM()
+    layers: int = 0
+    heads: int = 1
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.layers < 0:
+            raise ValueError(f"TrunkValue.layers is {self.layers}; it counts layers that are kept, 0 being all")
+
+    def load(self, seed: int) -> TrunkValueNetwork:
+        stream = stable_hash("critic", seed)
+        trunk = self.trunk.load(stream).model.base_model
+        if self.layers:
+            stack = next(child for child in trunk.children() if isinstance(child, nn.ModuleList))
+            del stack[self.layers :]
+            trunk.config.num_hidden_layers = len(stack)
+        return TrunkValueNetwork(trunk, self, stream).eval()
+
+
+def _dtype(head: nn.Module) -> torch.dtype:
+    return next(head.parameters()).dtype
+
+
+def _real_NS(decisions: Tokens) -> Bool[Tensor, "N S"]:
+    """False on padding."""
+    step_S = torch.arange(decisions.shape[1], device=decisions.length_N.device)
+    return step_S < (decisions.length_N - decisions.prompt_N)[:, None]
+
+
+def _nothing(value_NSM: Float[Tensor, "N S M"]) -> Float[Tensor, "N M"]:
+    """What is to be had after the end of a text."""
+    return value_NSM.new_zeros(value_NSM.shape[0], value_NSM.shape[2])

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.controllers.staircase import Staircase
+from gimbal.objectives.convex_kl import ConvexKL
+from gimbal.objectives.moving_clip import MovingClip
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def remix() -> Run:
+    """ReMix (arXiv:2507.06892), its losses, on data two versions old: a clip that moves with the data's age, a pull to two anchors."""
+    run = grpo()
+    return replace(
+        run,
+        objective=MovingClip(),
+        regularisers=(ConvexKL(coef=0.001),),
+        controllers={"regularisers.0.mix": Staircase(begin=20, every=5)},
+        max_staleness=2,
+        ahead="full",
+        optimization=replace(run.optimization, epochs=2),
+    )
