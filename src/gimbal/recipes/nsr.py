@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.recipes.w_reinforce import w_reinforce
+from gimbal.runtime.run import Run
+
+
+def nsr() -> Run:
+    """Negative sample reinforcement (arXiv:2506.01347): only wrong answers train, and what they lose goes to the other answers."""
+    return replace(w_reinforce(), advantage=SignedOutcome(positive=0.0))

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.ops import TokenMean
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def w_reinforce() -> Run:
+    """W-REINFORCE (arXiv:2506.01347): wrong answers push down in full, right ones push up a tenth as much, which keeps diversity."""
+    return replace(grpo(), advantage=SignedOutcome(), aggregation=TokenMean())
