@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.batch_scaled import BatchScaled
+from gimbal.ops import TokenMean
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def lite_ppo() -> Run:
+    """Lite PPO (arXiv:2508.08221): GRPO with the scale of the batch for that of the group, and the mean over tokens."""
+    return replace(grpo(), advantage=BatchScaled(), aggregation=TokenMean())
