@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.kl_reward import KLReward
-from gimbal.advantages.whitened import Whitened
 from gimbal.learning.learner import column_needs
 from gimbal.objectives.base import DISCREPANCY, UPDATE
-from gimbal.objectives.entropy_bonus import EntropyBonus
-from gimbal.objectives.kl_penalty import KLPenalty
-from gimbal.objectives.sequence_ratio import SequenceRatio
-from gimbal.ops import SequenceMean
 from gimbal.ops.paths import get_at
+from gimbal.runtime import interactions
 from gimbal.runtime.run import Run
 
 
@@ -34,8 +28,7 @@ def check(run: Run) -> list[str]:
             "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
             "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
         )
-    if any(isinstance(shape, Whitened) for shape in run.shaping[1:]):
-        raise ValueError("Whitened after another shaping would undo the signs that one gave: put it first in shaping")
+    interactions.refuse(run)
     for path in run.controllers:
         try:
             value = get_at(run, path)
@@ -49,7 +42,7 @@ def check(run: Run) -> list[str]:
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
-    return list(_warnings(run))
+    return [*_warnings(run), *interactions.warn(run)]
 
 
 def _roles(run: Run) -> None:
@@ -78,7 +71,11 @@ def _critic(run: Run) -> None:
         raise ValueError(
             "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
         )
-    if run.critic is not None and not trained:
+    if run.critic is not None and run.critic.fitted and trained:
+        raise ValueError(
+            f"{type(run.critic).__name__} is fitted after each step, and no loss can train it: drop the value loss"
+        )
+    if run.critic is not None and not trained and not run.critic.fitted:
         raise ValueError("there is a critic that no part trains: add ValueLoss() to regularisers, or drop critic=")
     if run.critic is not None and not read:
         raise ValueError(
@@ -88,21 +85,10 @@ def _critic(run: Run) -> None:
 
 def _warnings(run: Run) -> Iterable[str]:
     consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
-    if isinstance(run.objective, SequenceRatio) and not isinstance(run.aggregation, SequenceMean):
-        yield "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means"
     if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
         yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
     if run.max_staleness > 0 and run.correction is None and "behavior_NS" not in column_needs(run):
         yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() usually helps"
-    if isinstance(run.advantage, GroupNormalized) and any(isinstance(shape, Whitened) for shape in run.shaping):
-        yield "Whitened after GroupNormalized scales twice: GroupCentered before it is REINFORCE++-baseline"
-    if sum(isinstance(part, EntropyBonus) for part in run.regularisers) > 1:
-        yield "two parts push the entropy"
-    penalties = [part for part in run.regularisers if isinstance(part, KLPenalty)]
-    if len(penalties) + sum(isinstance(shape, KLReward) for shape in run.reward_shaping) > 1:
-        yield "two parts pull towards the reference"
-    if any(part.estimator == "k1" for part in penalties):
-        yield "KLPenalty with k1 has no expected gradient, only noise: k2 pulls towards the reference, KLReward does so in the reward"
 
 
 def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:

@@ -23,6 +23,7 @@ from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
+from gimbal.ops.paths import get_at
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.console import Console
 from gimbal.report.files import JsonLines, RolloutFile, Summary
@@ -93,6 +94,7 @@ class Trainer:
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
         start = time.perf_counter()
+        self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
         groups, seen = self.pipeline.next_batch(self.learner.version)
         generated = time.perf_counter()
         batch = self.learner.prepare(pack(groups))
@@ -101,6 +103,7 @@ class Trainer:
         trained = time.perf_counter()
         self._deliver()
         metrics |= self.proof(self.engine, self.learner.version)
+        metrics["kept_frac"] = self.pipeline.kept_frac
         metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
         if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
             metrics |= mismatch_metrics(batch, version)
@@ -156,10 +159,11 @@ class Trainer:
 
     def _canary(self) -> list[Rollout]:
         """A few rollouts of the first tasks, drawn before anything else is asked of the engine."""
-        for sample in range(CANARIES):
-            task = self.run.tasks[sample % len(self.run.tasks)]
+        for number in range(CANARIES):
+            task = self.run.tasks[number % len(self.run.tasks)]
+            sample = number % self.run.num_generations  # offline data has no more
             self.engine.submit(
-                Request(group=-1 - sample, task=task, sample=sample, sampling=self.run.sampling, seed=self.run.seed)
+                Request(group=-1 - number, task=task, sample=sample, sampling=self.run.sampling, seed=self.run.seed)
             )
         drawn: list[Rollout] = []
         while self.engine.in_flight:

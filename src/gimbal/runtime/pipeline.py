@@ -10,6 +10,7 @@ Every dispatched rollout comes out exactly once: trained on, or in a group dropp
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,6 +58,9 @@ class Pipeline:
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.uncollected: list[Finished] = []
+        self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
+        self.admitted = 0  # groups that the filters let through since the last batch
+        self.kept_frac = math.nan  # of the groups finished before the last batch, NaN where none was
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
 
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
@@ -74,10 +78,12 @@ class Pipeline:
                 del self.uncollected[0]
         batch = [self._consume(index) for index in self._oldest()]
         seen, self.seen = self.seen, []
+        self.kept_frac = self.admitted / len(seen) if seen else math.nan
+        self.admitted = 0
         return batch, seen
 
     def _dispatch(self, version: int) -> None:
-        for _ in range(self.pace.room(len(self.version_at_dispatch))):
+        for _ in range(self.pace.wanted(len(self.store), len(self.expected), self.oversampling)):
             task = self.parts.curriculum.next()
             plan = self.parts.budget.plan(task)
             index, self.dispatched = self.dispatched, self.dispatched + 1
@@ -93,14 +99,17 @@ class Pipeline:
         arrived = self.arrived[index] = {**self.arrived[index], sample: finished.rollout}
         if len(arrived) == self.expected[index]:
             group = Group(index=index, task=self.tasks[index], rollouts=tuple(arrived[i] for i in sorted(arrived)))
-            self._admit(group, score(group, self.parts.rewards))
+            lost: Counter[str] = Counter()
+            outcome = score(group, self.parts.rewards, lost)
+            if isinstance(outcome, Group):
+                self.drops.update({f"rollouts/{reason}": count for reason, count in lost.items()})
+            self._admit(group, outcome)
             del self.arrived[index], self.tasks[index], self.expected[index]
         self.generated["rollouts"] += 1
         self.generated["decisions"] += finished.rollout.length
 
     def _admit(self, group: Group, outcome: Group | Drop) -> None:
         if isinstance(outcome, Group):
-            self._count_lost(group, outcome, "unscored")
             self.seen.append(outcome)
             self.parts.curriculum.observe(outcome)
             self.parts.budget.observe(outcome)
@@ -116,7 +125,11 @@ class Pipeline:
                 raise Starved(self._starved())
         else:
             self.dropped_in_a_row = 0
+            self.admitted += 1
             self.store[group.index] = outcome
+            if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
+                self._consume(max(self.store))
+                self.drops["surplus"] += 1
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays."""
@@ -160,6 +173,7 @@ class Pipeline:
             "generated": dict(self.generated),
             "uncollected": list(self.uncollected),
             "seen": list(self.seen),
+            "admitted": self.admitted,
             "curriculum": self.parts.curriculum.state_dict(),
             "budget": self.parts.budget.state_dict(),
             "engine": self.parts.engine.state_dict(),
@@ -170,7 +184,7 @@ class Pipeline:
         self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
         self.store, self.seen = dict(state["store"]), list(state["seen"])
-        self.uncollected = list(state["uncollected"])
+        self.uncollected, self.admitted = list(state["uncollected"]), state["admitted"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])

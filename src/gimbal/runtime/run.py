@@ -52,6 +52,7 @@ class Run(AbstractMethod):
     num_generations: int = 8
     max_staleness: int = 1
     ahead: Literal["ready", "full"] = "ready"
+    oversampling: float = 1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
     critic: AbstractCriticSpec | None = None
@@ -69,5 +70,7 @@ class Run(AbstractMethod):
             raise ValueError("prompts_per_step and num_generations are counts of at least 1")
         if self.max_staleness < 0:
             raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
+        if self.oversampling < 1:
+            raise ValueError(f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above")
         if self.steps < 0:
             raise ValueError(f"steps is {self.steps}; it must be 0 or above")

@@ -1,0 +1,193 @@
+"""Which methods may stand together: a table of refusals and of warnings, each with its reason.
+
+compose.py asks it after its own checks. A rule looks at the parts of a run; what a part can see of itself it checks when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from gimbal.advantages.entropy_shaped import EntropyShaped
+from gimbal.advantages.gae import GAE, ReturnToGo
+from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.kl_reward import KLReward
+from gimbal.advantages.log_tamed import LogTamed
+from gimbal.advantages.median_centered import MedianCentered
+from gimbal.advantages.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.reward_decoupled import RewardDecoupled
+from gimbal.advantages.whitened import Whitened
+from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
+from gimbal.objectives.covariance_kl import CovarianceKL
+from gimbal.objectives.covariance_mask import CovarianceMask
+from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.kl_hinge import KLHinge
+from gimbal.objectives.kl_penalty import KLPenalty
+from gimbal.objectives.parts_clipped import PartsClipped
+from gimbal.objectives.pivot_mask import PivotMask
+from gimbal.objectives.ratio_variance import RatioVariance
+from gimbal.objectives.sequence_ratio import SequenceRatio
+from gimbal.ops import SequenceMean
+from gimbal.ops.part_mean import PartMean
+from gimbal.policies.token import CausalLM
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.expected import Expected
+from gimbal.rewards.set_diversity import SetDiversity
+from gimbal.runtime.run import Run
+
+NAMES = ("rewards", "right", "preference", "outcome", "economy", "gate")  # fields of parts that hold names of rewards
+ENTROPY = (EntropyBonus, EntropyShaped, CovarianceMask, CovarianceKL)
+REFERENCE = (KLPenalty, KLReward)
+NO_GROUP = (GAE, ReturnToGo)
+
+
+class Cast:
+    """The parts of a run by class, wherever in it they stand."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.parts = run, list(_walk(run))
+
+    def all(self, *classes: type) -> list[Any]:
+        return [part for part in self.parts if isinstance(part, classes)]
+
+    def has(self, *classes: type) -> bool:
+        return bool(self.all(*classes))
+
+    @property
+    def updates(self) -> int:
+        """Of the policy on one batch."""
+        return self.run.optimization.epochs * self.run.optimization.minibatches
+
+
+Rule = tuple[Callable[[Cast], object], str]
+
+REFUSED: tuple[Rule, ...] = (
+    (
+        lambda cast: any(isinstance(shape, Whitened) for shape in cast.run.shaping[1:]),
+        "Whitened after another shaping would undo the signs that one gave: put it first in shaping",
+    ),
+    (
+        lambda cast: cast.has(RewardDecoupled) and cast.run.reward_shaping,
+        "RewardDecoupled reads rewards by name, so what reward_shaping adds to their sum would be lost: drop one of the two",
+    ),
+    (
+        lambda cast: any(cast.run.num_generations % part.sets or part.sets < 2 for part in cast.all(SetDiversity)),
+        "SetDiversity compares sets of equal size: let num_generations be a multiple of its sets, and sets at least 2",
+    ),
+    (
+        lambda cast: cast.has(PivotMask) and not cast.has(MedianCentered),
+        "PivotMask drops the rollout at the median, which has an advantage of its own unless advantage=MedianCentered()",
+    ),
+)
+
+WARNED: tuple[Rule, ...] = (
+    (
+        lambda cast: cast.has(SequenceRatio) and not isinstance(cast.run.aggregation, SequenceMean),
+        "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means",
+    ),
+    (
+        lambda cast: cast.has(GroupNormalized) and cast.has(Whitened),
+        "Whitened after GroupNormalized scales twice: GroupCentered before it is REINFORCE++-baseline",
+    ),
+    (
+        lambda cast: cast.has(Whitened) and any(part.whiten != "off" for part in cast.all(RewardDecoupled)),
+        "Whitened after RewardDecoupled scales twice: set advantage.whiten=off, or drop Whitened",
+    ),
+    (lambda cast: len(cast.all(*ENTROPY)) > 1, "two parts push the entropy"),
+    (lambda cast: len(cast.all(*REFERENCE)) > 1, "two parts pull towards the reference"),
+    (
+        lambda cast: any(part.estimator == "k1" for part in cast.all(KLPenalty)),
+        "KLPenalty with k1 has no expected gradient, only noise: k2 pulls towards the reference, KLReward does so in the reward",
+    ),
+    (
+        lambda cast: cast.has(EntropyShaped) and cast.has(NoveltySharpened),
+        "EntropyShaped and NoveltySharpened both raise unlikely decisions, and what they add has two caps, not one",
+    ),
+    (
+        lambda cast: cast.has(MedianCentered) and cast.run.num_generations % 2 == 0,
+        "MedianCentered with an even num_generations: no rollout is the median, so none has advantage 0",
+    ),
+    (
+        lambda cast: any(part.control != 1 for part in cast.all(PartMean)) and not cast.has(ControlPrefix),
+        "PartMean weighs control decisions, and nothing in this run marks any: filters=(ControlPrefix(),) does",
+    ),
+    (
+        lambda cast: cast.has(PartsClipped) and isinstance(cast.run.policy, CausalLM),
+        "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here",
+    ),
+    (
+        lambda cast: (
+            cast.updates > 1 and not cast.run.controllers and any(not p.strength for p in cast.all(RatioVariance))
+        ),
+        "RatioVariance of strength 0 with several updates a batch: nothing bounds the ratio",
+    ),
+    (
+        lambda cast: cast.has(ContrastiveLikelihood) and not cast.has(KLHinge),
+        "ContrastiveLikelihood without KLHinge: nothing bounds the update",
+    ),
+    (
+        lambda cast: cast.has(ContrastiveLikelihood) and not isinstance(cast.run.aggregation, SequenceMean),
+        "ContrastiveLikelihood weighs rollouts itself, as SequenceMean leaves them; another aggregation weighs them again",
+    ),
+    (
+        lambda cast: any(part.weight for part in cast.all(Expected)) and not cast.has(*NO_GROUP),
+        "Expected is the same for a whole group, so a group estimator cancels it: use ReturnToGo, or weight 0",
+    ),
+    (
+        lambda cast: any(_other_weights(part, cast.run) for part in cast.all(LogTamed)),
+        "LogTamed has other weights than the rewards it tames, so what it takes away is not what they gave",
+    ),
+)
+
+
+def refuse(run: Run) -> None:
+    """ValueError with the first reason there is."""
+    cast = Cast(run)
+    for rule, reason in REFUSED:
+        if rule(cast):
+            raise ValueError(reason)
+    known = {reward.name for reward in run.rewards}
+    for part in cast.parts:
+        unknown = sorted(set(_names(part)) - known)
+        if unknown and not isinstance(part, AbstractReward):
+            raise ValueError(
+                f"{type(part).__name__} reads the reward {unknown[0]!r}, and this run has {sorted(known) or 'none'}: add a reward of "
+                "that name (weight 0 if it only measures), or name another"
+            )
+
+
+def warn(run: Run) -> list[str]:
+    cast = Cast(run)
+    return [reason for rule, reason in WARNED if rule(cast)]
+
+
+def _walk(here: Any) -> Iterator[Any]:
+    """Every record in this one, at any depth."""
+    if is_dataclass(here) and not isinstance(here, type):
+        children: Any = [getattr(here, item.name) for item in fields(here)]
+        yield here
+    else:
+        children = here.values() if isinstance(here, Mapping) else here if isinstance(here, tuple) else ()
+    for child in children:
+        yield from _walk(child)
+
+
+def _names(part: Any) -> Iterator[str]:
+    """The rewards that a part names."""
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if isinstance(value, str) and value.startswith("score/"):
+            yield value.removeprefix("score/")
+        elif item.name in NAMES:
+            listed = value if isinstance(value, tuple) else (value,)
+            yield from (name for name in listed if isinstance(name, str) and name)
+
+
+def _other_weights(part: LogTamed, run: Run) -> bool:
+    given = {reward.name: reward.weight for reward in run.rewards}
+    names = part.rewards or tuple(sorted(given))
+    return any(
+        weight != given.get(name) for name, weight in zip(names, part.weights or (1.0,) * len(names), strict=True)
+    )
