@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,12 +17,24 @@ class Broken(float):
     """The 0 of a text on which a scorer failed. A number like any other, but counted."""
 
 
-def score(group: Group, rewards: Sequence[AbstractReward]) -> Group | Drop:
+class NoVerdict(float):
+    """A score that was owed and could not be had, and why: neither 0 nor "does not apply". Its rollout leaves the group."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> NoVerdict:
+        value = super().__new__(cls, math.nan)
+        value.reason = reason
+        return value
+
+
+def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | None = None) -> Group | Drop:
     """score = sum of weight * reward over the rewards that apply; ``scores`` holds each by name, before weighting.
 
     Without rewards the group passes as it is (its dense rewards count). A rollout to which none applies leaves the
-    group, for 0 would be a lie; if none is left the group is a Drop. ``scores["error"]`` is 1 where a scorer failed
-    on the text, else 0.
+    group, for 0 would be a lie, and so does one that a reward gave no finite number (NoVerdict), for the others alone
+    would not compare. ``lost`` counts them by reason; if none is left the group is a Drop for the commonest.
+    ``scores["error"]`` is 1 where a scorer failed on the text, else 0.
     """
     if not rewards:
         return group
@@ -28,12 +42,15 @@ def score(group: Group, rewards: Sequence[AbstractReward]) -> Group | Drop:
     if len(set(names)) < len(names) or ERROR in names:
         raise ValueError(f"rewards are named {names}; each needs a name of its own, other than {ERROR!r}")
     columns = [reward(group) for reward in rewards]
-    scored = []
+    lost, scored = Counter() if lost is None else lost, []
     for rollout, values in zip(group.rollouts, zip(*columns, strict=True), strict=True):
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
-        if applying:
+        failed = [v for v in applying.values() if not math.isfinite(v)]
+        if applying and not failed:
             scored.append(_scored(rollout, rewards, applying))
-    return replace(group, rollouts=tuple(scored)) if scored else Drop("unscored")
+        else:
+            lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
+    return replace(group, rollouts=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
 
 
 def _scored(rollout: Rollout, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Rollout:

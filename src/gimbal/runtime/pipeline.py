@@ -59,8 +59,10 @@ class Pipeline:
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
-        self.admitted = 0  # groups that the filters let through since the last batch
-        self.kept_frac = math.nan  # of the groups finished before the last batch, NaN where none was
+        self.finished = self.admitted = (
+            0  # groups since the last batch, and those of them that nothing dropped but as surplus
+        )
+        self.kept_frac = math.nan  # admitted / finished of the last batch, NaN where none finished
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
 
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
@@ -78,8 +80,8 @@ class Pipeline:
                 del self.uncollected[0]
         batch = [self._consume(index) for index in self._oldest()]
         seen, self.seen = self.seen, []
-        self.kept_frac = self.admitted / len(seen) if seen else math.nan
-        self.admitted = 0
+        self.kept_frac = self.admitted / self.finished if self.finished else math.nan
+        self.finished = self.admitted = 0
         return batch, seen
 
     def _dispatch(self, version: int) -> None:
@@ -109,6 +111,7 @@ class Pipeline:
         self.generated["decisions"] += finished.rollout.length
 
     def _admit(self, group: Group, outcome: Group | Drop) -> None:
+        self.finished += 1
         if isinstance(outcome, Group):
             self.seen.append(outcome)
             self.parts.curriculum.observe(outcome)
@@ -173,7 +176,7 @@ class Pipeline:
             "generated": dict(self.generated),
             "uncollected": list(self.uncollected),
             "seen": list(self.seen),
-            "admitted": self.admitted,
+            "counts": [self.finished, self.admitted],
             "curriculum": self.parts.curriculum.state_dict(),
             "budget": self.parts.budget.state_dict(),
             "engine": self.parts.engine.state_dict(),
@@ -184,7 +187,8 @@ class Pipeline:
         self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
         self.store, self.seen = dict(state["store"]), list(state["seen"])
-        self.uncollected, self.admitted = list(state["uncollected"]), state["admitted"]
+        self.uncollected = list(state["uncollected"])
+        self.finished, self.admitted = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])

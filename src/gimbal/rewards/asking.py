@@ -1,0 +1,112 @@
+"""Questions to whoever can judge: asked side by side, within a time, and never the end of a run."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from gimbal.records import Rollout, Task
+from gimbal.rewards.scoring import NoVerdict
+
+PLACE = re.compile(r"\{(\w+)\}")
+
+
+class JudgeError(Exception):
+    """A question that got no answer; ``reason`` is a word to count it under."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class AbstractJudge(ABC):
+    """A question -> an answer (text, or a number at once). Called from several threads; JudgeError where there is none."""
+
+    @abstractmethod
+    def __call__(self, question: str) -> Any: ...
+
+
+Asked = AbstractJudge | Callable[[str], Any]
+
+
+def ask(
+    judge: Asked, questions: Sequence[str], *, name: str = "judge", threads: int = 8, timeout: float = 120.0
+) -> list[Any]:
+    """The judge's answer to each question, in order; a NoVerdict where there is none.
+
+    ``threads`` questions are under way at a time, equal ones are asked once. All together they have ``timeout`` seconds for each
+    round of ``threads``; what is not answered then is given up.
+    """
+    waiting: SimpleQueue[str] = SimpleQueue()
+    answers: dict[str, Any] = {}
+    unique = list(dict.fromkeys(questions))
+    for question in unique:
+        waiting.put(question)
+
+    def work() -> None:
+        while True:
+            try:
+                question = waiting.get_nowait()
+            except Empty:
+                return
+            answers[question] = _answer(judge, question, name)
+
+    count = min(threads, len(unique))
+    workers = [Thread(target=work, name=f"{name} {i}", daemon=True) for i in range(count)]
+    end = time.monotonic() + timeout * math.ceil(len(unique) / threads)
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(0.0, end - time.monotonic()))
+    while not waiting.empty():  # those given up are not to be asked after all
+        try:
+            waiting.get_nowait()
+        except Empty:
+            break
+    found = dict(answers)
+    return [found[question] if question in found else NoVerdict(f"{name}_timeout") for question in questions]
+
+
+def _answer(judge: Asked, question: str, name: str) -> Any:
+    try:
+        return judge(question)
+    except JudgeError as error:
+        reason, detail = error.reason, str(error)
+    except Exception as error:  # whatever a user's function raises
+        reason, detail = "failed", f"{type(error).__name__}: {error}"
+    warnings.warn(f"{name} gave no verdict ({reason}): {detail}", RuntimeWarning, stacklevel=2)
+    return NoVerdict(f"{name}_{reason}")
+
+
+def fill(template: str, task: Task, rollout: Rollout | None = None, **more: str) -> str:
+    """The template with {prompt}, {answer}, {completion}, columns of the task and ``more`` in their places.
+
+    What is put in is not read again, whatever braces a completion holds. ``more`` wins over the task.
+    """
+    values: dict[str, Any] = {**task.columns, "prompt": _asked(task)}
+    if task.answer is not None:
+        values["answer"] = task.answer
+    if rollout is not None:
+        values["completion"] = rollout.text
+    values |= more
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise ValueError(
+                f"a judge's template reads {match[0]}, which task {task.id} lacks; it has {', '.join(sorted(values))}"
+            )
+        return str(values[match[1]])
+
+    return PLACE.sub(value, template)
+
+
+def _asked(task: Task) -> str:
+    messages = task.columns.get("messages")
+    return task.prompt if messages is None else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
