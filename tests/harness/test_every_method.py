@@ -59,7 +59,8 @@ def name(method):
 @pytest.fixture(autouse=True)
 def exceptions(request):
     """A test that a method is exempt from is skipped with the reason, which is on record."""
-    method = request.node.callspec.params.get("method") if hasattr(request.node, "callspec") else None
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    method = params.get("method", params.get("rule"))
     reason = EXCEPTIONS.get(name(method), {}).get(request.node.originalname)
     if reason:
         pytest.skip(reason)

@@ -1,0 +1,39 @@
+"""A coefficient that sets in late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gimbal.controllers.base import AbstractController, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delayed(AbstractController):
+    """One value for the first steps, another from then on. On ``optimization.learning_rate`` it fits a critic before the policy moves
+    (PPO-max, arXiv:2307.04964; value pre-training of VC-PPO, arXiv:2503.01491).
+
+    value = before in the first ``steps`` learner steps, then ``after``. It reads no signal.
+
+    - ``steps`` = 0: ``after`` from the beginning.
+    - ``before`` = 0 on the learning rate, and a critic whose loss sends no gradient into the policy: a warm-up of the critic alone.
+
+    Confidence: partial; that the critic is fitted first is published; ours: for how many ``steps``.
+    """
+
+    steps: int = 5
+    before: float = 0.0
+    after: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise ValueError(f"Delayed.steps is {self.steps}; it counts learner steps, 0 being no delay")
+
+    def init(self) -> State:
+        return self._after(0.0)
+
+    def update(self, state: State, signals: Mapping[str, float]) -> State:
+        return self._after(state["steps"] + 1)
+
+    def _after(self, steps: float) -> State:
+        return {"value": self.before if steps < self.steps else self.after, "steps": float(steps)}
