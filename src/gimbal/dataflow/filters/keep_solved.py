@@ -1,0 +1,35 @@
+"""Groups in which everything is right, kept by chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.curricula.solved_share import COLUMN
+from gimbal.ops import philox
+from gimbal.records import Drop, Group, rollout_score
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepSolved(AbstractFilter):
+    """Drop groups all wrong, keep mixed ones, and keep those all right with the chance that the task carries in its column
+    ``keep_solved``, as curricula.SolvedShare sets it (DECS, arXiv:2509.25827).
+
+    A rollout is right if the reward ``right``, or its whole score if that is empty, reaches ``threshold``.
+
+    - no such column, or a chance of 0: ZeroVariance, where rewards are binary.
+    """
+
+    right: str = ""
+    threshold: float = 1.0
+    seed: int = 0
+
+    def __call__(self, group: Group) -> Group | Drop:
+        earned = [r.scores[self.right] if self.right else rollout_score(r) for r in group.rollouts]
+        right = sum(value >= self.threshold for value in earned)
+        if right == 0:
+            return Drop("all_wrong")
+        chance = float(group.task.columns.get(COLUMN, 0.0))
+        solved = right == len(group.rollouts)
+        draw = philox(self.seed, "keep_solved", group.task.id, group.index).random()
+        return Drop("solved") if solved and draw >= chance else group
