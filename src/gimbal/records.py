@@ -192,7 +192,7 @@ class TrainBatch:
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
     fills ``entropy_NS``, ``values_NS`` and ``values_NSM`` (with gradient) just before an objective that ``needs`` them is called;
     all other columns are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each
-    reward before weighting, ``truncated`` (1 where the length ran out), and what surveys found.
+    reward before weighting, ``truncated`` (1 where the length ran out), ``temperature`` (it was drawn at), and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]

@@ -48,7 +48,10 @@ def _optional(rollouts: Sequence[Rollout], name: str) -> Shaped[Tensor, "N S"] |
 def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
     names = sorted({name for rollout in rollouts for name in rollout.scores})
     facts = {f"score/{name}": torch.tensor([rollout.scores.get(name, 0.0) for rollout in rollouts]) for name in names}
-    return facts | {"truncated": torch.tensor([float(rollout.stop == "length") for rollout in rollouts])}
+    return facts | {
+        "truncated": torch.tensor([float(rollout.stop == "length") for rollout in rollouts]),
+        "temperature": torch.tensor([rollout.sampling.temperature for rollout in rollouts]),
+    }
 
 
 def _reward_S(rollout: Rollout) -> Tensor:

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.tempered_imitation import TemperedImitation
+from gimbal.engines.native import Native
+from gimbal.engines.tempered import Tempered
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def aepo() -> Run:
+    """AEPO (arXiv:2510.08141): GRPO whose entropy is held at a target by imitating good answers drawn hotter or colder."""
+    engine = Tempered(engine=Native(slots=128, precision="int8", entropy=True), target=0.15)
+    return replace(grpo(), engine=engine, shaping=(TemperedImitation(),))
