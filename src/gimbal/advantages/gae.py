@@ -5,32 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.ops.discounted import discounted_sums, generalised_advantages
 from gimbal.records import TrainBatch
-
-
-def discounted_sums(x_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], discount: float) -> Float[Tensor, "N S"]:
-    """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted."""
-    result_NS, carried_N = torch.zeros_like(x_NS), x_NS.new_zeros(x_NS.shape[0])
-    for t in range(x_NS.shape[1] - 1, -1, -1):
-        carried_N = torch.where(mask_NS[:, t], x_NS[:, t] + discount * carried_N, carried_N)
-        result_NS[:, t] = carried_N
-    return result_NS * mask_NS
-
-
-def next_values(
-    value_NS: Float[Tensor, "N S"], bootstrap_N: Float[Tensor, " N"], mask_NS: Bool[Tensor, "N S"]
-) -> Float[Tensor, "N S"]:
-    """The value at the next counted decision of the row; at the last one, the bootstrap."""
-    result_NS, carried_N = torch.zeros_like(value_NS), bootstrap_N
-    for t in range(value_NS.shape[1] - 1, -1, -1):
-        result_NS[:, t] = carried_N
-        carried_N = torch.where(mask_NS[:, t], value_NS[:, t], carried_N)
-    return result_NS * mask_NS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +40,9 @@ class GAE(AbstractAdvantage):
                 raise ValueError(f"GAE.{name} is {value}; it must lie in [0, 1]")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
-        value_NS, bootstrap_N = batch.column("value_NS", self), batch.column("bootstrap_N", self)
-        ahead_NS = next_values(value_NS, bootstrap_N, batch.mask_NS)
-        delta_NS = batch.column("reward_NS", self) + self.gamma * ahead_NS - value_NS
-        return discounted_sums(delta_NS, batch.mask_NS, self.gamma * self.lam)
+        reward_NS, value_NS = batch.column("reward_NS", self), batch.column("value_NS", self)
+        bootstrap_N = batch.column("bootstrap_N", self)
+        return generalised_advantages(reward_NS, value_NS, bootstrap_N, batch.mask_NS, self.gamma, self.lam)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,17 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.records import AbstractDecisions
+from gimbal.records import AbstractDecisions, TrainBatch
 
 
 class AbstractCritic(nn.Module, ABC):
     """(decisions, hidden_NSH) -> (value_NS before each decision, final_N after the last one).
 
-    A critic that ``reads_hidden`` gets the policy's last hidden states from the policy's own forward pass; whether it sends gradient
-    back into that trunk, or detaches them, is its own choice.
+    ``reads`` names what it wants of the policy's own forward pass. With ``hidden_NSH`` in it, ``value`` is given the policy's last
+    hidden states; whether it sends gradient back into that trunk, or detaches them, is its own choice.
     """
 
-    reads_hidden: ClassVar[bool] = False
+    reads: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def value(
@@ -33,15 +33,29 @@ class AbstractCritic(nn.Module, ABC):
         value_NS, final_N = self.value(decisions, hidden_NSH)
         return value_NS[..., None], final_N[..., None]
 
-    def facts(
-        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
-    ) -> Mapping[str, Tensor]:
-        """What else it has to say of the states, for ``batch.facts``: the disagreement of an ensemble, say."""
-        return {}
+    def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
+        """The one value, of those of the members: by default the last."""
+        return value_M[..., -1]
+
+    def columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        """What it says of the states of a batch before any update on it, which has what it ``reads``.
+
+        ``value_NS``, ``bootstrap_N``, and of the members ``value_NSM`` and, one by one, ``bootstrap/0``, ``bootstrap/1``, ... [N].
+        """
+        assert batch.decisions is not None
+        value_NSM, final_NM = self.members(batch.decisions, batch.hidden_NSH)
+        values = {"value_NS": self.combine(value_NSM), "bootstrap_N": self.combine(final_NM), "value_NSM": value_NSM}
+        return values | {f"bootstrap/{m}": final_N for m, final_N in enumerate(final_NM.T)}
+
+    def observe(self, batch: TrainBatch) -> None:
+        """Called with each batch after the last update on it: where a critic that no loss trains is fitted."""
+        return None
 
 
 class AbstractCriticSpec(ABC):
     """The saved, frozen choice of a critic; ``load`` makes the live one (weights from the run's generator)."""
+
+    fitted: ClassVar[bool] = False  # in ``observe``, and by no loss
 
     @abstractmethod
     def load(self, seed: int) -> AbstractCritic: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,32 +15,18 @@ from gimbal.records import AbstractDecisions
 
 
 class AbstractMembers(AbstractCritic):
-    """M values of each state. ``combine`` makes the one that advantages are computed from; by default it is the last.
-
-    With M > 1 its facts are ``value_NSM`` and, member by member, ``bootstrap/0``, ``bootstrap/1``, ... [N].
-    """
+    """M values of each state. ``combine`` makes the one that advantages are computed from; by default it is the last."""
 
     @abstractmethod
     def members(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]: ...
 
-    def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
-        return value_M[..., -1]
-
     def value(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
         value_NSM, final_NM = self.members(decisions, hidden_NSH)
         return self.combine(value_NSM), self.combine(final_NM)
-
-    def facts(
-        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
-    ) -> Mapping[str, Tensor]:
-        value_NSM, final_NM = self.members(decisions, hidden_NSH)
-        if value_NSM.shape[-1] == 1:
-            return {}
-        return {"value_NSM": value_NSM} | {f"bootstrap/{m}": final_N for m, final_N in enumerate(final_NM.T)}
 
 
 def soft_minimum(value_M: Float[Tensor, "*shape M"], temperature: float) -> Float[Tensor, "*shape"]:
@@ -62,7 +47,7 @@ class EnsembleNetwork(AbstractMembers):
         super().__init__()
         self.critics = nn.ModuleList(critics)
         self.temperature = temperature
-        self.reads_hidden = any(critic.reads_hidden for critic in critics)  # type: ignore[misc]
+        self.reads = frozenset().union(*(critic.reads for critic in critics))  # type: ignore[misc]
 
     def members(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None

@@ -23,7 +23,7 @@ GAIN = 0.01  # of the last layer: a fresh critic says nearly 0 of every state
 class HiddenValueNetwork(AbstractMembers):
     """V(s) = scale * head(h(s)), h the policy's last hidden state, of which decision s was drawn. A text has no value after its end."""
 
-    reads_hidden: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"hidden_NSH"})
 
     def __init__(self, spec: HiddenValue, seed: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class HiddenValueNetwork(AbstractMembers):
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
         assert isinstance(decisions, Tokens), type(decisions)
-        assert hidden_NSH is not None, "a critic that reads_hidden is given hidden states"
+        assert hidden_NSH is not None, "a critic that reads hidden_NSH is given it"
         if hidden_NSH.shape[-1] != self.spec.width:
             raise ValueError(
                 f"the policy's hidden states have {hidden_NSH.shape[-1]} numbers, and HiddenValue.width is {self.spec.width}: "

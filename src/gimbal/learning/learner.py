@@ -78,8 +78,8 @@ class Learner:
         method, needs = self.method, column_needs(self.method)
         batch, self.reports = batch.to(self.device), {}
         asked = needs_of(*method.reward_shaping, method.advantage, *method.shaping) & EVALUATED
-        if self.critic is not None and self.critic.reads_hidden:
-            asked |= {"hidden_NSH"}
+        if self.critic is not None:
+            asked |= self.critic.reads
         found = self._evaluated(self.policy, batch, asked) if asked else {}
         batch = batch.with_columns({name: found[name] for name in asked})
 
@@ -97,7 +97,7 @@ class Learner:
         if "score_norm_N" in needs:
             columns["score_norm_N"] = self._score_norm_N(batch)
         if self.critic is not None:
-            columns |= self._valued(self.critic, batch)
+            columns |= self._in_micro_batches(batch, self.critic.columns)  # of the states before the update
         return self._advantages(batch.with_columns(columns), method)
 
     def _advantages(self, batch: TrainBatch, method: AbstractMethod) -> TrainBatch:
@@ -128,6 +128,8 @@ class Learner:
                     self.anchor.observe(self.policy, metrics)
                     for name, value in metrics.items():
                         collected[name].append(value)
+        if self.critic is not None:
+            self.critic.observe(batch)
         self.version += 1
         averaged = {name: float(np.mean(values)) for name, values in collected.items()}
         return averaged | self.reports | {"lr": self.learning_rate}
@@ -179,13 +181,14 @@ class Learner:
 
     def _micro_loss(self, micro: TrainBatch, method: AbstractMethod, metrics: Metrics) -> Float[Tensor, ""]:
         needs = needs_of(*_losses(method))
-        trunk = self.critic is not None and self.critic.reads_hidden and bool({"values_NS", "values_NSM"} & needs)
+        valued = self.critic is not None and bool({"values_NS", "values_NSM"} & needs)
+        reads = self.critic.reads if self.critic is not None and valued else frozenset()
         decisions = micro.decisions
         assert decisions is not None
         evaluation = self.policy.evaluate(
             decisions,
             temperature=self.sampling.temperature,
-            columns=(needs & EVALUATED) | ({"hidden_NSH"} if trunk else set()),
+            columns=(needs & EVALUATED) | reads,
             checkpointing=method.optimization.checkpointing,
         )
         micro = micro.with_columns(evaluation.columns)
@@ -281,17 +284,6 @@ class Learner:
             return {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}
 
         return self._in_micro_batches(batch, evaluate)
-
-    def _valued(self, critic: AbstractCritic, batch: TrainBatch) -> dict[str, Tensor]:
-        """What the critic says of the states, before the update."""
-
-        def value(micro: TrainBatch) -> Mapping[str, Tensor]:
-            assert micro.decisions is not None
-            value_NS, final_N = critic.value(micro.decisions, micro.hidden_NSH)
-            facts = critic.facts(micro.decisions, micro.hidden_NSH)
-            return {"value_NS": value_NS, "bootstrap_N": final_N, **facts}
-
-        return self._in_micro_batches(batch, value)
 
     def _in_micro_batches(
         self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]

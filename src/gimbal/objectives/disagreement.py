@@ -1,0 +1,84 @@
+"""What the members of a critic disagree about, and what they agree on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gimbal.objectives.base import AbstractMask
+from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.ops.lots import first_by, lots
+from gimbal.records import Terms, TrainBatch
+
+SETTLED = "settled"  # fact: 1 on decisions whose entropy is rewarded
+
+
+def _extreme(batch: TrainBatch, reader: object, share: float, sign: int) -> Bool[Tensor, "N S"]:
+    """floor(share n) of the n decisions, by rank of sign times the members' deviation; lots decide between equal ones."""
+    deviation_NS = batch.column("value_NSM", reader).double().std(-1, correction=0)
+    lot_NS = lots(batch.column("behavior_NS", reader), batch.mask_NS, "disagreement")
+    return first_by(batch.mask_NS, math.floor(share * int(batch.mask_NS.sum())), sign * deviation_NS, lot_NS)
+
+
+def _check_share(part: object, share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ValueError(f"{type(part).__name__}.share is {share}; it is a share of the decisions, 0 (none) to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisagreementMask(AbstractMask):
+    """Decisions on whose value the critics agree do not train: they teach little and invite over-fitting (ASYPPO, arXiv:2510.01656).
+
+    Dropped are the floor(share n) of the minibatch's n decisions with the smallest deviation of V_m over the members m, as they were
+    before the update. Ranks and not a threshold, so that equal members drop exactly that many too, by lot.
+
+    - ``share`` = 0: all are kept; ``share`` = 1: none.
+
+    What is dropped stays in the loss's denominator and in the regularisers. The control for it is a mask of equal size at random:
+    CovarianceMask with the same share and every bound infinite.
+
+    Confidence: verified.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"value_NSM", "behavior_NS"})
+
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self, self.share)
+
+    def __call__(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
+        return batch.mask_NS & ~_extreme(batch, self, self.share, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementEntropyBonus(EntropyBonus):
+    """An entropy bonus that spares decisions whose value the critics dispute: exploring there is wasted (ASYPPO, arXiv:2510.01656).
+
+    loss = -coef H, but 0 on the floor(share n) of the minibatch's n decisions with the largest deviation of V_m over the members m.
+
+    - ``share`` = 0: EntropyBonus; ``share`` = 1: nothing but the metric.
+
+    Confidence: partial; ours: ``coef``, which is not published.
+    """
+
+    needs: ClassVar[frozenset[str]] = EntropyBonus.needs | {"value_NSM", "behavior_NS"}
+
+    coef: float = 1e-3
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_share(self, self.share)
+
+    def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
+        return {SETTLED: (batch.mask_NS & ~_extreme(batch, self, self.share, -1)).float()}
+
+    def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
+        batch = self.surveyed(logprob_NS, batch, SETTLED)
+        terms = super().__call__(logprob_NS, batch)
+        return replace(terms, loss_NS=terms.loss_NS * batch.column(SETTLED, self))
