@@ -27,7 +27,8 @@ def test_two_steps(name):
     try:
         for _ in range(2):
             metrics, _, batch = trainer.advance()
-            assert all(math.isfinite(value) for value in metrics.values()), metrics
+            unknown = {name for name, value in metrics.items() if not math.isfinite(value)}
+            assert unknown <= {"kept_frac"}, metrics  # no group may have finished since the last step
             assert metrics["staleness/max"] <= run.max_staleness
             assert batch.mask_NS.any()
     finally:
