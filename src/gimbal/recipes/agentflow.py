@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.turn_samples import TurnBalanced, TurnSamples
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.objectives import ClippedRatio, KLPenalty
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def agentflow() -> Run:
+    """AgentFlow (arXiv:2510.05592): each step of the working is a sample of its own, paid by the outcome, whatever its length."""
+    return replace(
+        grpo(),
+        filters=(StepTurns(separator=" "),),
+        objective=ClippedRatio(clip_high=0.3),
+        advantage=TurnSamples(),
+        shaping=(TurnBalanced(),),
+        regularisers=(KLPenalty(coef=0.001),),
+    )
