@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+DIFFERENTIABLE = frozenset({"entropy_NS", "values_NS", "values_NSM", "logprob_NSV"})  # columns that carry gradient
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -190,7 +192,7 @@ class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
-    fills ``entropy_NS``, ``values_NS`` and ``values_NSM`` (with gradient) just before an objective that ``needs`` them is called;
+    fills ``DIFFERENTIABLE`` columns (with gradient) just before an objective that ``needs`` them is called;
     all other columns are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each
     reward before weighting, ``truncated`` (1 where the length ran out), ``temperature`` (it was drawn at), and what surveys found.
     """
@@ -245,7 +247,7 @@ class TrainBatch:
         """The named column as a method reads it, or a ValueError that says who reads it.
 
         A column is a field of this record or one of its ``facts``. A floating [N, S] or [N, S, H] column is 0 where the mask is
-        False, in at least float32, and a constant unless it is one of the three that carry gradient. So no method need fear what lies
+        False, in at least float32, and a constant unless it is one of those that carry gradient. So no method need fear what lies
         in padding, low precision or a forgotten detach.
         """
         value = self.facts[name] if name in self.facts else getattr(self, name, None)
@@ -255,7 +257,7 @@ class TrainBatch:
                 "or use a recipe whose learner does"
             )
         if value.ndim >= 2 and value.is_floating_point():
-            value = value if name in ("entropy_NS", "values_NS", "values_NSM") else value.detach()
+            value = value if name in DIFFERENTIABLE else value.detach()
             mask = self.mask_NS if value.ndim == 2 else self.mask_NS[..., None]
             value = torch.where(mask, value, 0).to(torch.promote_types(value.dtype, torch.float32))
         return value

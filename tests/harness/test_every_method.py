@@ -102,6 +102,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "truncated": torch.zeros(n, dtype=dtype),
             "power2_NS": torch.rand(n, s, generator=g).to(dtype),
             "power3_NS": torch.rand(n, s, generator=g).to(dtype),
+            "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
         },
         value_NSM=torch.stack([draw(), draw()], -1),
         values_NSM=torch.stack([draw(), draw()], -1),
