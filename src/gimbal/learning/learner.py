@@ -131,6 +131,7 @@ class Learner:
         if self.critic is not None:
             self.critic.observe(batch)
         self.version += 1
+        self.anchor.publish(self.policy, self.version)
         averaged = {name: float(np.mean(values)) for name, values in collected.items()}
         return averaged | self.reports | {"lr": self.learning_rate}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -45,8 +46,17 @@ class AbstractAnchor(ABC):
         """Called after every update, with the metrics of its minibatch."""
         return None
 
+    def publish(self, policy: AbstractPolicy, version: int) -> None:
+        """Called after every learner step, with the version that its weights go by from now on."""
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         return None
+
+
+def frozen_copy(policy: AbstractPolicy) -> AbstractPolicy:
+    """Its present weights, which nothing trains."""
+    return copy.deepcopy(policy).requires_grad_(False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -49,7 +48,7 @@ class LiveSnapshots(AbstractAnchor):
 
     def __init__(self, spec: Snapshots, policy: AbstractPolicy) -> None:
         self.spec = spec
-        self.ring = [_frozen(policy)]
+        self.ring = [frozen_copy(policy)]
         self.updates = 0
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
@@ -61,7 +60,7 @@ class LiveSnapshots(AbstractAnchor):
     def observe(self, policy: AbstractPolicy, metrics: Mapping[str, float]) -> None:
         self.updates += 1
         if self.updates % self.spec.every == 0:
-            self.ring = [_frozen(policy), *self.ring][: self.spec.count]
+            self.ring = [frozen_copy(policy), *self.ring][: self.spec.count]
 
     def state_dict(self) -> dict[str, Any]:
         weights = [{name: x.clone() for name, x in policy.state_dict().items()} for policy in self.ring]
@@ -70,10 +69,6 @@ class LiveSnapshots(AbstractAnchor):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates = state["updates"]
         newest = self.ring[0]
-        self.ring = [_frozen(newest) for _ in state["weights"]]
+        self.ring = [frozen_copy(newest) for _ in state["weights"]]
         for policy, weights in zip(self.ring, state["weights"], strict=True):
             policy.load_state_dict(weights)
-
-
-def _frozen(policy: AbstractPolicy) -> AbstractPolicy:
-    return copy.deepcopy(policy).requires_grad_(False)

@@ -1,0 +1,48 @@
+"""Between the policy that sampled and the present one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolated(AbstractAnchor):
+    """proximal = a mix of the recorded log-probability and the present policy's, where that of the version that sampled is lost (the
+    linear middle policy of arXiv:2605.12070).
+
+    log proximal = share behavior + (1 - share) logprob, or with ``mean`` "arithmetic" the log of the same mix of probabilities.
+
+    - ``share`` = 0: Recompute.
+    - ``share`` -> 1: Behavior, which is the anchor to use there.
+    - geometric, first update on a batch: r = rho^share and w = rho^(1 - share), rho the ratio to the sampler. A clip of r at 1 + e is
+      a clip of rho at (1 + e)^(1 / share): the mix moves the bounds and tells mismatch from staleness no better than rho does.
+
+    Published as the cheap middle policy that an average of weights (Ewma) and the exact version (SamplingVersion) outdo.
+
+    Confidence: verified; ours: ``share``, and that the present policy is the one before the update.
+    """
+
+    share: float = 0.5
+    mean: Literal["geometric", "arithmetic"] = "geometric"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise ValueError(
+                f"Interpolated.share is {self.share}; it must lie in [0, 1): for the sampler alone use anchor=Behavior()"
+            )
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        present_NS, behavior_NS = evaluate(batch), batch.column("behavior_NS", self)
+        if self.mean == "geometric" or self.share == 0:
+            return torch.lerp(present_NS, behavior_NS.to(present_NS.dtype), self.share)
+        mixed_NS = torch.logaddexp(behavior_NS + math.log(self.share), present_NS + math.log1p(-self.share))
+        return mixed_NS.where(batch.mask_NS, 0)
