@@ -6,6 +6,7 @@ The age of a decision is the learner's version at the moment its gradient is tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,21 @@ class Pace:
 
     def room(self, outstanding: int) -> int:
         """How many more groups may be dispatched now."""
-        return max(0, (self.max_staleness + 1) * self.groups_per_step - outstanding)
+        return max(0, self.capacity - outstanding)
+
+    @property
+    def capacity(self) -> int:
+        """(k + 1) B: the most finished groups that may wait."""
+        return (self.max_staleness + 1) * self.groups_per_step
+
+    def wanted(self, stored: int, flying: int, oversampling: float) -> int:
+        """How many more groups to dispatch where some will be dropped: each place not yet filled is asked for ``oversampling`` times.
+
+        At 1 it is ``room(stored + flying)``. Above 1 more than ``capacity`` may survive; then the latest are surplus, and dropped.
+        The bound holds all the same: dispatch adds to the latest deadlines only, the step rule looks at all that is in flight, and
+        with nothing in flight at most (k + 1) B groups are left, as in the proof.
+        """
+        return max(0, math.ceil(self.room(stored) * oversampling - 1e-9) - flying)
 
     def may_step(self, version: int, remaining: Sequence[int]) -> bool:
         """Whether the step version -> version + 1 leaves every remaining group (its version at dispatch) time to be consumed."""

@@ -10,7 +10,6 @@ Every dispatched rollout comes out exactly once: trained on, or in a group dropp
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +61,7 @@ class Pipeline:
         self.finished = self.admitted = (
             0  # groups since the last batch, and those of them that nothing dropped but as surplus
         )
-        self.kept_frac = math.nan  # admitted / finished of the last batch, NaN where none finished
+        self.kept_frac = 1.0  # admitted / finished of the last batch for which any finished
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
 
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
@@ -80,7 +79,7 @@ class Pipeline:
                 del self.uncollected[0]
         batch = [self._consume(index) for index in self._oldest()]
         seen, self.seen = self.seen, []
-        self.kept_frac = self.admitted / self.finished if self.finished else math.nan
+        self.kept_frac = self.admitted / self.finished if self.finished else self.kept_frac
         self.finished = self.admitted = 0
         return batch, seen
 
@@ -176,7 +175,7 @@ class Pipeline:
             "generated": dict(self.generated),
             "uncollected": list(self.uncollected),
             "seen": list(self.seen),
-            "counts": [self.finished, self.admitted],
+            "counts": [self.finished, self.admitted, self.kept_frac],
             "curriculum": self.parts.curriculum.state_dict(),
             "budget": self.parts.budget.state_dict(),
             "engine": self.parts.engine.state_dict(),
@@ -188,7 +187,7 @@ class Pipeline:
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
         self.store, self.seen = dict(state["store"]), list(state["seen"])
         self.uncollected = list(state["uncollected"])
-        self.finished, self.admitted = state["counts"]
+        self.finished, self.admitted, self.kept_frac = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])
