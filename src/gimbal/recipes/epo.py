@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.controllers.running_mean import RunningMean
+from gimbal.controllers.two_phase_decay import TwoPhaseDecay
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.objectives.entropy_smoothing import EntropySmoothing
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+TURNS = 4
+
+
+def epo() -> Run:
+    """EPO (arXiv:2509.22576): an entropy bonus that at each step of the working keeps near what the entropy has been there."""
+    histories = {f"regularisers.0.centres.{turn}": RunningMean(signal=f"entropy/turn_{turn}") for turn in range(TURNS)}
+    run = grpo()
+    return replace(
+        run,
+        filters=(StepTurns(),),
+        regularisers=(EntropySmoothing(centres=(0.0,) * TURNS),),
+        controllers={**histories, "regularisers.0.smoothing": TwoPhaseDecay(steps=run.steps)},
+    )
