@@ -118,16 +118,16 @@ def way_on(directory: Path) -> str:
 
 
 def evaluate(run: Run) -> Exam:
-    """The run's exam of the policy it names, by an engine of its kind; nothing is trained."""
+    """The run's exam of the policy it names; nothing is trained."""
     if run.held_out is None:
         raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
+    held_out = run.held_out
     where = device.prepare(run.threads)
     policy = run.policy.load(run.seed).to(where)
-    engine = run.engine.start(policy)
+    engine = (held_out.engine or run.engine).start(policy)
     engine.load(0, policy.state_dict())
-    rewards = [reward.open() for reward in run.rewards]
+    rewards = [reward.open() for reward in (run.rewards if held_out.rewards is None else held_out.rewards)]
     try:
-        held_out = run.held_out
         return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
     finally:
         for reward in rewards:

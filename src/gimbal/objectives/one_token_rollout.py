@@ -15,9 +15,9 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class OneTokenRollout(AbstractObjective):
-    """The policy draws a token after each prefix of a demonstration: 1 for the one that is there, else ``other`` (OTR, arXiv:2509.26313).
+    """The policy draws a token after each prefix of a demonstration; the one that is there earns 1 (OTR, arXiv:2509.26313).
 
-    With q = softmax(log policy / temperature) held constant, a ~ q, and y the token that is there:
+    With q = softmax(log policy / temperature) held constant, a ~ q, y the token that is there, r(y) = 1 and else ``other``:
     loss = -E_q[r(a) log policy(a)] = -(1 - other) q(y) logprob - other sum_a q(a) log policy(a).
     The mean over the vocabulary is taken as it is, so there is nothing to draw. ``temperature`` is over that of ``sampling``.
 

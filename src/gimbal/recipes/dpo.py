@@ -16,11 +16,13 @@ from gimbal.runtime.run import Run
 
 def dpo() -> Run:
     """DPO (arXiv:2305.18290), offline: of two written answers to a chain sum, the soundly worked one against the other."""
+    run = grpo()
+    assert run.held_out is not None
     return replace(
-        grpo(),
+        run,
         engine=Demonstrated(),
         tasks=Choices(),
-        held_out=None,
+        held_out=replace(run.held_out, engine=run.engine, rewards=run.rewards),
         rewards=(Recorded(),),
         prompts_per_step=32,
         num_generations=2,

@@ -125,14 +125,20 @@ class Trainer:
         return metrics, groups, batch
 
     def examine(self) -> Exam:
-        """The held-out exam of the present weights, by an engine of the run's kind that does nothing else."""
-        assert self.run.held_out is not None
-        engine = self.run.engine.start(self.learner.policy)
-        engine.load(self.learner.version, self.learner.policy.state_dict())
+        """The held-out exam of the present weights, by an engine that does nothing else."""
         held_out = self.run.held_out
-        return examine(
-            engine, held_out.tasks, self.rewards, self.run.sampling, samples=held_out.samples, seed=self.run.seed
-        )
+        assert held_out is not None
+        engine = (held_out.engine or self.run.engine).start(self.learner.policy)
+        engine.load(self.learner.version, self.learner.policy.state_dict())
+        own = [] if held_out.rewards is None else [reward.open() for reward in held_out.rewards]
+        rewards = self.rewards if held_out.rewards is None else own
+        try:
+            return examine(
+                engine, held_out.tasks, rewards, self.run.sampling, samples=held_out.samples, seed=self.run.seed
+            )
+        finally:
+            for reward in own:
+                reward.close()
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as text, for a person to look at."""

@@ -20,12 +20,15 @@ from gimbal.rewards.base import AbstractReward
 class HeldOut:
     """The exam: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
-    ``every`` > 0 repeats the sampled part every so many steps.
+    ``every`` > 0 repeats it every so many steps. ``engine`` and ``rewards`` are those of the run unless they are given: a run on
+    offline data copies its rollouts and cannot copy an exam's.
     """
 
     tasks: AbstractTasks
     samples: int = 4
     every: int = 0
+    engine: AbstractEngineSpec | None = None
+    rewards: tuple[AbstractReward, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,9 @@ class Run(AbstractMethod):
     num_generations: int = 8
     max_staleness: int = 1
     ahead: Literal["ready", "full"] = "ready"
-    oversampling: float = 1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
+    oversampling: float = (
+        1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
+    )
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
     critic: AbstractCriticSpec | None = None
@@ -71,6 +76,8 @@ class Run(AbstractMethod):
         if self.max_staleness < 0:
             raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
         if self.oversampling < 1:
-            raise ValueError(f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above")
+            raise ValueError(
+                f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
+            )
         if self.steps < 0:
             raise ValueError(f"steps is {self.steps}; it must be 0 or above")
