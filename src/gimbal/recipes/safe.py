@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.gae import GAE
+from gimbal.controllers.moving_average import MovingAverage
+from gimbal.controllers.phased_pid import PhasedPID
+from gimbal.critics.members import Ensemble
+from gimbal.critics.tokens import HiddenValue
+from gimbal.learning.method import Optimization
+from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.entropy_gated_kl import EntropyGatedKL
+from gimbal.objectives.huber_value_loss import HuberValueLoss
+from gimbal.recipes.ppo import ppo
+from gimbal.runtime.run import Run
+
+
+def safe() -> Run:
+    """SAFE (arXiv:2602.04651): PPO with a soft minimum of two critics, and a KL penalty that sets in above a moving threshold and is
+    stronger at low entropy."""
+    head = HiddenValue(hidden=(64,))
+    return replace(
+        ppo(),
+        advantage=GAE(gamma=1.0, lam=1.0),
+        critic=Ensemble(critics=(head, head), temperature=0.3),
+        regularisers=(HuberValueLoss(), EntropyGatedKL(), EntropyBonus(coef=0.01)),
+        controllers={
+            "regularisers.1.smoothed": MovingAverage(signal="kl/k1"),
+            "regularisers.1.threshold": PhasedPID(window=10),
+        },
+        optimization=Optimization(learning_rate=1e-4, critic_learning_rate=1e-4, epochs=2),
+    )
