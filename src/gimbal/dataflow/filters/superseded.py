@@ -1,0 +1,22 @@
+"""Groups in whose place a better one comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.curricula.hinted import comes_again
+from gimbal.records import Drop, Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Superseded(AbstractFilter):
+    """Drop a failed group whose task is asked again with a longer hint, by curricula.Hinted (GHPO, arXiv:2507.10628).
+
+    It stands before other filters, so that they judge what stays; ``drops/hinted`` counts what the hints cost in groups.
+
+    Confidence: verified.
+    """
+
+    def __call__(self, group: Group) -> Group | Drop:
+        return Drop("hinted") if comes_again(group) else group
