@@ -222,7 +222,7 @@ class Learner:
         method, optimization = self.method, self.method.optimization
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), optimization.max_grad_norm))
         if self.critic is not None:
-            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), optimization.max_grad_norm)
+            torch.nn.utils.clip_grad_norm_(list(self.critic.parameters()), optimization.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise NotFinite(f"the gradient norm of step {self.version} is {norm}; the weights have not moved")

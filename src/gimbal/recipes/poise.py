@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.cross_rollout import CrossRolloutBaseline
+from gimbal.controllers.delayed import Delayed
+from gimbal.critics.probe import Probe
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def poise() -> Run:
+    """POISE (arXiv:2605.07579): pairs of rollouts, each judged against what a linear probe reads in the other's hidden states."""
+    return replace(
+        grpo(),
+        prompts_per_step=64,
+        num_generations=2,
+        advantage=CrossRolloutBaseline(),
+        critic=Probe(),
+        controllers={
+            "optimization.learning_rate": Delayed(steps=1, after=1e-4)
+        },  # the probe is fitted before it is asked
+    )
