@@ -59,22 +59,23 @@ class ReasoningGym(AbstractTasks):
     def _parameters(self) -> str:
         return json.dumps(dict(self.parameters), sort_keys=True)
 
-    @cached_property
-    def _questions(self) -> frozenset[str]:
-        return frozenset(self._entry(index)["question"] for index in range(self.size))
-
     def _entry(self, index: int) -> dict[str, Any]:
         for attempt in range(ATTEMPTS):
             seed = (
                 stable_hash("reasoning_gym", self.seed, attempt) % 2**31
             )  # numpy's generators take no more than 32 bits
             entry = _dataset(self.name, self._parameters, seed, self.size)[index]
-            if self.exclude is None or entry["question"] not in self.exclude._questions:
+            if self.exclude is None or entry["question"] not in _questions(self.exclude):
                 return entry
         raise ValueError(
             f"{ATTEMPTS} entries of {self.name} in a row are held out; with these parameters it has too few different "
             "tasks: enlarge them, or hold out fewer"
         )
+
+
+@cache
+def _questions(tasks: ReasoningGym) -> frozenset[str]:
+    return frozenset(tasks._entry(index)["question"] for index in range(tasks.size))
 
 
 def names() -> list[str]:
