@@ -165,6 +165,7 @@ class Group:
     index: int
     task: Task
     rollouts: tuple[Rollout, ...]
+    replies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # to a reward's follow-ups, by its name
 
     @property
     def oldest(self) -> int:
@@ -273,7 +274,8 @@ class TrainBatch:
         if decisions is not None:
             longest = decisions.shape[1]
         else:
-            any_S = self.mask_NS[rows].any(0).nonzero()
+            there_NS = self.mask_NS | (self.parts_NS == Part.OBSERVATION)
+            any_S = there_NS[rows].any(0).nonzero()
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
 
         def pick(value: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
-from gimbal.records import Group
+from gimbal.records import Group, Task
 
 
 class AbstractReward(ABC):
@@ -19,6 +20,13 @@ class AbstractReward(ABC):
 
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...
+
+    def follow_ups(self, group: Group) -> Sequence[Task]:
+        """What the policy itself shall answer before the group is scored; the answers come in ``group.replies[self.name]``.
+
+        They are sampled as the rollouts were, and never trained on. Called again it says the same.
+        """
+        return ()
 
     def open(self) -> AbstractReward:
         return self

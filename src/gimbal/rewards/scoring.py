@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from gimbal.records import Drop, Group, Rollout
+from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.rewards.base import AbstractReward
 
 ERROR = "error"
@@ -51,6 +52,20 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
         else:
             lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
     return replace(group, rollouts=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
+
+
+def follow_ups(group: Group, rewards: Sequence[AbstractReward]) -> list[Task]:
+    """Everything that the rewards have the policy answer about the group, in their order."""
+    return [task for reward in rewards for task in reward.follow_ups(group)]
+
+
+def answered(group: Group, texts: Sequence[str], rewards: Sequence[AbstractReward]) -> Group:
+    """The group with the answers to its follow-ups, each with the reward that asked."""
+    counts = [len(reward.follow_ups(group)) for reward in rewards]
+    assert sum(counts) == len(texts), "a reward asks for other follow-ups than before"
+    ends = list(accumulate(counts))
+    replies = {reward.name: tuple(texts[e - n : e]) for reward, n, e in zip(rewards, counts, ends, strict=True) if n}
+    return replace(group, replies=replies)
 
 
 def _scored(rollout: Rollout, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Rollout:

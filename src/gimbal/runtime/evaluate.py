@@ -14,7 +14,7 @@ from gimbal.ops.estimators import pass_at_k
 from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.scoring import score
+from gimbal.rewards.scoring import answered, follow_ups, score
 
 SAMPLED, GREEDY = "sampled", "greedy"
 
@@ -57,16 +57,18 @@ def examine(
             engine.submit(Request(group=2 * index, task=task, sample=sample, sampling=sampling, seed=seed))
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
-    arrived: dict[int, list[tuple[int, Rollout]]] = defaultdict(list)
-    while engine.in_flight:
-        for finished in engine.step():
-            group, sample = finished.key
-            arrived[group].append((sample, finished.rollout))
+    arrived = _drawn(engine)
+    groups = {index: Group(index=index, task=drawn[0].task, rollouts=tuple(drawn)) for index, drawn in arrived.items()}
+    for index, group in groups.items():
+        for sample, task in enumerate(follow_ups(group, rewards)):
+            own = group.rollouts[0].sampling
+            engine.submit(Request(group=index, task=task, sample=sample, sampling=own, seed=seed))
+    for index, replies in _drawn(engine).items():
+        groups[index] = answered(groups[index], [reply.text for reply in replies], rewards)
     scored: dict[str, list[list[tuple[float, bool]]]] = {SAMPLED: [], GREEDY: []}
     lengths: list[int] = []
-    for group in sorted(arrived):
-        rollouts = tuple(rollout for _, rollout in sorted(arrived[group], key=lambda pair: pair[0]))
-        outcome = score(Group(index=group, task=rollouts[0].task, rollouts=rollouts), rewards)
+    for group, rollouts in arrived.items():
+        outcome = score(groups[group], rewards)
         # An answer that no reward applies to solves nothing, but stays in the denominator.
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
         values = [(rollout_score(rollout), passed(rollout)) for rollout in kept] or [(0.0, False)] * len(rollouts)
@@ -83,3 +85,13 @@ def examine(
         pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
     )
+
+
+def _drawn(engine: AbstractEngine) -> dict[int, list[Rollout]]:
+    """Everything in flight, drawn to its end: the rollouts of each group by sample, in the order of groups."""
+    arrived: dict[int, dict[int, Rollout]] = defaultdict(dict)
+    while engine.in_flight:
+        for finished in engine.step():
+            group, sample = finished.key
+            arrived[group][sample] = finished.rollout
+    return {group: [arrived[group][sample] for sample in sorted(arrived[group])] for group in sorted(arrived)}

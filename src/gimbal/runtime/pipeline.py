@@ -20,7 +20,7 @@ from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.records import Drop, Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.scoring import score
+from gimbal.rewards.scoring import answered, follow_ups, score
 
 
 class Starved(ValueError):
@@ -51,7 +51,8 @@ class Pipeline:
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
         self.tasks: dict[int, Task] = {}  # of groups in flight
         self.arrived: dict[int, dict[int, Rollout]] = {}  # finished rollouts of groups in flight, by sample
-        self.expected: dict[int, int] = {}  # rollouts of each group in flight
+        self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
+        self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
@@ -90,6 +91,7 @@ class Pipeline:
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
             self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
+            self.planned[index] = plan.rollouts
             sampling = replace(self.parts.sampling, max_length=plan.max_length)
             for sample in range(plan.rollouts):
                 request = Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed)
@@ -98,16 +100,33 @@ class Pipeline:
     def _collect(self, finished: Finished) -> None:
         index, sample = finished.key
         arrived = self.arrived[index] = {**self.arrived[index], sample: finished.rollout}
-        if len(arrived) == self.expected[index]:
-            group = Group(index=index, task=self.tasks[index], rollouts=tuple(arrived[i] for i in sorted(arrived)))
+        if len(arrived) == self.expected[index] and not self._ask(index):
+            group = self._group(index)
             lost: Counter[str] = Counter()
             outcome = score(group, self.parts.rewards, lost)
             if isinstance(outcome, Group):
                 self.drops.update({f"rollouts/{reason}": count for reason, count in lost.items()})
             self._admit(group, outcome)
-            del self.arrived[index], self.tasks[index], self.expected[index]
+            del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
         self.generated["rollouts"] += 1
         self.generated["decisions"] += finished.rollout.length
+
+    def _ask(self, index: int) -> bool:
+        """Have the policy answer what rewards ask of it about a group whose rollouts are all there; False if nothing is to be asked."""
+        drawn = self._group(index)
+        tasks = follow_ups(drawn, self.parts.rewards) if not drawn.replies else []
+        for sample, task in enumerate(tasks, start=self.planned[index]):
+            sampling = drawn.rollouts[0].sampling
+            self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed))
+        self.expected[index] += len(tasks)
+        return bool(tasks)
+
+    def _group(self, index: int) -> Group:
+        """The rollouts that have arrived, and once they are there the answers to its follow-ups."""
+        arrived = [self.arrived[index][sample] for sample in sorted(self.arrived[index])]
+        drawn, answers = arrived[: self.planned[index]], arrived[self.planned[index] :]
+        group = Group(index=index, task=self.tasks[index], rollouts=tuple(drawn))
+        return answered(group, [answer.text for answer in answers], self.parts.rewards) if answers else group
 
     def _admit(self, group: Group, outcome: Group | Drop) -> None:
         self.finished += 1
@@ -169,6 +188,7 @@ class Pipeline:
             "tasks": dict(self.tasks),
             "arrived": {index: dict(rollouts) for index, rollouts in self.arrived.items()},
             "expected": dict(self.expected),
+            "planned": dict(self.planned),
             "store": dict(self.store),
             "drops": dict(self.drops),
             "dropped_in_a_row": self.dropped_in_a_row,
@@ -185,6 +205,7 @@ class Pipeline:
         self.dispatched, self.dropped_in_a_row = state["dispatched"], state["dropped_in_a_row"]
         self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
+        self.planned = dict(state["planned"])
         self.store, self.seen = dict(state["store"]), list(state["seen"])
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]
