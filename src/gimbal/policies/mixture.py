@@ -1,0 +1,133 @@
+"""A mixture of experts that records which experts chose an action, so that the trainer can use the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from gimbal.ops import stable_hash
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.categorical import CategoricalPolicy
+from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+
+
+class Mixture(nn.Module):
+    """x + sum_e gate_e expert_e(x) over the ``chosen`` experts with the largest router logits; gates are their softmax."""
+
+    def __init__(self, width: int, experts: int, chosen: int, seed: int) -> None:
+        super().__init__()
+        self.chosen = chosen
+        self.router = mlp([width, experts], 1.0, seed)
+        seeds = [stable_hash("expert", seed, number) % 2**63 for number in range(experts)]
+        self.experts = nn.ModuleList([mlp([width, width, width], 1.0, own) for own in seeds])
+
+    def forward(
+        self, x_KH: Float[Tensor, "K H"], route_KC: Int[Tensor, "K C"] | None
+    ) -> tuple[Float[Tensor, "K H"], Int[Tensor, "K C"]]:
+        """The output, and the experts it is of: those of ``route_KC`` if given. Gates are of the present logits, with gradient."""
+        logit_KE = self.router(x_KH)
+        if route_KC is None:
+            route_KC = logit_KE.topk(self.chosen, dim=-1).indices
+        gate_KC = logit_KE.gather(-1, route_KC).softmax(-1)
+        every_KEH = torch.stack([expert(x_KH) for expert in self.experts], dim=1)
+        picked_KCH = every_KEH.gather(1, route_KC[..., None].expand(-1, -1, x_KH.shape[1]))
+        return x_KH + (gate_KC[..., None] * picked_KCH).sum(1), route_KC
+
+
+class MixturePolicy(CategoricalPolicy):
+    """As CategoricalPolicy, with layers of experts. An action is the choice and then, layer by layer, the experts that made it."""
+
+    def __init__(
+        self,
+        observations: int,
+        actions: int,
+        width: int,
+        layers: int,
+        experts: int,
+        chosen: int,
+        seed: int,
+        replay: bool,
+    ) -> None:
+        AbstractControlPolicy.__init__(self)
+        shape = {"width": width, "layers": layers, "experts": experts, "chosen": chosen}
+        self.config = {"observations": observations, "actions": actions, **shape}
+        self.replay = replay
+        self.inlet = mlp([observations, width], 1.0, seed)
+        seeds = [stable_hash("layer", seed, number) % 2**63 for number in range(layers)]
+        self.layers = nn.ModuleList([Mixture(width, experts, chosen, own) for own in seeds])
+        self.outlet = mlp([width, actions], 0.01, seed)
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Int[Tensor, "B A2"], Float[Tensor, " B"]]:
+        action_B1, logprob_B = super().draw(observation_BO, noise_BA, temperature_B)
+        return torch.cat([action_B1, *self._routed(observation_BO, None)[1]], dim=-1), logprob_B
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        routes = action_KA[:, 1:].split(self.config["chosen"], dim=-1) if self.replay else None
+        logprob_KV = (self._routed(observation_KO, routes)[0].float() / temperature).log_softmax(-1)
+        return logprob_KV.gather(-1, action_KA[:, :1])[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
+
+    def _logits(self, observation_KO: Tensor) -> Tensor:
+        return self._routed(observation_KO, None)[0].float()
+
+    def _routed(self, observation_KO: Tensor, routes: Sequence[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+        x_KH, taken = self.inlet(observation_KO.to(next(self.parameters()).dtype)).tanh(), []
+        for number, layer in enumerate(self.layers):
+            x_KH, route_KC = layer(x_KH, None if routes is None else routes[number])
+            taken.append(route_KC)
+        return self.outlet(x_KH.tanh()), taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfExperts(AbstractPolicySpec):
+    """A categorical policy of ``layers`` mixtures, ``chosen`` of ``experts`` each; with ``replay`` the trainer takes the experts that
+    the sampler took (rollout routing replay, R3, arXiv:2512.01374).
+
+    - one expert, or all of them chosen: replay changes nothing.
+    - sampler and trainer choose alike: replay changes nothing.
+    - ``replay`` off: each chooses by its own logits, and where they differ the ratio jumps.
+
+    Gates come from the trainer's own logits, so the router learns; which experts are taken is not up for learning while replay holds.
+    With ``chosen`` 1 the one gate is 1 and the router has no gradient. Replay biases the policy that is trained towards old choices.
+
+    Confidence: verified (secondary); ours: the network, and that evaluations of anchors and references are routed the same way.
+    """
+
+    observations: int
+    actions: int
+    width: int = 32
+    layers: int = 2
+    experts: int = 4
+    chosen: int = 2
+    replay: bool = True
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chosen <= self.experts or self.layers < 1:
+            raise ValueError(
+                f"MixtureOfExperts takes {self.chosen} of {self.experts} experts in {self.layers} layers; take at least 1, and no "
+                "more than there are"
+            )
+
+    def load(self, seed: int = 0) -> MixturePolicy:
+        shape = read_config(self.model) if self.model else self._shape
+        policy = MixturePolicy(**shape, seed=seed, replay=self.replay)
+        if self.model:
+            read_weights(policy, self.model)
+        return policy.eval()
+
+    def at(self, directory: Path) -> MixtureOfExperts:
+        return replace(self, model=str(directory))
+
+    @property
+    def _shape(self) -> dict[str, int]:
+        names = ("observations", "actions", "width", "layers", "experts", "chosen")
+        return {name: getattr(self, name) for name in names}
