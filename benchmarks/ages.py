@@ -4,7 +4,7 @@ The sampler is int8, so it is never the trainer; ``ahead="full"`` makes every ba
 full. Reported of each cell over seeds: held-out pass@1 *in the sampler* at the end, the reward of the last ten batches, mean
 |p - p'|, the effective share of samples by token and by sequence, the largest gradient norm before clipping.
 
-    python benchmarks/ages.py --out benchmarks/ages.json        # 100 runs; an hour on 4 cores
+    python benchmarks/ages.py --out benchmarks/ages.json        # 120 runs; an hour on 4 cores
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.behavior import Behavior
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import TruncatedWeight
 from gimbal.recipes.dcmdp import dcmdp
 from gimbal.recipes.grpo import grpo
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
-METHODS = ("grpo", "grpo-behavior", "grpo+tis", "dcmdp", "dcmdp+tis")
+METHODS = ("grpo", "grpo-behavior", "grpo+tis", "dcmdp", "dcmdp+tis", "dcmdp-version")
 AGES = (0, 1, 4, 16)
 LAST = 10  # steps that the reward at the end is averaged over
 COLUMNS = {
@@ -45,7 +48,7 @@ def run_of(method: str, age: int, seed: int, steps: int, learning_rate: float) -
     return replace(
         base,
         correction=TruncatedWeight() if method.endswith("+tis") else None,
-        anchor=Behavior() if method == "grpo-behavior" else base.anchor,
+        anchor=_anchor(method, age),
         max_staleness=age,
         ahead="full",
         steps=steps,
@@ -53,6 +56,13 @@ def run_of(method: str, age: int, seed: int, steps: int, learning_rate: float) -
         threads=1,
         optimization=Optimization(learning_rate=learning_rate),
     )
+
+
+def _anchor(method: str, age: int) -> AbstractAnchor:
+    """-behavior: the clip sees the whole ratio to the sampler. -version: it sees the staleness, and the price the rounding alone."""
+    if method.endswith("-behavior"):
+        return Behavior()
+    return SamplingVersion(window=age) if method.endswith("-version") else Recompute()
 
 
 def measure(cell: tuple[str, int, int, int, float]) -> dict[str, Any]:
