@@ -37,26 +37,34 @@ Asked = AbstractJudge | Callable[[str], Any]
 
 
 def ask(
-    judge: Asked, questions: Sequence[str], *, name: str = "judge", threads: int = 8, timeout: float = 120.0
+    judge: Asked,
+    questions: Sequence[str],
+    *,
+    name: str = "judge",
+    threads: int = 8,
+    timeout: float = 120.0,
+    once: bool = True,
 ) -> list[Any]:
     """The judge's answer to each question, in order; a NoVerdict where there is none.
 
-    ``threads`` questions are under way at a time, equal ones are asked once. All together they have ``timeout`` seconds for each
-    round of ``threads``; what is not answered then is given up.
+    ``threads`` questions are under way at a time; equal ones are asked ``once``, or each for itself. All together they have
+    ``timeout`` seconds for each round of ``threads``; what is not answered then is given up.
     """
-    waiting: SimpleQueue[str] = SimpleQueue()
-    answers: dict[str, Any] = {}
-    unique = list(dict.fromkeys(questions))
-    for question in unique:
-        waiting.put(question)
+    waiting: SimpleQueue[int] = SimpleQueue()
+    answers: dict[int, Any] = {}
+    first: dict[str, int] = {}  # where each question is asked first
+    places = [first.setdefault(question, place) if once else place for place, question in enumerate(questions)]
+    unique = sorted(set(places))
+    for place in unique:
+        waiting.put(place)
 
     def work() -> None:
         while True:
             try:
-                question = waiting.get_nowait()
+                place = waiting.get_nowait()
             except Empty:
                 return
-            answers[question] = _answer(judge, question, name)
+            answers[place] = _answer(judge, questions[place], name)
 
     count = min(threads, len(unique))
     workers = [Thread(target=work, name=f"{name} {i}", daemon=True) for i in range(count)]
@@ -71,7 +79,7 @@ def ask(
         except Empty:
             break
     found = dict(answers)
-    return [found[question] if question in found else NoVerdict(f"{name}_timeout") for question in questions]
+    return [found[place] if place in found else NoVerdict(f"{name}_timeout") for place in places]
 
 
 def _answer(judge: Asked, question: str, name: str) -> Any:

@@ -1,0 +1,44 @@
+"""A context without its question: what is to be written must serve whatever is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from random import Random
+
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.demonstrations import practice, terms
+from gimbal.environments.reasoning import ReasoningGym
+from gimbal.records import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenQuestion(AbstractTasks):
+    """Chain sums whose prompt is the sum alone; asked, in ``columns["question"]``, is the total after some of the terms.
+
+    ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index). The prompt is ``template``, filled with the
+    task's metadata. Made for rewards.SolverScore.
+    """
+
+    tasks: ReasoningGym = practice()
+    template: str = "{expression} =\n"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tasks.name != "chain_sum":
+            raise ValueError(f"HiddenQuestion asks about chain_sum, and its tasks are {self.tasks.name}")
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        task = self.tasks[index]
+        totals = list(accumulate(terms(task.columns["metadata"]["expression"])))
+        count = Random(f"hidden:{self.seed}:{index}").randint(2, len(totals))
+        question = f"What is the total after {count} terms?"
+        return replace(
+            task,
+            prompt=self.template.format(**task.columns["metadata"]),
+            answer=str(totals[count - 1]),
+            columns={**task.columns, "question": question},
+        )

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.environments.hidden_question import HiddenQuestion
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.solver import SolverScore
+from gimbal.rewards.step_reader import StepReader
+from gimbal.runtime.run import Run
+
+
+def doge() -> Run:
+    """DoGe's first stage (arXiv:2512.06835): the policy is shown a sum without its question, and paid if a frozen solver can answer
+    it from what the policy wrote.
+
+    The second stage goes on from there: `gimbal train doge_apply policy.path=runs/NAME/model`.
+    """
+    run = grpo()
+    assert run.held_out is not None
+    return replace(
+        run,
+        tasks=HiddenQuestion(),
+        rewards=(SolverScore(solver=StepReader(), samples=1, form_weight=0.1),),
+        num_generations=4,
+        held_out=replace(run.held_out, rewards=run.rewards),
+    )
