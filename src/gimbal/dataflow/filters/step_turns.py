@@ -40,11 +40,11 @@ class StepTurns(AbstractFilter):
         starts = [start for start, _ in spans[1:]] + ([spans[-1][1]] if closed else [])
         turn_S = torch.zeros(rollout.length, dtype=torch.long)
         for start in starts:
-            turn_S[_decision(rollout, start) :] += 1
+            turn_S[decision_of(rollout, start) :] += 1
         return replace(rollout, turn_S=turn_S)
 
 
-def _decision(rollout: Rollout, character: int) -> int:
+def decision_of(rollout: Rollout, character: int) -> int:
     """The decision that drew this character of the text."""
     ends = [match.end() for match in UNIT.finditer(rollout.text)]
     before = sum(end <= character for end in ends)

@@ -1,0 +1,81 @@
+"""An engine with a guide in every group: some samples are demonstrations, the others the policy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.demonstrated import DemonstratedEngine
+from gimbal.engines.native import Native
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy
+from gimbal.records import Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guided(AbstractEngineSpec):
+    """The first ``guides`` samples of a task are taken from its column ``completion``, all others are drawn by ``sampler``.
+
+    Tasks without that column, such as those of an exam, are all drawn. filters.StepRepair makes something of the guides.
+    """
+
+    sampler: AbstractEngineSpec = Native()
+    guides: int = 1
+
+    def __post_init__(self) -> None:
+        if self.guides < 0:
+            raise ValueError(f"Guided.guides is {self.guides}; it counts samples of a group, 0 or above")
+
+    def start(self, policy: AbstractPolicy) -> GuidedEngine:
+        return GuidedEngine(self, policy)
+
+
+class GuidedEngine(AbstractEngine):
+    """Two engines behind one queue; weights and witnesses are the sampler's."""
+
+    def __init__(self, spec: Guided, policy: AbstractPolicy) -> None:
+        self.spec = spec
+        assert isinstance(policy, TokenPolicy), "demonstrations are texts"
+        self.sampler, self.guide = spec.sampler.start(policy), DemonstratedEngine(policy)
+
+    @property
+    def version(self) -> int:
+        return self.sampler.version
+
+    @property
+    def tolerance(self) -> float:
+        return self.sampler.tolerance
+
+    @property
+    def in_flight(self) -> int:
+        return self.sampler.in_flight + self.guide.in_flight
+
+    def submit(self, request: Request) -> None:
+        guided = request.sample < self.spec.guides and "completion" in request.task.columns
+        (self.guide if guided else self.sampler).submit(request)
+
+    def step(self) -> list[Finished]:
+        return [*self.guide.step(), *self.sampler.step()]
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        waiting = any(request.key == key for request in self.guide.queue)
+        return (self.guide if waiting else self.sampler).cancel(key)
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.sampler.load(version, state)
+        self.guide.load(version, state)
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return self.sampler.score(rollout)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sampler": self.sampler.state_dict(), "guide": self.guide.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.sampler.load_state_dict(state["sampler"])
+        self.guide.load_state_dict(state["guide"])
