@@ -108,7 +108,7 @@ def test_hidden_questions_are_answered_from_a_full_working_alone(group_of):
         ):
             before, total = total, total + int(term)
             steps += [f"{before}{int(term):+d}={total}"] if place else []
-        assert "total" not in task.prompt and task.columns["question"] not in task.prompt
+        assert task.columns["question"] not in task.prompt
         fields = {"columns": task.columns, "answer": task.answer, "prompt": task.prompt}
         assert reward(group_of(" ".join(steps), str(total), **fields)) == [1, 0]
     assert task == HiddenQuestion()[19]

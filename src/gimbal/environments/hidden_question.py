@@ -14,14 +14,12 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenQuestion(AbstractTasks):
-    """Chain sums whose prompt is the sum alone; asked, in ``columns["question"]``, is the total after some of the terms.
+    """Chain sums that are shown whole; asked, in ``columns["question"]`` and not in the prompt, is the total after some of the terms.
 
-    ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index). The prompt is ``template``, filled with the
-    task's metadata. Made for rewards.SolverScore.
+    ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index). Made for rewards.SolverScore.
     """
 
     tasks: ReasoningGym = practice()
-    template: str = "{expression} =\n"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -38,7 +36,6 @@ class HiddenQuestion(AbstractTasks):
         question = f"What is the total after {count} terms?"
         return replace(
             task,
-            prompt=self.template.format(**task.columns["metadata"]),
             answer=str(totals[count - 1]),
             columns={**task.columns, "question": question},
         )
