@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.ops.levels import first_of_turn
 from gimbal.records import TrainBatch
 
 
@@ -77,10 +78,3 @@ class TurnBalanced(AbstractAdvantage):
             turns_N = turns_N.sum() / (turns_N > 0).sum().clamp(min=1) + torch.zeros_like(turns_N)
         share_N = mask_NS.sum(-1) / turns_N.clamp(min=1)
         return advantage_NS * (share_N[:, None] / long_NS)
-
-
-def first_of_turn(turn_NS: Int[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> Bool[Tensor, "N S"]:
-    """The first counted decision of every turn. Turns are counted upwards along a row."""
-    latest_NS = turn_NS.where(mask_NS, -1).cummax(-1).values
-    before_NS = torch.nn.functional.pad(latest_NS[:, :-1], (1, 0), value=-1)
-    return mask_NS & (turn_NS > before_NS)

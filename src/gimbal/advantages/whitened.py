@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.ops.levels import Level, first_of_turn
 from gimbal.records import TrainBatch
 
 
@@ -17,9 +19,11 @@ from gimbal.records import TrainBatch
 class Whitened(AbstractAdvantage):
     """Batch-wide normalisation of advantages (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
 
-    A <- (A - mean) / (std + eps) over all counted decisions of the batch.
+    A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are of the
+    mean advantages of turns or rollouts, each counted once however long it is (VL-DAC, arXiv:2508.04280).
 
     - equal advantages everywhere: 0.
+    - ``level`` "turn" and turns of equal length, each of one advantage: ``level`` "token".
     - ReturnToGo before it: REINFORCE++; GroupCentered before it: REINFORCE++-baseline.
     - GroupCentered before it, one group in the batch, equal lengths: GroupNormalized (ddof 0).
 
@@ -29,11 +33,17 @@ class Whitened(AbstractAdvantage):
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})
 
     eps: float = 1e-8
+    level: Level = "token"
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         advantage_NS = batch.column("advantage_NS", self)
         # In float64 the mean of equal float32 values is that very value; a rounding error would be divided by itself.
         exact_NS = advantage_NS.double()
-        centred_NS = exact_NS - ops.masked_mean(exact_NS, batch.mask_NS)
-        whitened_NS = centred_NS / (ops.masked_std(exact_NS, batch.mask_NS) + self.eps) * batch.mask_NS
+        unit_NS, one_NS = exact_NS, batch.mask_NS
+        if self.level != "token":
+            turn_NS = batch.turns_NS if self.level == "turn" else torch.zeros_like(batch.turns_NS)
+            unit_NS = ops.pooled(exact_NS, batch.mask_NS, self.level, turn_NS)
+            one_NS = first_of_turn(turn_NS, batch.mask_NS)
+        centred_NS = exact_NS - ops.masked_mean(unit_NS, one_NS)
+        whitened_NS = centred_NS / (ops.masked_std(unit_NS, one_NS) + self.eps) * batch.mask_NS
         return whitened_NS.to(advantage_NS.dtype)

@@ -103,7 +103,7 @@ class Probe(AbstractCriticSpec):
     - ``window`` = 0: a value of the prompt alone.
     - ``ridge`` without bound, or features that are all alike: the mean target, a constant.
 
-    Before the first fit it says 0: hold the policy for a step (Delayed). Published: ``window`` 10, two rollouts a prompt. Ours: the last
+    It says 0 before the first fit: hold the policy for a step (Delayed). Published: ``window`` 10, two rollouts a prompt. Ours: last
     layer and one prompt token in place of a chosen layer and ten, which statistics of the entropies, ``steps`` and ``ridge``.
 
     Confidence: partial; ours: features as above, the length of the memory and the strength of the ridge.

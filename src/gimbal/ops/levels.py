@@ -34,3 +34,10 @@ def pooled(
         count_NU = torch.zeros_like(total_NU).scatter_add(1, unit_NS, mask_NS.to(total_NU.dtype))
         total_NU = total_NU / count_NU.clamp(min=1)
     return torch.where(mask_NS, total_NU.gather(1, unit_NS), 0)
+
+
+def first_of_turn(turn_NS: Int[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> Bool[Tensor, "N S"]:
+    """The first counted decision of every turn. Turns are counted upwards along a row."""
+    latest_NS = turn_NS.where(mask_NS, -1).cummax(-1).values
+    before_NS = torch.nn.functional.pad(latest_NS[:, :-1], (1, 0), value=-1)
+    return mask_NS & (turn_NS > before_NS)
