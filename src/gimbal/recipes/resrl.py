@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.residual_weighted import ResidualWeighted
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def resrl() -> Run:
+    """ResRL (2026): wrong answers are punished where their hidden states leave the span of right ones, right ones count a tenth."""
+    return replace(grpo(), shaping=(ResidualWeighted(rank=8),))
