@@ -8,7 +8,7 @@ but the newest; a step feeds the newest and draws the next. Prompts therefore en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -179,6 +179,21 @@ class NativeEngine(AbstractEngine):
             )
         )
 
+    def resume(self, request: Request, rollout: Rollout, told: Sequence[int]) -> None:
+        """Queue ``request`` with the decisions of a rollout that left the engine, and tokens it was told, as its own."""
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        self.queue.append(
+            Live(
+                request=request,
+                prompt=ids[:first],
+                drawn=[*ids[first:], *told],
+                behavior=rollout.behavior_S.tolist() + [0.0] * len(told),
+                versions=rollout.version_S.tolist() + [self._version] * len(told),
+            )
+        )
+
     @torch.inference_mode()
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         tokens = rollout.decisions
@@ -245,8 +260,12 @@ class NativeEngine(AbstractEngine):
                 continue
             length, drawn = int(self.length_B[row]), self._drawn(row)
             tail = min(drawn, max(map(len, live.request.sampling.stop)) + 8)
-            text = self.policy.decode(self.ids_BL[row, length - tail : length].tolist())
-            if any(stop in text for stop in live.request.sampling.stop):
+            ids = self.ids_BL[row, length - tail : length].tolist()
+            text = self.policy.decode(ids)
+            if not any(stop in text for stop in live.request.sampling.stop):
+                continue
+            before = self.policy.decode(ids[:-1])  # a resumed rollout may hold one already
+            if any(text.count(stop) > before.count(stop) for stop in live.request.sampling.stop):
                 found[row] = "stop"
         return found
 

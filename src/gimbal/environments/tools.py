@@ -1,0 +1,43 @@
+"""What answers a policy while it writes."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from gimbal.records import Task
+
+
+class AbstractTool(ABC):
+    """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy goes on.
+
+    It is asked whenever one of its ``triggers`` has just been written. A frozen dataclass, without state: the text says it all.
+    """
+
+    @property
+    @abstractmethod
+    def triggers(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def __call__(self, task: Task, text: str) -> str | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calculator(AbstractTool):
+    """The value of the sum, difference or product of two integers before an "="; ``unreadable`` where none stands there."""
+
+    unreadable: str = "?"
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        return ("=",)
+
+    def __call__(self, task: Task, text: str) -> str | None:
+        if not text.endswith("="):
+            return None
+        found = re.search(r"(?<!\d)(-?\d{1,9})\s*([-+*])\s*(-?\d{1,9})\s*=$", text)
+        if found is None:
+            return self.unreadable
+        a, sign, b = int(found[1]), found[2], int(found[3])
+        return str({"+": a + b, "-": a - b, "*": a * b}[sign])
