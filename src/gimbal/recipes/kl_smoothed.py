@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.controllers.adaptive_kl import AdaptiveKL
+from gimbal.controllers.smoothed import Smoothed
+from gimbal.objectives import KLPenalty
+from gimbal.recipes.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def kl_smoothed() -> Run:
+    """An adaptive KL coefficient that follows its rule by an average and a cap, for synchrony at stability (arXiv:2510.00339)."""
+    rule = AdaptiveKL(target=0.05, gain=1.0)
+    return replace(
+        grpo(),
+        regularisers=(KLPenalty(),),
+        controllers={"regularisers.0.coef": Smoothed(rule=rule, share=0.5, cap=0.005)},
+    )
