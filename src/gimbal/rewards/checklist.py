@@ -1,0 +1,78 @@
+"""The share of a list of yes-or-no questions that is answered yes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gimbal.records import Group
+from gimbal.rewards.asking import fill
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.judge import JudgeScore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checklist(AbstractReward):
+    """Many small questions in place of one mark on a scale, some of them the task's own (ThinkRL-Edit, arXiv:2601.03467).
+
+    r = satisfied / items. The items are those of ``items`` that apply, each satisfied from ``threshold`` on, and the entries of the
+    task's column ``column``: regular expressions to be found in the completion or, with a ``judge``, questions for it, which stand at
+    {item} in its template and are satisfied from ``threshold`` on. Not applicable without any item. Where a verdict is owed and could
+    not be had, the rollout has none.
+
+    - one item: that item's verdict, 0 or 1.
+    - items that all say the same of every rollout: no advantage in any group.
+
+    Confidence: partial; binary items of each sample are read; ours: items by rules beside a judge's.
+    """
+
+    items: tuple[AbstractReward, ...] = ()
+    column: str = "checklist"
+    judge: JudgeScore | None = None
+    threshold: float = 0.5
+    name: str = "checklist"
+    weight: float = 1.0
+
+    def open(self) -> Checklist:
+        judge = None if self.judge is None else self.judge.open()
+        assert judge is None or isinstance(judge, JudgeScore)
+        return replace(self, items=tuple(item.open() for item in self.items), judge=judge)
+
+    def close(self) -> None:
+        for item in self.items:
+            item.close()
+        if self.judge is not None:
+            self.judge.close()
+
+    def __call__(self, group: Group) -> list[float | None]:
+        columns = [item(group) for item in self.items] + self._of_task(group)
+        if not columns:
+            return [None] * len(group.rollouts)
+        return [self._share([v for v in values if v is not None]) for values in zip(*columns, strict=True)]
+
+    def _share(self, values: Sequence[float]) -> float | None:
+        owed = next((value for value in values if math.isnan(value)), None)
+        if owed is not None or not values:
+            return owed
+        return sum(value >= self.threshold for value in values) / len(values)
+
+    def _of_task(self, group: Group) -> list[list[float | None]]:
+        """Verdicts on each of the task's own items, by rollout."""
+        task = group.task
+        entries = task.columns.get(self.column, ())
+        if self.judge is None:
+            return [[self._found(entry, rollout.text) for rollout in group.rollouts] for entry in entries]
+        asked = [replace(task, columns={**task.columns, "item": entry}) for entry in entries]
+        questions = [fill(self.judge.template, one, rollout) for one in asked for rollout in group.rollouts]
+        verdicts, size = self.judge.verdicts(questions), len(group.rollouts)
+        return [verdicts[start : start + size] for start in range(0, len(verdicts), size)]
+
+    def _found(self, entry: str, text: str) -> float:
+        try:
+            return float(re.search(entry, text) is not None)
+        except re.error as error:
+            raise ValueError(
+                f"the item {entry!r} in the column {self.column!r} is no regular expression ({error}); mend it, or give a judge"
+            ) from error
