@@ -132,6 +132,8 @@ class Learner:
             self.critic.observe(batch)
         self.version += 1
         self.anchor.publish(self.policy, self.version)
+        if self.reference is not None and self.version in self.method.reference_resets:
+            self.reference.load_state_dict(self.policy.state_dict())
         averaged = {name: float(np.mean(values)) for name, values in collected.items()}
         return averaged | self.reports | {"lr": self.learning_rate}
 
@@ -322,6 +324,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "control": {path: dict(state) for path, state in self.control_state.items()},
             "anchor": self.anchor.state_dict(),
+            "reference": self._reference_state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -332,6 +335,14 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.control_state = dict(state["control"])
         self.anchor.load_state_dict(state["anchor"])
+        if self.reference is not None and state.get("reference") is not None:
+            self.reference.load_state_dict(state["reference"])
+
+    def _reference_state(self) -> dict[str, Any] | None:
+        """A reference that was never reset is the first policy, which the run makes anew."""
+        if self.reference is None or not any(at <= self.version for at in self.method.reference_resets):
+            return None
+        return {name: x.clone() for name, x in self.reference.state_dict().items()}
 
 
 def column_needs(method: AbstractMethod) -> frozenset[str]:

@@ -50,7 +50,8 @@ class AbstractMethod:
     """What the learner reads. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks, correction,
     objective, aggregation, step_size.
 
-    ``controllers`` maps dotted paths into this record to the rules that move the numbers there.
+    ``controllers`` maps dotted paths into this record to the rules that move the numbers there. At each version in
+    ``reference_resets`` the reference becomes the present policy; it is the first policy before.
     """
 
     objective: AbstractObjective
@@ -64,6 +65,7 @@ class AbstractMethod:
     anchor: AbstractAnchor = Recompute()
     controllers: Mapping[str, AbstractController] = field(default_factory=dict)
     step_size: AbstractStepSize | None = None
+    reference_resets: tuple[int, ...] = ()
     optimization: Optimization = Optimization()
 
 

@@ -24,8 +24,8 @@ class ConvexKL(AbstractObjective):
     - ``mix`` = 0: a proximal penalty alone, with no pull to the reference.
     - logprob = reference = proximal: value 0; gradient 0 for k2 and k3.
 
-    Published: ``mix`` falls from 1 to 0.5 by steps of 0.1 (the controller Staircase). A reset of the reference after the first phase
-    is up to the runtime.
+    Published: ``mix`` falls from 1 to 0.5 by steps of 0.1 (the controller Staircase). After the first phase the reference is renewed:
+    ``reference_resets`` of the run.
 
     Confidence: verified (secondary); ours: ``coef`` and the estimator.
     """

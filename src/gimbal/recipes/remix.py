@@ -10,13 +10,14 @@ from gimbal.runtime.run import Run
 
 
 def remix() -> Run:
-    """ReMix (arXiv:2507.06892), its losses, on data two versions old: a clip that moves with the data's age, a pull to two anchors."""
+    """ReMix (arXiv:2507.06892) without replay: a clip that moves with the data's age, a pull to two anchors, one of them renewed."""
     run = grpo()
     return replace(
         run,
         objective=MovingClip(),
         regularisers=(ConvexKL(coef=0.001),),
         controllers={"regularisers.0.mix": Staircase(begin=20, every=5)},
+        reference_resets=(30,),
         max_staleness=2,
         ahead="full",
         optimization=replace(run.optimization, epochs=2),

@@ -1,0 +1,81 @@
+"""ReMix put together: what it is on fresh data, and the reference that is renewed."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+from small import small_run
+
+from gimbal.dataflow.packing import pack
+from gimbal.learning.learner import Learner
+from gimbal.learning.method import Optimization
+from gimbal.objectives import ClippedRatio, KLPenalty
+from gimbal.objectives.convex_kl import ConvexKL
+from gimbal.objectives.moving_clip import MovingClip
+from gimbal.policies.token import CausalLM
+from gimbal.runtime.local import Trainer
+
+
+def weights(policy):
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+def test_fresh_data_and_the_reference_alone_are_grpo_with_a_kl_penalty():
+    updates = Optimization(learning_rate=1e-2, epochs=2, minibatches=2)
+    run = small_run(optimization=updates)
+    trainer = Trainer(run)
+    batch = pack(trainer.pipeline.next_batch(0)[0])
+    ends = []
+    for parts in (
+        {"objective": MovingClip(), "regularisers": (ConvexKL(coef=0.1, mix=1.0),)},
+        {"objective": ClippedRatio(), "regularisers": (KLPenalty(coef=0.1),)},
+    ):
+        learner = Learner(CausalLM().load(), replace(run, **parts), reference=CausalLM().load())
+        prepared = learner.prepare(batch)
+        # The engine's own rounding would be a discrepancy.
+        learner.step(replace(prepared, behavior_NS=prepared.proximal_NS))
+        ends.append(weights(learner.policy))
+    trainer.close()
+    torch.testing.assert_close(*ends, atol=1e-6, rtol=0)
+    assert not torch.equal(ends[0], weights(CausalLM().load()))
+
+
+def kl_run(**changes):
+    optimization = Optimization(learning_rate=1e-2)
+    return small_run(regularisers=(ConvexKL(coef=0.1, mix=0.5),), optimization=optimization, **changes)
+
+
+def test_a_renewed_reference_is_the_policy_of_that_version():
+    trainer = Trainer(kl_run(reference_resets=(2,)))
+    kl, policies = [], []
+    for _ in range(4):
+        policies.append(weights(trainer.learner.policy))
+        kl.append(trainer.advance()[0]["kl/ref"])
+    assert torch.equal(weights(trainer.learner.reference), policies[2])
+    assert kl[1] > 1e-4 and kl[2] < 1e-9 < kl[3]
+
+
+def test_until_then_nothing_is_changed():
+    plain, renewed = (Trainer(kl_run(reference_resets=at)) for at in ((), (2,)))
+    for same in (True, True, False):
+        first, second = (trainer.advance()[0]["loss"] for trainer in (plain, renewed))
+        ends = [weights(trainer.learner.policy) for trainer in (plain, renewed)]
+        assert first == pytest.approx(second, abs=1e-9) or not same
+        assert torch.equal(*ends) == same
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_reference_survives_a_save(tmp_path, steps):
+    run = kl_run(reference_resets=(2,))
+    trainer = Trainer(run)
+    for _ in range(steps):
+        trainer.advance()
+    resumed = Trainer(run, trainer.save(tmp_path, {}))
+    for _ in range(2):
+        first, second = (t.advance()[0]["kl/ref"] for t in (trainer, resumed))
+        assert first == second
+    assert torch.equal(weights(trainer.learner.policy), weights(resumed.learner.policy))
