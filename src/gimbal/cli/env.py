@@ -1,0 +1,45 @@
+"""gimbal env: versions, for a bug report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gimbal.cli.words import table
+
+
+def environment(argv: Sequence[str]) -> int:
+    """Nothing private: no paths, names or addresses."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    import gimbal
+
+    facts = {
+        "gimbal": gimbal.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    for package in (
+        "torch",
+        "transformers",
+        "reasoning-gym",
+        "numpy",
+        "safetensors",
+        "gymnasium",
+        "peft",
+        "vllm",
+        "ray",
+    ):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "not installed"
+    facts["cores"] = f"{os.cpu_count()} ({len(os.sched_getaffinity(0))} usable)"
+    facts["threads"] = str(torch.get_num_threads())
+    found = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    facts["gpu"] = f"{', '.join(found)} (CUDA {torch.version.cuda})" if found else "none"
+    table(facts)
+    return 0

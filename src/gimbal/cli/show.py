@@ -1,0 +1,114 @@
+"""gimbal list, gimbal show, and the page of a recipe's fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gimbal.cli.words import table, wrapped
+
+
+def show_list(argv: Sequence[str]) -> int:
+    kinds = {"recipes": list_recipes, "methods": list_methods, "tasks": list_tasks}
+    if len(argv) != 1 or argv[0] not in kinds:
+        raise ValueError(f"gimbal list wants one of {', '.join(kinds)}")
+    kinds[argv[0]]()
+    return 0
+
+
+def list_recipes() -> None:
+    from gimbal import recipes
+
+    table(recipes.names())
+
+
+def list_methods() -> None:
+    """Every part with an interface, by what it is; behind it how well the work is known, where that is not fully."""
+    from gimbal import config
+
+    for kind, entries in sorted(config.methods().items()):
+        print(kind)
+        table(
+            {
+                e.name: e.summary + (f" [{e.confidence}]" if e.confidence not in ("", "verified") else "")
+                for e in entries
+            }
+        )
+
+
+def list_tasks() -> None:
+    from gimbal import config
+    from gimbal.environments.reasoning import names
+
+    table({e.name: e.summary for e in config.catalogue().values() if e.part and "AbstractTasks" in e.bases})
+    print("\ntasks.name of ReasoningGym is one of")
+    wrapped(names())
+
+
+def show(argv: Sequence[str]) -> int:
+    if len(argv) != 1:
+        raise ValueError("gimbal show wants the name of one method, task or recipe")
+    import dataclasses
+    import inspect
+    import typing
+
+    from gimbal import api, config, recipes
+    from gimbal.config.parts import describe
+
+    asked = argv[0]
+    known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
+    name = known.get(asked.lower()) or known.get(asked.lower().replace("_", ""))
+    if name is None and ":" not in asked:
+        raise ValueError(
+            f"there is no {asked}{config.nearest(asked.lower(), known)} (gimbal list methods, gimbal list recipes)"
+        )
+    name = name or asked
+    thing = recipes.function(name) if name in recipes.names() else config.find(name)
+    file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
+    print(f"{name}\n\n{inspect.getdoc(thing) or ''}\n\n{thing.__module__}:{line}  {os.path.relpath(file or '')}")
+    if not isinstance(thing, type):
+        print(f"\n{api.statement(thing())}\n\n{config.dump(thing(), name)}", end="")
+    elif dataclasses.is_dataclass(thing):
+        hints = typing.get_type_hints(thing)
+        print()
+        table({item.name: f"{describe(hints[item.name])}{_default(item)}" for item in dataclasses.fields(thing)})
+    return 0
+
+
+def _default(item: object) -> str:
+    import dataclasses
+
+    assert isinstance(item, dataclasses.Field)
+    if item.default is not dataclasses.MISSING:
+        return f" = {item.default!r}"
+    return "" if item.default_factory is dataclasses.MISSING else f" = {item.default_factory()!r}"
+
+
+def fields_page(run: object, recipe: str) -> str:
+    """Every key of a run: path, value, type; above each part its name and docstring, behind a field its comment."""
+    import dataclasses
+    import inspect
+    import re
+    import typing
+
+    from gimbal.config import paths
+    from gimbal.config.parts import describe
+
+    lines = [f"gimbal train {recipe} [key=value ...]"]
+    for prefix, part in {"": run, **paths(run)}.items():
+        if not dataclasses.is_dataclass(part) or isinstance(part, type):
+            continue
+        lines += [
+            "",
+            f"{prefix or 'run'}: {type(part).__name__}",
+            *("    " + x for x in (inspect.getdoc(part) or "").split("\n")),
+        ]
+        hints = typing.get_type_hints(type(part))
+        source = "\n".join(inspect.getsource(cls) for cls in type(part).__mro__ if cls.__module__.startswith("gimbal."))
+        for item in dataclasses.fields(part):
+            value = vars(part)[item.name]
+            shown = type(value).__name__ + "(...)" if dataclasses.is_dataclass(value) else repr(value)
+            comment = re.search(rf"^ +{item.name}: .*?  (# .*)$", source, re.MULTILINE)
+            key = f"{prefix}.{item.name}".lstrip(".")
+            lines.append(f"  {key} = {shown}  ({describe(hints[item.name])}){'  ' + comment[1] if comment else ''}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""gimbal train and gimbal eval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gimbal.cli.words import Arguments, parse, table
+
+TRAIN_HELP = """\
+gimbal train [RECIPE] [key=value ...]
+
+RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:function, or a YAML or JSON file with a line
+`recipe: NAME` and overrides. gimbal train RECIPE --help lists every key of it with type and value.
+
+  objective.clip_high=0.3        a field, by its path; --objective.clip-high 0.3 is the same
+  learning_rate=1e-3             a field, by its last name where only one has it
+  objective='SequenceRatio()'    a whole part (gimbal list methods)
+  model=DIRECTORY                any transformers causal language model
+  tasks=FILE.jsonl  reward=file.py:function
+
+  --name NAME        of the directory runs/NAME; never used twice
+  --runs DIRECTORY   other than runs
+  --from RUN         the recipe of an earlier run, anew; overrides allowed
+  --resume RUN       go on where it stopped, to the same bits
+  --dry-run          say what would be done
+  --print-config     print the resolved recipe as YAML, and stop"""
+
+EVAL_HELP = """\
+gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
+
+The held-out exam of a run's newest checkpoint, or of a model directory under the exam of a recipe (demo)."""
+
+
+def train(argv: Sequence[str]) -> int:
+    arguments = parse(argv, ("help", "dry-run", "print-config"), ("name", "runs", "from", "resume"))
+    if "help" in arguments.flags and not arguments.words:
+        print(TRAIN_HELP)
+        return 0
+    if len(arguments.words) > 1:
+        raise ValueError(f"{arguments.words[1]!r} is neither a second recipe nor an override (key=value)")
+    chosen = [name for name in ("from", "resume") if name in arguments.flags] + ["RECIPE"] * len(arguments.words)
+    if len(chosen) > 1:
+        raise ValueError(f"{' and '.join(chosen)} both say what to train; give one of them")
+    if "resume" in arguments.flags and (arguments.overrides or "name" in arguments.flags):
+        raise ValueError("a resumed run goes on as it was; to change it use --from, which starts it anew")
+    return _train(arguments)
+
+
+def _train(arguments: Arguments) -> int:
+    from gimbal import api, config, recipes
+    from gimbal.cli import show
+    from gimbal.recipes.configure import configured
+    from gimbal.runtime import compose
+    from gimbal.runtime.run import Run
+
+    runs = Path(arguments.flags.get("runs", api.RUNS))
+    earlier = arguments.flag("resume") or arguments.flag("from")
+    if earlier:
+        directory = api.find_run(earlier, runs)
+        recipe, run = config.load(directory, Run)
+        run = configured(run, arguments.overrides, recipes.tell)
+    else:
+        recipe = arguments.words[0] if arguments.words else "demo"
+        run = recipes.load(recipe, arguments.overrides)
+    if "help" in arguments.flags:
+        print(show.fields_page(run, recipe))
+    elif "print-config" in arguments.flags:
+        print(config.dump(run, recipe), end="")
+    elif "dry-run" in arguments.flags:
+        print(f"{recipe}: {api.statement(run)}")
+        for warning in compose.check(run):
+            recipes.tell(warning)
+    else:
+        resumed = "resume" in arguments.flags
+        if not resumed:
+            directory = api.create(run, recipe, arguments.flag("name"), runs)
+        print(f"{directory}: {api.statement(run)}", flush=True)
+        try:
+            api.launch(run, directory, recipe, resume=resumed)
+        except KeyboardInterrupt:
+            recipes.tell(api.way_on(directory))
+            return 130
+    return 0
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    arguments = parse(argv, ("help",), ("recipe", "runs"))
+    if "help" in arguments.flags:
+        print(EVAL_HELP)
+        return 0
+    if len(arguments.words) != 1:
+        raise ValueError("gimbal eval wants one run or model directory")
+    from gimbal import api, recipes
+    from gimbal.recipes.configure import configured
+
+    runs = Path(arguments.flags.get("runs", api.RUNS))
+    run = api.examined(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
+    run = configured(run, arguments.overrides, recipes.tell)
+    exam = api.evaluate(run)
+    print(f"{arguments.words[0]}: {exam.tasks} held-out tasks, seed {run.seed}")
+    table({name: f"{value:.4g}" for name, value in exam.metrics().items()})
+    return 0

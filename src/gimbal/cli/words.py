@@ -1,0 +1,61 @@
+"""A command line taken apart, and tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Arguments:
+    """A command line, taken apart: ``key=value`` and ``--key value`` are overrides unless the command knows the flag."""
+
+    words: list[str] = field(default_factory=list)
+    flags: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    def flag(self, name: str) -> str | None:
+        return self.flags.get(name)
+
+
+def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[str] = ()) -> Arguments:
+    from gimbal.config.parts import Text
+
+    result, rest = Arguments(), list(argv)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            key, equals, value = word.partition("=")
+            if not equals:
+                result.words.append(word)
+                continue
+        else:
+            key, equals, value = word[2:].partition("=")
+            if key in switches:
+                result.flags[key] = value
+                continue
+            if not equals:
+                # A flag of ours needs its value; a lone --checkpointing is true.
+                alone = not rest or rest[0].startswith("--")
+                if alone and key in valued:
+                    raise ValueError(f"--{key} needs a value")
+                value = "true" if alone else rest.pop(0)
+            if key not in valued:
+                key = key.replace("-", "_")
+        into = result.flags if word.startswith("--") and key in valued else result.overrides
+        if key in into:
+            raise ValueError(f"{key} is given twice")
+        into[key] = Text(value)
+    return result
+
+
+def table(rows: Mapping[str, str]) -> None:
+    width = max(map(len, rows), default=0)
+    for name, text in rows.items():
+        print(f"  {name:<{width}}  {text}".rstrip())
+
+
+def wrapped(names: Sequence[str]) -> None:
+    import textwrap
+
+    print(textwrap.fill(" ".join(names), 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
