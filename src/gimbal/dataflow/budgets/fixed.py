@@ -1,4 +1,4 @@
-"""The same for every task."""
+"""The same for every task that does not say otherwise."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from gimbal.dataflow.base import AbstractBudget, Plan
 from gimbal.records import Task
 
+COLUMN = "num_generations"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(AbstractBudget):
-    """``rollouts`` of at most ``max_length`` decisions each, whatever the task."""
+    """``rollouts`` of at most ``max_length`` decisions each, or as many as the task asks for in its column ``num_generations``."""
 
     rollouts: int = 8
     max_length: int = 64
@@ -22,4 +24,4 @@ class Fixed(AbstractBudget):
             )
 
     def plan(self, task: Task) -> Plan:
-        return Plan(rollouts=self.rollouts, max_length=self.max_length)
+        return Plan(rollouts=int(task.columns.get(COLUMN, self.rollouts)), max_length=self.max_length)
