@@ -16,7 +16,8 @@ from gimbal.records import Task
 class HiddenQuestion(AbstractTasks):
     """Chain sums that are shown whole; asked, in ``columns["question"]`` and not in the prompt, is the total after some of the terms.
 
-    ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index). Made for rewards.SolverScore.
+    ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index); ``columns["questions"]`` holds all there are,
+    each with its answer. Made for rewards.SolverScore.
     """
 
     tasks: ReasoningGym = practice()
@@ -33,9 +34,10 @@ class HiddenQuestion(AbstractTasks):
         task = self.tasks[index]
         totals = list(accumulate(terms(task.columns["metadata"]["expression"])))
         count = Random(f"hidden:{self.seed}:{index}").randint(2, len(totals))
-        question = f"What is the total after {count} terms?"
+        asked = [f"What is the total after {n} terms?" for n in range(2, len(totals) + 1)]
+        questions = [{"question": q, "answer": str(total)} for q, total in zip(asked, totals[1:], strict=True)]
         return replace(
             task,
             answer=str(totals[count - 1]),
-            columns={**task.columns, "question": question},
+            columns={**task.columns, "question": asked[count - 2], "questions": questions},
         )

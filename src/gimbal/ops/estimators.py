@@ -85,6 +85,17 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return [place for place, point in enumerate(points) if not any(beats(other, point) for other in points)]
 
 
+def hypervolume(points: Sequence[tuple[float, float]], worst: tuple[float, float]) -> float:
+    """The area between the Pareto front of the (utility, cost) points and a ``worst`` point, of which only what beats it counts."""
+    better = [point for point in points if point[0] > worst[0] and point[1] < worst[1]]
+    front = sorted({better[place] for place in pareto_front(better)}, key=lambda point: point[1])
+    area, reached = 0.0, worst[0]
+    for utility, cost in front:
+        area += (utility - reached) * (worst[1] - cost)
+        reached = utility
+    return area
+
+
 def _vote(votes: Sequence[Hashable], verdict: Mapping[Hashable, bool]) -> float:
     counts = Counter(vote for vote in votes if vote is not None)
     leaders = [answer for answer, count in counts.items() if count == max(counts.values())]

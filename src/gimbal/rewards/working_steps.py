@@ -36,6 +36,7 @@ class WorkingSteps(AbstractReward):
     ``measure``:
     - "count": how many steps there are.
     - "economy": 1 / (1 + count), the price of calls of HDPO (arXiv:2604.08545).
+    - "spared": max(0, 1 - count / ``most``), what a plan leaves of its calls (AI-SearchPlanner, arXiv:2508.20368, in our reading).
     - "right": how many lead the working without an error, each holding equations (a + b = c in integers) that are all true and,
       if ``chained``, begins with the result of the step before.
     - "turns": the same in turns of filters.StepTurns: one more, for the answer, if all are right.
@@ -43,19 +44,18 @@ class WorkingSteps(AbstractReward):
     - "necessary": steps up to and with the first that holds the task's answer; all of them if none does (DECS, arXiv:2509.25827).
     """
 
-    measure: Literal["count", "economy", "right", "turns", "flawed", "necessary"] = "count"
+    measure: Literal["count", "economy", "spared", "right", "turns", "flawed", "necessary"] = "count"
     separator: str = LINES_AND_CUES
     opening: str = "<think>"
     closing: str = "</think>"
     chained: bool = False
+    most: int = 8
     name: str = "steps"
     weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.measure not in ("count", "economy", "right", "turns", "flawed", "necessary"):
-            raise ValueError(
-                f"WorkingSteps.measure is {self.measure!r}; choose count, economy, right, turns, flawed or necessary"
-            )
+        if self.most < 1:
+            raise ValueError(f"WorkingSteps.most is {self.most}; it counts steps, at least 1")
         try:
             re.compile(self.separator)
         except re.error as error:
@@ -71,6 +71,8 @@ class WorkingSteps(AbstractReward):
                 return float(len(steps))
             case "economy":
                 return 1 / (1 + len(steps))
+            case "spared":
+                return max(0.0, 1 - len(steps) / self.most)
             case "necessary":
                 return float(_first_with(steps, answer))
         results = [""] + [found[-1][3] if (found := EQUATION.findall(step)) else "" for step in steps]

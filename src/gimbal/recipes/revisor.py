@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.solver import SolverScore
+from gimbal.runtime.run import Run
+
+
+def revisor() -> Run:
+    """REVISOR's decoupled reward (arXiv:2511.13026): part of the pay is whether the policy can answer anew from its working alone."""
+    evidence = SolverScore(
+        solver=None,
+        template="{prompt}<think>{completion}</think>",
+        part=("<think>", "</think>"),
+        samples=1,
+        name="evidence",
+        weight=0.3,
+    )
+    return replace(grpo(), rewards=(ReasoningScore(weight=0.6), evidence))
