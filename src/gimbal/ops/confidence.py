@@ -19,13 +19,13 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
     if x > (a + 1) / (a + b + 2):  # where the fraction of the complement is the faster one
         return 1 - incomplete_beta(1 - x, b, a)
     log_front = a * math.log(x) + b * math.log1p(-x) - math.lgamma(a) - math.lgamma(b) + math.lgamma(a + b)
-    c, d = 1.0, 1 / _away_from_0(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or TINY)
     fraction = d
     for m in range(1, 10_000):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for term in (even, odd):
-            d, c = 1 / _away_from_0(1 + term * d), _away_from_0(1 + term / c)
+            d, c = 1 / (1 + term * d or TINY), 1 + term / c or TINY
             fraction *= c * d
         if abs(c * d - 1) < 1e-15:
             break
@@ -65,6 +65,7 @@ def hoeffding_upper(mean: float, n: int, delta: float, low: float = 0.0, high: f
     return mean + (high - low) * math.sqrt(math.log(1 / delta) / (2 * n))
 
 
+@lru_cache(maxsize=4096)
 def binomial_upper(hits: int, n: int, delta: float) -> float:
     """The largest p under which as few hits in n as these have probability delta (Clopper and Pearson 1934): exact for 0 or 1 each.
 
@@ -84,7 +85,3 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
     while (middle := (low + high) / 2) not in (low, high):
         low, high = (middle, high) if rising(middle) < 0 else (low, middle)
     return high
-
-
-def _away_from_0(x: float) -> float:
-    return x if abs(x) > TINY else TINY

@@ -66,7 +66,8 @@ def _roles(run: Run) -> None:
 
 def _critic(run: Run) -> None:
     """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
-    trained, read = bool({"values_NS", "values_NSM"} & column_needs(run)), "value_NS" in run.advantage.needs
+    trained = bool({"values_NS", "values_NSM"} & column_needs(run))
+    read = bool({"value_NS", "value_NSM"} & run.advantage.needs)
     if (trained or read) and run.critic is None:
         raise ValueError(
             "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
