@@ -9,6 +9,8 @@ import torch
 from gimbal.advantages.edge_averaged import EdgeAveraged
 from gimbal.advantages.group_centered import GroupCentered
 from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.leave_one_out import LeaveOneOut
+from gimbal.objectives.clipped_ratio import ClippedRatio
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
 from gimbal.records import TrainBatch
@@ -38,11 +40,19 @@ def test_by_hand():
     close(EdgeAveraged(window=0)(b), [[2, 2, -0.5, -0.5], [2, 2, 1, 1], [-4, -4, -0.5, -0.5]])
 
 
-def test_no_equal_steps_give_the_advantage_as_it_is():
+def test_reduces_to_the_host_where_no_steps_are_equal():
     b = batch([[1, 2], [3, 4]], [0, 1], [1.0, -1.0])
     assert torch.equal(EdgeAveraged()(b), b.advantage_NS)
     unknown = dataclasses.replace(b, facts={})
     assert torch.equal(EdgeAveraged()(unknown), b.advantage_NS)
+    x = torch.tensor([[-0.1, -0.2], [-0.3, -0.4]], dtype=torch.float64).requires_grad_()
+    results = []
+    for advantage_NS in (EdgeAveraged()(b), b.advantage_NS):
+        host = dataclasses.replace(b, proximal_NS=x.detach() + 0.1, advantage_NS=advantage_NS)
+        loss_NS = ClippedRatio()(x, host).loss_NS
+        results.append((loss_NS.detach(), torch.autograd.grad(loss_NS.sum(), x)[0]))
+    for ours, plain in zip(*results, strict=True):
+        close(ours, plain)
 
 
 def test_groups_are_kept_apart():
@@ -50,24 +60,41 @@ def test_groups_are_kept_apart():
     assert torch.equal(EdgeAveraged()(b), b.advantage_NS)
 
 
-@pytest.mark.parametrize("estimator", [GroupNormalized(), GroupCentered()])
-def test_identical_rollouts_and_a_step_all_share_get_0(estimator):
+def shared_first_step(estimator):
     shared = batch([[1, 2, 3], [1, 2, 4], [1, 2, 5]], [0, 0, 1], [0.0] * 3)
     reward_NS = torch.tensor([[0.0, 0, 1], [0, 0, 0.3], [0, 0, 0]], dtype=torch.float64)
     shared = dataclasses.replace(shared, reward_NS=reward_NS)
-    shared = dataclasses.replace(shared, advantage_NS=estimator(shared))
-    result = EdgeAveraged()(shared)
-    close(result[:, :2], torch.zeros(3, 2))
-    assert torch.equal(result[:, 2], shared.advantage_NS[:, 2])
+    return dataclasses.replace(shared, advantage_NS=estimator(shared))
+
+
+@pytest.mark.parametrize("estimator", [GroupNormalized(), GroupCentered(), LeaveOneOut()])
+def test_reduces_to_0_where_all_rollouts_are_identical(estimator):
+    shared = shared_first_step(estimator)
     identical = dataclasses.replace(shared, facts={"label_NS": torch.ones(3, 3, dtype=torch.long)})
     close(EdgeAveraged()(identical), torch.zeros(3, 3))
 
 
-def test_the_whole_history_as_window_merges_common_beginnings_only():
+@pytest.mark.parametrize("estimator", [GroupNormalized(), GroupCentered(), LeaveOneOut()])
+def test_reduces_to_0_on_a_first_step_that_the_whole_group_shares(estimator):
+    shared = shared_first_step(estimator)
+    result = EdgeAveraged()(shared)
+    close(result[:, :2], torch.zeros(3, 2))
+    assert torch.equal(result[:, 2], shared.advantage_NS[:, 2])
+
+
+def test_reduces_to_the_prefix_tree_with_the_whole_history_as_window():
     label = [[1, 2, 3, 4], [1, 2, 3, 5], [9, 2, 3, 4]]
     b = batch(label, [0, 1, 2, 3], [6.0, 2.0, -2.0])
     close(EdgeAveraged(window=-1)(b), [[4, 4, 4, 6], [4, 4, 4, 2], [-2] * 4])
     close(EdgeAveraged(window=1)(b), [[4, 4, 2, 2], [4, 4, 2, 2], [-2, -2, 2, 2]])
+    g = torch.Generator().manual_seed(0)
+    label_NS = torch.randint(0, 2, (6, 4), generator=g)
+    many = batch(label_NS.tolist(), [0, 1, 2, 3], torch.randn(6, generator=g).tolist())
+    tree = [
+        [many.advantage_NS[(label_NS[:, : s + 1] == label_NS[n, : s + 1]).all(-1), s].mean() for s in range(4)]
+        for n in range(6)
+    ]
+    close(EdgeAveraged(window=-1)(many), torch.tensor(tree))
 
 
 def test_what_varies_within_a_step_stays():

@@ -78,6 +78,13 @@ def test_the_suffix_from_the_restart_on_trains():
     assert torch.equal(TurnSuffix(first=2)(b), (b.turn_NS == 2) & b.mask_NS)
 
 
+def test_reduces_to_the_whole_sequence_where_nothing_is_restarted():
+    b = batch()
+    unbranched = dataclasses.replace(b, facts={"score/restart": torch.zeros(7)})
+    assert torch.equal(TurnSuffix(restart="score/restart")(unbranched), b.mask_NS)
+    assert torch.equal(TurnSuffix()(b), b.mask_NS)
+
+
 def test_unfit_options_are_refused():
     for make in (lambda: PositiveAmplified(factor=-1.0), lambda: LogMeanExpCentered(temperature=-1.0)):
         with pytest.raises(ValueError, match="0"):
