@@ -12,7 +12,7 @@ from gimbal.runtime.run import HeldOut, Run
 def dereason() -> Run:
     """DeReason's second stage (arXiv:2603.11193): reinforcement on the hard part of the tasks, here long sums, and on that alone.
 
-    Start it from the model of `dereason_sft`: policy.path=runs/NAME/model. Without that it is GRPO on the hard part.
+    Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Without that it is GRPO on the hard part.
     """
     return replace(
         grpo(),

@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 def doge_apply() -> Run:
     """DoGe's second stage (arXiv:2512.06835): ordinary GRPO on whole problems, paid for the answer and a little for its form.
 
-    Start it from the model of `doge`: policy.path=runs/NAME/model. Without that it is GRPO.
+    Start it from the model of `doge`: policy.model=runs/NAME/model. Without that it is GRPO.
     """
     return replace(
         grpo(),
