@@ -32,8 +32,9 @@ class CostConstraint(AbstractRewardShaping):
     - ``inflation`` = ``own`` = 0: U is the mean, and the constraint that of Safe RLHF (arXiv:2310.12773).
     - equal costs (s = 0): C' = C, a constant that every baseline takes away.
 
-    Published: all defaults but ``normalise``, which is of Safe RLHF: their return is R - multiplier C', and their multiplier moves by
-    its logarithm. Rollouts of one prompt are not independent, so U steers and proves nothing; SafetyTest proves.
+    Published: the defaults of their code, but for ``normalise``, which is of Safe RLHF: their return is R - multiplier C', and their
+    multiplier moves by its logarithm. Their script of experiments has ``inflation`` 2 and ``own`` 4. Rollouts of one prompt are not
+    independent, so U steers and proves nothing; SafetyTest proves.
 
     Confidence: verified.
     """
