@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gimbal.engines.tempered import Tempered
 from gimbal.learning.learner import column_needs
 from gimbal.objectives.base import DISCREPANCY, UPDATE
 from gimbal.ops.paths import get_at
@@ -88,7 +89,8 @@ def _warnings(run: Run) -> Iterable[str]:
     consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
         yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
-    if run.max_staleness > 0 and run.correction is None and "behavior_NS" not in column_needs(run):
+    own = DISCREPANCY in run.anchor.absorbs or isinstance(run.engine, Tempered)
+    if run.max_staleness > 0 and run.correction is None and not own and "behavior_NS" not in column_needs(run):
         yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() usually helps"
 
 

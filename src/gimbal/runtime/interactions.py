@@ -5,6 +5,7 @@ compose.py asks it after its own checks. A rule looks at the parts of a run; wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -15,21 +16,36 @@ from gimbal.advantages.group_normalized import GroupNormalized
 from gimbal.advantages.kl_reward import KLReward
 from gimbal.advantages.log_tamed import LogTamed
 from gimbal.advantages.median_centered import MedianCentered
+from gimbal.advantages.minimum_variance import MinimumVarianceCentered
 from gimbal.advantages.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.rank_shaped import RankShaped
 from gimbal.advantages.reward_decoupled import RewardDecoupled
+from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.advantages.tempered_imitation import TemperedImitation
 from gimbal.advantages.whitened import Whitened
+from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.engines.tempered import Tempered
+from gimbal.learning.learner import column_needs
+from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.proximal.snapshots import Snapshots
+from gimbal.objectives.base import DISCREPANCY
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.covariance_kl import CovarianceKL
 from gimbal.objectives.covariance_mask import CovarianceMask
+from gimbal.objectives.curvature_mask import CurvatureMask
 from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.entropy_smoothing import EntropySmoothing
+from gimbal.objectives.gaussian_trust import GaussianTrust
 from gimbal.objectives.kl_hinge import KLHinge
 from gimbal.objectives.kl_penalty import KLPenalty
 from gimbal.objectives.parts_clipped import PartsClipped
 from gimbal.objectives.pivot_mask import PivotMask
 from gimbal.objectives.ratio_variance import RatioVariance
 from gimbal.objectives.sequence_ratio import SequenceRatio
-from gimbal.ops import SequenceMean
+from gimbal.objectives.sequence_weight import SequenceWeight
+from gimbal.ops import SequenceMean, TokenMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.token import CausalLM
 from gimbal.rewards.base import AbstractReward
@@ -38,7 +54,7 @@ from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.run import Run
 
 NAMES = ("rewards", "right", "preference", "outcome", "economy", "gate")  # fields of parts that hold names of rewards
-ENTROPY = (EntropyBonus, EntropyShaped, CovarianceMask, CovarianceKL)
+ENTROPY = (EntropyBonus, EntropySmoothing, EntropyShaped, RankShaped, TemperedImitation, CovarianceMask, CovarianceKL)
 REFERENCE = (KLPenalty, KLReward)
 NO_GROUP = (GAE, ReturnToGo)
 
@@ -79,6 +95,29 @@ REFUSED: tuple[Rule, ...] = (
     (
         lambda cast: cast.has(PivotMask) and not cast.has(MedianCentered),
         "PivotMask drops the rollout at the median, which has an advantage of its own unless advantage=MedianCentered()",
+    ),
+    (
+        lambda cast: cast.has(Tempered) and (cast.run.correction is not None or DISCREPANCY in cast.run.anchor.absorbs),
+        "Tempered draws some groups at another temperature on purpose, and a correction for the sampler would undo it: "
+        "correction=None and anchor=Recompute()",
+    ),
+    (
+        lambda cast: cast.has(Tempered) and not cast.has(TemperedImitation),
+        "Tempered draws some groups at another temperature, which must not train as if on-policy: add TemperedImitation() to shaping",
+    ),
+    (
+        lambda cast: any(p.temperature != cast.run.sampling.temperature for p in cast.all(TemperedImitation)),
+        "TemperedImitation tells tempered groups by their temperature: set its temperature to sampling.temperature",
+    ),
+    (
+        lambda cast: any(p.window < cast.run.max_staleness for p in cast.all(SamplingVersion)),
+        "SamplingVersion keeps fewer versions than decisions may be old: set anchor.window to max_staleness",
+    ),
+    (
+        lambda cast: (
+            any(p.signal == "ess/sequence" for p in cast.all(EffectiveSampleSize)) and not cast.has(SequenceWeight)
+        ),
+        "EffectiveSampleSize goes by ess/sequence, which only SequenceWeight reports: use it as objective, or another signal",
     ),
 )
 
@@ -139,6 +178,54 @@ WARNED: tuple[Rule, ...] = (
         lambda cast: any(_other_weights(part, cast.run) for part in cast.all(LogTamed)),
         "LogTamed has other weights than the rewards it tames, so what it takes away is not what they gave",
     ),
+    (
+        lambda cast: cast.has(TemperedImitation) and not cast.has(Tempered),
+        "TemperedImitation without the engine Tempered: no group is at another temperature, so it does nothing",
+    ),
+    (
+        lambda cast: cast.has(SignedOutcome) and cast.has(ZeroVariance),
+        "SignedOutcome learns most from groups that all fail, and ZeroVariance drops them",
+    ),
+    (
+        lambda cast: cast.has(SignedOutcome) and cast.has(Whitened),
+        "Whitened brings back the baseline that SignedOutcome leaves out",
+    ),
+    (
+        lambda cast: any(not _follows(cast.run, p.learning_rate) for p in cast.all(CurvatureMask)),
+        "CurvatureMask predicts the shift of another learning rate than optimization.learning_rate",
+    ),
+    (
+        lambda cast: any(p.rank == 0 for p in cast.all(RankShaped)) and not cast.run.controllers,
+        "RankShaped has no baselines to compare with: bind a MovingAverage to its rank, velocity and acceleration",
+    ),
+    (
+        lambda cast: cast.updates > 1 and cast.has(MinimumVarianceCentered),
+        "MinimumVarianceCentered is optimal for the first update on a batch only, and there are several",
+    ),
+    (
+        lambda cast: {p.cap for p in cast.all(MinimumVarianceCentered)} - {p.cap for p in cast.all(SequenceWeight)},
+        "MinimumVarianceCentered.cap is not the cap of SequenceWeight, so it is optimal for another gradient",
+    ),
+    (
+        lambda cast: cast.has(MinimumVarianceCentered) and cast.has(Whitened),
+        "Whitened after MinimumVarianceCentered moves the baseline away from where the variance is least",
+    ),
+    (
+        lambda cast: cast.has(SequenceWeight) and isinstance(cast.run.aggregation, TokenMean | SequenceMean),
+        "SequenceWeight is the gradient of whole sequences, and this aggregation divides it by lengths: use ConstantMean()",
+    ),
+    (
+        lambda cast: any(p.count > 1 for p in cast.all(Snapshots)) and not cast.has(GaussianTrust),
+        "Snapshots keeps more weights than any part reads: GaussianTrust does, or set anchor.count=1",
+    ),
+    (
+        lambda cast: cast.updates > 1 and any(math.inf in (p.clip_low, p.clip_high) for p in cast.all(GaussianTrust)),
+        "GaussianTrust without a clip and several updates a batch: its pull fades far away, so nothing bounds the ratio",
+    ),
+    (
+        lambda cast: cast.run.reference_resets and "reference_NS" not in column_needs(cast.run),
+        "reference_resets renew a reference that no part reads",
+    ),
 )
 
 
@@ -190,4 +277,11 @@ def _other_weights(part: LogTamed, run: Run) -> bool:
     names = part.rewards or tuple(sorted(given))
     return any(
         weight != given.get(name) for name, weight in zip(names, part.weights or (1.0,) * len(names), strict=True)
+    )
+
+
+def _follows(run: Run, learning_rate: float) -> bool:
+    """Whether a part's idea of the learning rate is the run's, or is moved to be."""
+    return learning_rate == run.optimization.learning_rate or any(
+        path.endswith("learning_rate") for path in run.controllers
     )
