@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.recipes.grpo import grpo
+from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def specs() -> Run:
+    """Reinforcement after the cold start of Metis-SPECS (arXiv:2510.25801): GRPO, paid for the answer and half as much for its form.
+
+    Start it from the model of `specs_start`: policy.model=runs/NAME/model. Without that it is GRPO.
+    """
+    return replace(grpo(), rewards=(ReasoningScore(), Pattern(weight=0.5)))
