@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,7 +54,10 @@ class Rejuvenated(CausalLM):
         units = list(feed_forwards(tuned.model))
         others = list(feed_forwards(base.model))
         seen = activities(tuned, units, self.probe)
-        rigid = [self._rigid(*pair, *own) for *pair, own in zip(units, others, seen, strict=True)]
+        rigid = [
+            self._rigid(unit, other, variance_U, size_U)
+            for unit, other, (variance_U, size_U) in zip(units, others, seen, strict=True)
+        ]
         with torch.no_grad():
             self._fuse(tuned.model, base.model)
             for unit, other, rigid_U in zip(units, others, rigid, strict=True):
@@ -123,10 +126,11 @@ def activities(
 ) -> list[tuple[Float[Tensor, " U"], Float[Tensor, " U"]]]:
     """Variance and mean size of every unit's activation over the tokens of the texts; 1 and 1 without texts."""
     seen: list[list[Tensor]] = [[] for _ in layers]
-    hooks = [
-        layer.reader.register_forward_pre_hook(lambda _, inputs, own=own: own.append(inputs[0].detach().flatten(0, -2)))
-        for layer, own in zip(layers, seen, strict=True)
-    ]
+
+    def keep(own: list[Tensor]) -> Callable[..., None]:
+        return lambda _, inputs: own.append(inputs[0].detach().flatten(0, -2))
+
+    hooks = [layer.reader.register_forward_pre_hook(keep(own)) for layer, own in zip(layers, seen, strict=True)]
     try:
         for text in texts:
             ids = policy.tokenizer.encode(text, add_special_tokens=True)
