@@ -73,7 +73,7 @@ def test_a_success_under_a_hint_ends_the_series():
 
 
 def test_failure_is_by_the_named_reward():
-    live = replace(SPEC, name="right").start(TASKS, 0)
+    live = replace(SPEC, right="right").start(TASKS, 0)
     assert served(live, 1.0, 1.0)[1] is True and served(live, 0.0, 1.0)[0].prompt == "q0:ab"
 
 

@@ -92,6 +92,19 @@ def test_greedy_tokens_of_100_ragged_prompts_are_generates(family):
         assert ids(ours[i, 0]) == theirs.tolist(), text
 
 
+@pytest.mark.parametrize("cache", ["keep", "recompute"])
+def test_a_prompt_of_one_token(cache):
+    p = policy()
+    e = engine(p, cache=cache)
+    letter = next(c for c in "?=1a" if len(p.tokenizer.encode(c)) == 1)
+    for sample in range(3):
+        e.submit(request(letter, sample=sample, min_p=0.0))
+    e.step()
+    e.load(1, p.state_dict())
+    for rollout in drain(e).values():
+        torch.testing.assert_close(rollout.behavior_S, e.score(rollout), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize(
     "sampling", [{}, {"temperature": 0.7}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.1, "temperature": 1.3}]
 )

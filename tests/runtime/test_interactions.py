@@ -15,11 +15,13 @@ from gimbal.advantages.median_centered import MedianCentered
 from gimbal.advantages.minimum_variance import MinimumVarianceCentered
 from gimbal.advantages.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.rank_shaped import RankShaped
+from gimbal.advantages.relative_length import RelativeLength
 from gimbal.advantages.reward_decoupled import RewardDecoupled
 from gimbal.advantages.signed_outcome import SignedOutcome
 from gimbal.advantages.stratified import Stratified
 from gimbal.advantages.tempered_imitation import TemperedImitation
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.engines.tempered import Tempered
 from gimbal.learning.method import Optimization
@@ -93,6 +95,8 @@ WARNINGS = [
     ({"anchor": Snapshots()}, "more weights than any part reads"),
     ({"objective": GaussianTrust(), "optimization": Optimization(epochs=2)}, "its pull fades far away"),
     ({"reference_resets": (2,)}, "that no part reads"),
+    ({"curriculum": Hinted()}, "take up batches all the same"),
+    ({"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)}, "differ in nothing else"),
     ({"rewards": (Digits(weight=2.0),), "reward_shaping": (LogTamed(),)}, "what it takes away is not what they gave"),
 ]
 

@@ -111,7 +111,7 @@ class NativeEngine(AbstractEngine):
         self._version = version
         self._prefix = None  # keys and values of the old weights must not start a new rollout
         if self.spec.cache == "recompute" and self.rows:
-            known = [self.ids_BL[row, : int(self.length_B[row]) - 1] for row in range(len(self.rows))]
+            known = [self.ids_BL[row, : max(1, int(self.length_B[row]) - 1)] for row in range(len(self.rows))]
             for row, prefix in enumerate(self._prefill(known)):
                 self.slots.place([row], prefix)
 
@@ -217,8 +217,9 @@ class NativeEngine(AbstractEngine):
             live = self.rows[row]
             known = (*live.prompt, *live.drawn)
             self._occupy(row, live, known)
-            prefixes.setdefault(known[:-1], []).append(row)
-        missing = [prefix for prefix in prefixes if prefix and (self._prefix is None or prefix != self._prefix[0])]
+            # The last token is decoded, not prefilled; one that stands alone is both, so that the cache learns its shape.
+            prefixes.setdefault(known[:-1] or known, []).append(row)
+        missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
         if self._prefix is not None and self._prefix[0] in prefixes:
             self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
         filled = self._prefill([torch.tensor(prefix, device=self.device) for prefix in missing])

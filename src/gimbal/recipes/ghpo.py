@@ -24,7 +24,7 @@ def ghpo() -> Run:
         tasks=Worked(tasks=replace(practice(), parameters=HARDER, exclude=held_out)),
         held_out=HeldOut(tasks=held_out, samples=4),
         # gimbal-tiny reads a hint as its own working, begun.
-        curriculum=Hinted(name="reasoning", template="{prompt}<think>{hint}"),
+        curriculum=Hinted(right="reasoning", template="{prompt}<think>{hint}"),
         filters=(Superseded(),),
         sampling=Sampling(max_length=96),
         rewards=(

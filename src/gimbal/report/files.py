@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from gimbal.records import Group, Rollout, TrainBatch, rollout_score
+from gimbal.report.metrics import passed
 
 CLOCKED = ("time/", "perf/")  # the only metrics that may differ between two runs of one recipe and seed
 
@@ -38,6 +41,15 @@ class JsonLines:
             except json.JSONDecodeError:
                 break
         return rows
+
+    def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """The lines that are whole from this byte on, and the byte at which the rest begins: how a growing file is followed."""
+        if not self.path.exists():
+            return [], offset
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines()], offset + len(whole) + len(newline)
 
     def truncate_after(self, step: int) -> None:
         """Forget what was written after this step: a resumed run writes it again."""
@@ -81,6 +93,7 @@ def _described(
         return None if column_NS is None else [round(x, 4) for x in column_NS[row, : rollout.length].tolist()]
 
     entropy_S = rollout.entropy_S
+    counts_S = batch.mask_NS[row, : rollout.length]
     return {
         "step": step,  # the gradient was taken at version step - 1, which ages count from
         "group": group.index,
@@ -98,7 +111,15 @@ def _described(
         "proximal": rounded("proximal_NS"),
         "advantage": rounded("advantage_NS"),
         "entropy": None if entropy_S is None else [round(x, 4) for x in entropy_S.tolist()],
+        "mask": None if bool(counts_S.all()) else counts_S.int().tolist(),  # null: every decision counts
+        "part": _unless_zero(rollout.part_S),  # null: all of it is response
+        "turn": _unless_zero(rollout.turn_S),  # null: one turn
+        "solved": passed(rollout),
     }
+
+
+def _unless_zero(column_S: Tensor | None) -> list[int] | None:
+    return None if column_S is None or not bool(column_S.any()) else column_S.tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gimbal.engines.tempered import Tempered
-from gimbal.learning.learner import column_needs
+from gimbal.learning.learner import column_needs, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE
 from gimbal.ops.paths import get_at
 from gimbal.runtime import interactions
@@ -68,7 +68,7 @@ def _roles(run: Run) -> None:
 def _critic(run: Run) -> None:
     """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
     trained = bool({"values_NS", "values_NSM"} & column_needs(run))
-    read = bool({"value_NS", "value_NSM"} & run.advantage.needs)
+    read = bool({"value_NS", "value_NSM"} & needs_of(*run.reward_shaping, run.advantage, *run.shaping))
     if (trained or read) and run.critic is None:
         raise ValueError(
             "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"

@@ -19,12 +19,15 @@ from gimbal.advantages.median_centered import MedianCentered
 from gimbal.advantages.minimum_variance import MinimumVarianceCentered
 from gimbal.advantages.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.rank_shaped import RankShaped
+from gimbal.advantages.relative_length import RelativeLength
 from gimbal.advantages.reward_decoupled import RewardDecoupled
 from gimbal.advantages.signed_outcome import SignedOutcome
 from gimbal.advantages.tempered_imitation import TemperedImitation
 from gimbal.advantages.whitened import Whitened
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.engines.tempered import Tempered
 from gimbal.learning.learner import column_needs
@@ -225,6 +228,14 @@ WARNED: tuple[Rule, ...] = (
     (
         lambda cast: cast.run.reference_resets and "reference_NS" not in column_needs(cast.run),
         "reference_resets renew a reference that no part reads",
+    ),
+    (
+        lambda cast: cast.has(Hinted) and not cast.has(Superseded),
+        "Hinted asks failed tasks again, and the failed groups take up batches all the same: put Superseded() first in filters",
+    ),
+    (
+        lambda cast: cast.has(RelativeLength) and cast.has(ZeroVariance),
+        "RelativeLength tells answers apart by length, and ZeroVariance drops groups that differ in nothing else before it can",
     ),
 )
 

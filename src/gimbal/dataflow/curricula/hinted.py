@@ -33,7 +33,7 @@ class Hinted(AbstractCurriculumSpec):
     """A task that a whole group failed is asked again with a share of its reference solution in the prompt, then with a larger one
     (GHPO, arXiv:2507.10628).
 
-    Tasks come in the order of ``order``. A group fails if no rollout reaches ``threshold`` in the reward ``name`` (in all, if it is
+    Tasks come in the order of ``order``. A group fails if no rollout reaches ``threshold`` in the reward ``right`` (in all, if it is
     empty). Its task then comes next, its prompt being ``template`` with {prompt} and, as {hint}, the first stages[0] of the characters
     of the column ``column``; if that group fails too, stages[1], and so on; the last result stands. Rollouts are drawn and trained
     with the hint as context. filters.Superseded drops the groups that failed on the way; ``hint``, the share, is a column that
@@ -52,7 +52,7 @@ class Hinted(AbstractCurriculumSpec):
 
     order: AbstractCurriculumSpec = Epochs()
     stages: tuple[float, ...] = (0.25, 0.5, 0.75)
-    name: str = ""
+    right: str = ""
     threshold: float = 1.0
     column: str = "solution"
     template: str = TEMPLATE
@@ -99,7 +99,7 @@ class HintedCurriculum(AbstractCurriculum):
         columns = {key: value for key, value in plain.columns.items() if key != RETRY}
         columns[HINT] = self.spec.stages[stage - 1] if stage else 0.0
         if retry:
-            columns[RETRY] = (self.spec.name, self.spec.threshold)
+            columns[RETRY] = (self.spec.right, self.spec.threshold)
         if not stage:
             return replace(plain, columns=columns)
         columns[PLAIN] = (plain, stage)
