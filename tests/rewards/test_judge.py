@@ -1,17 +1,21 @@
 """A judge over a real local server that follows a script: what is sent, what is read, and everything that can go wrong."""
 
 import json
+import math
 import socket
+import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gimbal.config import dump, load
+from gimbal.ops import stable_hash
 from gimbal.recipes.grpo import grpo
 from gimbal.records import Drop, Group
 from gimbal.rewards.asking import AbstractJudge, ask, fill
@@ -19,6 +23,8 @@ from gimbal.rewards.endpoint import Endpoint
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.judge import JudgeScore
 from gimbal.rewards.scoring import NoVerdict, score
+from gimbal.runtime.local import Trainer
+from gimbal.runtime.pipeline import Starved
 from gimbal.runtime.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gave no verdict")
@@ -281,3 +287,47 @@ def test_refusals(make, sentence):
 
 def test_nothing_to_ask():
     assert ask(Endpoint(), []) == [] and issubclass(Endpoint, AbstractJudge)
+
+
+def test_in_a_run_the_judge_may_fail_and_the_run_goes_on(single_thread):
+    """A flaky judge: rollouts leave, whole groups are replaced, all are counted, and nothing of it trains."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
+    from small import small_run
+
+    asked = Counter()
+
+    def flaky(question):
+        asked["all"] += 1
+        kind = ("Score: 1", "Score: 9", "Score: 5", "?", TimeoutError("late"))[stable_hash(question) % 5]
+        if isinstance(kind, Exception):
+            raise kind
+        return kind
+
+    trainer = Trainer(small_run(rewards=(JudgeScore(judge=flaky, template="{prompt}{completion}"),)))
+    trained = 0
+    try:
+        for _ in range(3):
+            metrics, groups, batch = trainer.advance()
+            trained += batch.shape[0]
+            assert batch.shape[0] == sum(len(group.rollouts) for group in groups)
+            assert {r.score for group in groups for r in group.rollouts} <= {0.1, 0.5, 0.9}
+            assert all(math.isfinite(value) for value in metrics.values())
+    finally:
+        trainer.close()
+    lost = trainer.pipeline.drops
+    assert lost["rollouts/judge_unparsable"] > 0 and lost["rollouts/judge_failed"] > 0
+    whole = sum(count for reason, count in lost.items() if "/" not in reason)
+    apart = sum(count for reason, count in lost.items() if "/" in reason)
+    assert trained + apart + 4 * whole + 4 * len(trainer.pipeline.store) == trainer.pipeline.generated["rollouts"]
+
+
+def test_a_judge_that_never_answers_ends_the_run_with_its_reason(single_thread):
+    sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
+    from small import small_run
+
+    trainer = Trainer(small_run(rewards=(JudgeScore(judge=lambda question: 1 / 0),), max_empty_batches=1))
+    try:
+        with pytest.raises(Starved, match="2 judge_failed"):
+            trainer.advance()
+    finally:
+        trainer.close()

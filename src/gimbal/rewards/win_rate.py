@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.scoring import NoVerdict
 
 
 class AbstractPreference(ABC):
@@ -115,5 +116,6 @@ class WinRate(AbstractReward):
         rates: list[float | None] = []
         for i, row in enumerate(wins):
             met = [p for j, p in enumerate(row) if j != i and p is not None]
-            rates.append(sum(met) / len(met) if met else None)
+            failed = [p for p in met if isinstance(p, NoVerdict)]
+            rates.append(failed[0] if failed else sum(met) / len(met) if met else None)
         return rates
