@@ -82,3 +82,21 @@ def test_sizes(file):
 
 def test_every_room_has_a_level():
     assert {room(file) for file in FILES} <= set(LEVEL)
+
+
+def test_classes_are_abstract_or_final():
+    """A concrete class is wrapped, never subclassed: behaviour has one place."""
+    bases = {
+        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    errors = {name for name, parents in bases.items() if name.endswith("Error") or "ValueError" in parents}
+    broken = {
+        (name, base)
+        for name, parents in bases.items()
+        for base in parents
+        if base in bases and not base.startswith("Abstract") and "Protocol" not in bases[base] and base not in errors
+    }
+    assert broken == set()

@@ -10,7 +10,6 @@ from typing import Any
 
 from gimbal import config, recipes
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import CausalLM
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, examine
@@ -147,7 +146,6 @@ def examined(target: str, recipe: str, runs: Path) -> Run:
 def statement(run: Run) -> str:
     """What follows from the keys, in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
-    unit = "tokens" if isinstance(run.policy, CausalLM) else "decisions"
     updates = run.optimization.epochs * run.optimization.minibatches
     age = (
         f"at most {run.max_staleness} version{'s' * (run.max_staleness != 1)} old"
@@ -158,6 +156,6 @@ def statement(run: Run) -> str:
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     return (
         f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "
-        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {updates} update{'s' * (updates != 1)}; "
+        f"(at most {rollouts * run.sampling.max_length:,} {run.policy.unit}) and {updates} update{'s' * (updates != 1)}; "
         f"trained on decisions {age}; {sampler}; seed {run.seed}."
     )

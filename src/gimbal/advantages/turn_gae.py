@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.advantages.base import AbstractAdvantage
 from gimbal.advantages.gae import GAE
 from gimbal.ops.discounted import generalised_advantages
 from gimbal.ops.levels import first_of_turn
@@ -15,7 +17,7 @@ from gimbal.records import TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnGAE(GAE):
+class TurnGAE(AbstractAdvantage):
     """GAE over turns: one value and one advantage for each, whatever the number of its tokens (VL-DAC, arXiv:2508.04280).
 
     delta_k = r_k + gamma V_{k+1} - V_k;  A_k = sum_l (gamma lam)^l delta_{k+l}, for every decision of turn k; r_k is the sum of the
@@ -33,7 +35,13 @@ class TurnGAE(GAE):
     Confidence: verified.
     """
 
+    needs: ClassVar[frozenset[str]] = GAE.needs
+
     gamma: float = 0.9
+    lam: float = 0.95
+
+    def __post_init__(self) -> None:
+        GAE(gamma=self.gamma, lam=self.lam)  # the same numbers, refused alike
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         first_NS = first_of_turn(batch.turns_NS, batch.mask_NS)

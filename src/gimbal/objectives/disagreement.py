@@ -10,7 +10,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gimbal.objectives.base import AbstractMask
+from gimbal.objectives.base import AbstractMask, AbstractObjective
 from gimbal.objectives.entropy_bonus import EntropyBonus
 from gimbal.ops.lots import first_by, lots
 from gimbal.records import Terms, TrainBatch
@@ -57,7 +57,7 @@ class DisagreementMask(AbstractMask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgreementEntropyBonus(EntropyBonus):
+class AgreementEntropyBonus(AbstractObjective):
     """An entropy bonus that spares decisions whose value the critics dispute: exploring there is wasted (ASYPPO, arXiv:2510.01656).
 
     loss = -coef H, but 0 on the floor(share n) of the minibatch's n decisions with the largest deviation of V_m over the members m.
@@ -67,7 +67,7 @@ class AgreementEntropyBonus(EntropyBonus):
     Confidence: partial; ours: ``coef``, which is not published.
     """
 
-    needs: ClassVar[frozenset[str]] = EntropyBonus.needs | {"value_NSM", "behavior_NS"}
+    needs: ClassVar[frozenset[str]] = frozenset({"entropy_NS", "value_NSM", "behavior_NS"})
 
     coef: float = 1e-3
     share: float = 0.2
@@ -80,5 +80,5 @@ class AgreementEntropyBonus(EntropyBonus):
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         batch = self.surveyed(logprob_NS, batch, SETTLED)
-        terms = super().__call__(logprob_NS, batch)
+        terms = EntropyBonus(coef=self.coef)(logprob_NS, batch)
         return replace(terms, loss_NS=terms.loss_NS * batch.column(SETTLED, self))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.objectives.base import AbstractObjective
 from gimbal.objectives.value_loss import ValueLoss
 from gimbal.ops.levels import first_of_turn
 from gimbal.records import Terms, TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnValueLoss(ValueLoss):
+class TurnValueLoss(AbstractObjective):
     """ValueLoss once a turn, at the turn's first decision, where nothing of it is written yet (VL-DAC, arXiv:2508.04280).
 
     - turns of one decision: ValueLoss.
@@ -23,9 +26,20 @@ class TurnValueLoss(ValueLoss):
     Confidence: verified.
     """
 
+    needs: ClassVar[frozenset[str]] = ValueLoss.needs
+
+    coef: float = 0.5
+    clip: float = math.inf
+
+    def __post_init__(self) -> None:
+        self._loss()
+
     def counted(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
         return first_of_turn(batch.turns_NS, batch.mask_NS)
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        terms = super().__call__(logprob_NS, batch)
+        terms = self._loss()(logprob_NS, batch)
         return replace(terms, loss_NS=terms.loss_NS * self.counted(batch))
+
+    def _loss(self) -> ValueLoss:
+        return ValueLoss(coef=self.coef, clip=self.clip)

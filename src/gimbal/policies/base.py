@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,6 +55,8 @@ class AbstractPolicy(nn.Module, ABC):
 
 class AbstractPolicySpec(ABC):
     """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
+
+    unit: ClassVar[str] = "decisions"  # what a user calls them
 
     @abstractmethod
     def load(self, seed: int = 0) -> AbstractPolicy:

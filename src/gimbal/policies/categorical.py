@@ -28,27 +28,45 @@ class CategoricalPolicy(AbstractControlPolicy):
         return f"{self.config['observations']} observations, {self.config['actions']} choices"
 
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
+        return uniform(generator, steps)
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Int[Tensor, "B A"], Float[Tensor, " B"]]:
-        logits_BV = self._logits(observation_BO)
-        greedy_B1 = temperature_B[:, None] == 0
-        logprob_BV = (logits_BV / torch.where(greedy_B1, 1, temperature_B[:, None])).log_softmax(-1)
-        # The first action at which the cumulated probability exceeds the noise; rounding may leave the last sum below 1.
-        drawn_B1 = (logprob_BV.exp().cumsum(-1) <= noise_BA).sum(-1, keepdim=True).clamp(max=logits_BV.shape[1] - 1)
-        action_B1 = torch.where(greedy_B1, logits_BV.argmax(-1, keepdim=True), drawn_B1)
-        return action_B1, torch.where(greedy_B1, 0, logprob_BV.gather(-1, action_B1))[:, 0]
+        return choose(self._logits(observation_BO), noise_BA, temperature_B)
 
     def assess(
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        logprob_KV = (self._logits(observation_KO) / temperature).log_softmax(-1)
-        return logprob_KV.gather(-1, action_KA)[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
+        return judge(self._logits(observation_KO), action_KA, temperature)
 
     def _logits(self, observation_KO: Tensor) -> Tensor:
         return self.logits(observation_KO.to(next(self.parameters()).dtype)).float()
+
+
+def uniform(generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
+    """The noise of ``choose``: one number in [0, 1) a step."""
+    return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
+
+
+def choose(
+    logits_BV: Float[Tensor, "B V"], noise_B1: Float[Tensor, "B 1"], temperature_B: Float[Tensor, " B"]
+) -> tuple[Int[Tensor, "B 1"], Float[Tensor, " B"]]:
+    """A choice of softmax(logits / T) for each row, and its log-probability; at T = 0 the mode, and 0."""
+    greedy_B1 = temperature_B[:, None] == 0
+    logprob_BV = (logits_BV / torch.where(greedy_B1, 1, temperature_B[:, None])).log_softmax(-1)
+    # The first action at which the cumulated probability exceeds the noise; rounding may leave the last sum below 1.
+    drawn_B1 = (logprob_BV.exp().cumsum(-1) <= noise_B1).sum(-1, keepdim=True).clamp(max=logits_BV.shape[1] - 1)
+    action_B1 = torch.where(greedy_B1, logits_BV.argmax(-1, keepdim=True), drawn_B1)
+    return action_B1, torch.where(greedy_B1, 0, logprob_BV.gather(-1, action_B1))[:, 0]
+
+
+def judge(
+    logits_KV: Float[Tensor, "K V"], action_K1: Shaped[Tensor, "K 1"], temperature: float
+) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+    """The log-probability of each choice under softmax(logits / T), and the entropy."""
+    logprob_KV = (logits_KV / temperature).log_softmax(-1)
+    return logprob_KV.gather(-1, action_K1)[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.categorical import CategoricalPolicy
+from gimbal.policies.categorical import choose, judge, uniform
 from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
 
 
@@ -39,7 +40,7 @@ class Mixture(nn.Module):
         return x_KH + (gate_KC[..., None] * picked_KCH).sum(1), route_KC
 
 
-class MixturePolicy(CategoricalPolicy):
+class MixturePolicy(AbstractControlPolicy):
     """As CategoricalPolicy, with layers of experts. An action is the choice and then, layer by layer, the experts that made it."""
 
     def __init__(
@@ -53,7 +54,7 @@ class MixturePolicy(CategoricalPolicy):
         seed: int,
         replay: bool,
     ) -> None:
-        AbstractControlPolicy.__init__(self)
+        super().__init__()
         shape = {"width": width, "layers": layers, "experts": experts, "chosen": chosen}
         self.config = {"observations": observations, "actions": actions, **shape}
         self.replay = replay
@@ -62,28 +63,32 @@ class MixturePolicy(CategoricalPolicy):
         self.layers = nn.ModuleList([Mixture(width, experts, chosen, own) for own in seeds])
         self.outlet = mlp([width, actions], 0.01, seed)
 
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.config['actions']} choices"
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
+        return uniform(generator, steps)
+
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Int[Tensor, "B A2"], Float[Tensor, " B"]]:
-        action_B1, logprob_B = super().draw(observation_BO, noise_BA, temperature_B)
-        return torch.cat([action_B1, *self._routed(observation_BO, None)[1]], dim=-1), logprob_B
+        logits_BV, taken = self._routed(observation_BO, None)
+        action_B1, logprob_B = choose(logits_BV, noise_BA, temperature_B)
+        return torch.cat([action_B1, *taken], dim=-1), logprob_B
 
     def assess(
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         routes = action_KA[:, 1:].split(self.config["chosen"], dim=-1) if self.replay else None
-        logprob_KV = (self._routed(observation_KO, routes)[0].float() / temperature).log_softmax(-1)
-        return logprob_KV.gather(-1, action_KA[:, :1])[:, 0], -(logprob_KV * logprob_KV.exp()).sum(-1)
-
-    def _logits(self, observation_KO: Tensor) -> Tensor:
-        return self._routed(observation_KO, None)[0].float()
+        return judge(self._routed(observation_KO, routes)[0], action_KA[:, :1], temperature)
 
     def _routed(self, observation_KO: Tensor, routes: Sequence[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
         x_KH, taken = self.inlet(observation_KO.to(next(self.parameters()).dtype)).tanh(), []
         for number, layer in enumerate(self.layers):
             x_KH, route_KC = layer(x_KH, None if routes is None else routes[number])
             taken.append(route_KC)
-        return self.outlet(x_KH.tanh()), taken
+        return self.outlet(x_KH.tanh()).float(), taken
 
 
 @dataclass(frozen=True, kw_only=True)

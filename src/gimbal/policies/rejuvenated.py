@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gimbal.ops.seeds import stable_hash
+from gimbal.policies.base import AbstractPolicySpec
 from gimbal.policies.token import TINY, CausalLM, TokenPolicy, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejuvenated(CausalLM):
+class Rejuvenated(AbstractPolicySpec):
     """What reinforcement starts from where supervision went on too long (Rejuvenation, arXiv:2606.09932).
 
     ``model`` is the tuned model, ``base`` the one it was tuned from. Every tensor becomes base + a (tuned - base), with a = ``keep``,
@@ -32,7 +35,11 @@ class Rejuvenated(CausalLM):
     Confidence: abstract-only; ours: everything but that weights are fused with the base's and rigid neurons reset.
     """
 
+    unit: ClassVar[str] = CausalLM.unit
+
+    model: str = TINY
     base: str = TINY
+    dtype: str = "float32"
     keep: float = 0.7
     cap: float = float("inf")
     reset: float = 0.02
@@ -49,7 +56,7 @@ class Rejuvenated(CausalLM):
             raise ValueError("Rejuvenated finds dormant units by their activations: give it a probe of some texts")
 
     def load(self, seed: int = 0) -> TokenPolicy:
-        tuned = super().load(seed)
+        tuned = CausalLM(model=self.model, dtype=self.dtype).load(seed)
         base = CausalLM(model=self.base, dtype=self.dtype).load(seed)
         units = list(feed_forwards(tuned.model))
         others = list(feed_forwards(base.model))
@@ -64,6 +71,10 @@ class Rejuvenated(CausalLM):
                 generator = torch.Generator().manual_seed(stable_hash("rejuvenation", seed, unit.name))
                 self._reset(unit, other, rigid_U, generator)
         return tuned
+
+    def at(self, directory: Path) -> CausalLM:
+        """As it is: what was saved has been made plastic already."""
+        return CausalLM(model=str(directory), dtype=self.dtype)
 
     def _fuse(self, tuned: nn.Module, base: nn.Module) -> None:
         start = dict(base.named_parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -180,6 +180,8 @@ class CausalLM(AbstractPolicySpec):
     ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
     ``fresh`` keeps the architecture and the tokenizer and draws the weights anew from the run's seed.
     """
+
+    unit: ClassVar[str] = "tokens"
 
     model: str = TINY
     dtype: str = "float32"

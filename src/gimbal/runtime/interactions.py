@@ -23,6 +23,7 @@ from gimbal.advantages.relative_length import RelativeLength
 from gimbal.advantages.reward_decoupled import RewardDecoupled
 from gimbal.advantages.signed_outcome import SignedOutcome
 from gimbal.advantages.tempered_imitation import TemperedImitation
+from gimbal.advantages.turn_gae import TurnGAE
 from gimbal.advantages.whitened import Whitened
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.dataflow.curricula.hinted import Hinted
@@ -38,6 +39,7 @@ from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.covariance_kl import CovarianceKL
 from gimbal.objectives.covariance_mask import CovarianceMask
 from gimbal.objectives.curvature_mask import CurvatureMask
+from gimbal.objectives.disagreement import AgreementEntropyBonus
 from gimbal.objectives.entropy_bonus import EntropyBonus
 from gimbal.objectives.entropy_smoothing import EntropySmoothing
 from gimbal.objectives.gaussian_trust import GaussianTrust
@@ -50,16 +52,24 @@ from gimbal.objectives.sequence_ratio import SequenceRatio
 from gimbal.objectives.sequence_weight import SequenceWeight
 from gimbal.ops import SequenceMean, TokenMean
 from gimbal.ops.part_mean import PartMean
-from gimbal.policies.token import CausalLM
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.run import Run
 
 NAMES = ("rewards", "right", "preference", "outcome", "economy", "gate")  # fields of parts that hold names of rewards
-ENTROPY = (EntropyBonus, EntropySmoothing, EntropyShaped, RankShaped, TemperedImitation, CovarianceMask, CovarianceKL)
+ENTROPY = (
+    EntropyBonus,
+    AgreementEntropyBonus,
+    EntropySmoothing,
+    EntropyShaped,
+    RankShaped,
+    TemperedImitation,
+    CovarianceMask,
+    CovarianceKL,
+)
 REFERENCE = (KLPenalty, KLReward)
-NO_GROUP = (GAE, ReturnToGo)
+NO_GROUP = (GAE, TurnGAE, ReturnToGo)
 
 
 class Cast:
@@ -156,7 +166,7 @@ WARNED: tuple[Rule, ...] = (
         "PartMean weighs control decisions, and nothing in this run marks any: filters=(ControlPrefix(),) does",
     ),
     (
-        lambda cast: cast.has(PartsClipped) and isinstance(cast.run.policy, CausalLM),
+        lambda cast: cast.has(PartsClipped) and cast.run.policy.unit == "tokens",
         "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here",
     ),
     (
