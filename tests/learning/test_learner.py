@@ -143,7 +143,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
         proof(engine, 0)
     trainer_S, sampler_S = torch.full((4,), 0.13), torch.full((4,), 0.11)
     assert proof(engine, 0)["sync/unproved_versions"] == 1
-    sampler_S = proof.proved[1]
+    sampler_S = proof.seen[""].proved[1]
     with pytest.raises(NotDelivered, match=r"followed by 0\.00"):
         proof(engine, 0)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -38,6 +39,16 @@ class Finished:
 
     key: tuple[int, int]
     rollout: Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witness:
+    """What one copy of the weights says of the decisions of a canary, one rollout after the other."""
+
+    who: str  # "" where there is one copy only
+    due: int  # the version that was sent to it
+    version: int  # the version that it says it has
+    logprob_D: Float[Tensor, " D"]
 
 
 class AbstractEngine(ABC):
@@ -76,6 +87,11 @@ class AbstractEngine(ABC):
     @abstractmethod
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         """Log-probabilities of the decisions of this rollout by the sampling path itself: the witness of delivery."""
+
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        """The testimony of every copy of the weights that has something new to say; ``version`` was sent last."""
+        logprob_D = torch.cat([self.score(rollout).cpu() for rollout in canary])
+        return [Witness(who="", due=version, version=self.version, logprob_D=logprob_D)]
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

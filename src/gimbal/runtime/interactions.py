@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from gimbal.advantages.batch_scaled import BatchScaled
+from gimbal.advantages.chain_ranked import ChainRanked
+from gimbal.advantages.cost_constraint import CostConstraint
+from gimbal.advantages.cross_rollout import CrossRolloutBaseline
 from gimbal.advantages.entropy_shaped import EntropyShaped
 from gimbal.advantages.gae import GAE, ReturnToGo
 from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.horizon_routed import HorizonRouted
 from gimbal.advantages.kl_reward import KLReward
 from gimbal.advantages.log_tamed import LogTamed
 from gimbal.advantages.median_centered import MedianCentered
@@ -21,43 +26,77 @@ from gimbal.advantages.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.rank_shaped import RankShaped
 from gimbal.advantages.relative_length import RelativeLength
 from gimbal.advantages.reward_decoupled import RewardDecoupled
+from gimbal.advantages.running_normalized import RunningNormalized
 from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.advantages.spread_return import SpreadReturn
 from gimbal.advantages.tempered_imitation import TemperedImitation
 from gimbal.advantages.turn_gae import TurnGAE
+from gimbal.advantages.turn_samples import TurnBalanced
 from gimbal.advantages.whitened import Whitened
+from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.critics.members import Ensemble
+from gimbal.critics.probe import Probe
+from gimbal.critics.tokens import HiddenValue, TrunkValue
+from gimbal.dataflow.curricula.allocated import Allocated
 from gimbal.dataflow.curricula.hinted import Hinted
+from gimbal.dataflow.curricula.solved_share import SolvedShare
 from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.dataflow.filters.keep_solved import KeepSolved
+from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.engines.conversation import Conversation
+from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
 from gimbal.learning.learner import column_needs
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
+from gimbal.objectives.advantage_regression import AdvantageRegression
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
+from gimbal.objectives.convex_kl import ConvexKL
 from gimbal.objectives.covariance_kl import CovarianceKL
 from gimbal.objectives.covariance_mask import CovarianceMask
 from gimbal.objectives.curvature_mask import CurvatureMask
-from gimbal.objectives.disagreement import AgreementEntropyBonus
+from gimbal.objectives.direct_preference import DirectPreference
+from gimbal.objectives.disagreement import AgreementEntropyBonus, DisagreementMask
 from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.entropy_smoothing import EntropySmoothing
 from gimbal.objectives.gaussian_trust import GaussianTrust
+from gimbal.objectives.guided_ratio import GuidedRatio
+from gimbal.objectives.huber_value_loss import HuberValueLoss
 from gimbal.objectives.kl_hinge import KLHinge
 from gimbal.objectives.kl_penalty import KLPenalty
+from gimbal.objectives.member_value_loss import EnsembleValueLoss, MultiHorizonValueLoss
+from gimbal.objectives.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.one_token_rollout import OneTokenRollout
 from gimbal.objectives.parts_clipped import PartsClipped
 from gimbal.objectives.pivot_mask import PivotMask
 from gimbal.objectives.ratio_variance import RatioVariance
 from gimbal.objectives.sequence_ratio import SequenceRatio
 from gimbal.objectives.sequence_weight import SequenceWeight
-from gimbal.ops import SequenceMean, TokenMean
+from gimbal.objectives.turn_value_loss import TurnValueLoss
+from gimbal.objectives.value_loss import ValueLoss
+from gimbal.ops import SequenceMean, SequenceSum, TokenMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.run import Run
 
-NAMES = ("rewards", "right", "preference", "outcome", "economy", "gate")  # fields of parts that hold names of rewards
+NAMES = (
+    "rewards",
+    "right",
+    "preference",
+    "outcome",
+    "economy",
+    "gate",
+    "necessary",
+    "steps",
+)  # fields of parts that hold names of rewards
 ENTROPY = (
     EntropyBonus,
     AgreementEntropyBonus,
@@ -68,7 +107,8 @@ ENTROPY = (
     CovarianceMask,
     CovarianceKL,
 )
-REFERENCE = (KLPenalty, KLReward)
+REFERENCE = (KLPenalty, KLReward, ConvexKL, EntropyGatedKL)
+VALUE_LOSSES = (ValueLoss, HuberValueLoss, TurnValueLoss, EnsembleValueLoss, MultiHorizonValueLoss)
 NO_GROUP = (GAE, TurnGAE, ReturnToGo)
 
 
@@ -131,6 +171,45 @@ REFUSED: tuple[Rule, ...] = (
             any(p.signal == "ess/sequence" for p in cast.all(EffectiveSampleSize)) and not cast.has(SequenceWeight)
         ),
         "EffectiveSampleSize goes by ess/sequence, which only SequenceWeight reports: use it as objective, or another signal",
+    ),
+    (
+        lambda cast: len(cast.all(*VALUE_LOSSES)) > 1,
+        "two parts fit the critic: keep one value loss",
+    ),
+    (
+        lambda cast: any(
+            len(p.gammas) != critic.heads
+            for p in cast.all(MultiHorizonValueLoss, HorizonRouted)
+            for critic in cast.all(HiddenValue, TrunkValue)
+        ),
+        "each of the gammas is the horizon of a head: set critic.heads to their number",
+    ),
+    (
+        lambda cast: cast.has(GuidedRatio) and cast.run.correction is not None,
+        "GuidedRatio has a rule of its own for decisions that the policy did not draw, and a correction weighs them again: correction=None",
+    ),
+    (
+        lambda cast: (
+            cast.has(Demonstrated) and (cast.run.correction is not None or DISCREPANCY in cast.run.anchor.absorbs)
+        ),
+        "demonstrations were not sampled, so no ratio to a sampler means anything: correction=None and anchor=Recompute()",
+    ),
+    (
+        lambda cast: cast.has(StepRepair) and not cast.has(Guided),
+        "StepRepair takes the first rollouts of a group for a guide's: use engine=Guided()",
+    ),
+    (
+        lambda cast: any(isinstance(shaping, RunningNormalized) for shaping in cast.run.reward_shaping[1:]),
+        "RunningNormalized after another reward shaping takes penalties into its scale: put it first in reward_shaping",
+    ),
+    (
+        lambda cast: any(
+            isinstance(rule, Delayed)
+            and path == "optimization.learning_rate"
+            and rule.after != cast.run.optimization.learning_rate
+            for path, rule in cast.run.controllers.items()
+        ),
+        "Delayed would replace optimization.learning_rate by a number of its own: give both the same",
     ),
 )
 
@@ -246,6 +325,83 @@ WARNED: tuple[Rule, ...] = (
     (
         lambda cast: cast.has(RelativeLength) and cast.has(ZeroVariance),
         "RelativeLength tells answers apart by length, and ZeroVariance drops groups that differ in nothing else before it can",
+    ),
+    (
+        lambda cast: cast.has(TurnGAE) != cast.has(TurnValueLoss),
+        "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither",
+    ),
+    (
+        lambda cast: any(p.gammas[-1] != gae.gamma for p in cast.all(MultiHorizonValueLoss) for gae in cast.all(GAE)),
+        "GAE.gamma is not the last of the value loss's gammas, whose head it reads",
+    ),
+    (
+        lambda cast: cast.has(DisagreementMask, AgreementEntropyBonus) and not cast.has(Ensemble),
+        "one critic cannot disagree with itself: critic=Ensemble(critics=(..., ...))",
+    ),
+    (
+        lambda cast: cast.has(Probe) and cast.has(GAE),
+        "GAE reads Probe at every decision, whose features know the rollout they judge: use CrossRolloutBaseline",
+    ),
+    (
+        lambda cast: cast.has(CrossRolloutBaseline) and cast.has(Whitened),
+        "CrossRolloutBaseline has no scale in the paper, and Whitened gives it one",
+    ),
+    (
+        lambda cast: any(
+            (p.prompts, p.rollouts) != (cast.run.prompts_per_step, cast.run.num_generations)
+            for p in cast.all(Allocated)
+        ),
+        "Allocated shares out another number of rollouts than a batch holds: let prompts and rollouts be those of the run",
+    ),
+    (
+        lambda cast: any(p.guides != engine.guides for p in cast.all(StepRepair) for engine in cast.all(Guided)),
+        "StepRepair.guides and Guided.guides differ",
+    ),
+    (
+        lambda cast: cast.has(KeepSolved) != cast.has(SolvedShare),
+        "SolvedShare says which solved groups KeepSolved lets through: use both or neither",
+    ),
+    (
+        lambda cast: cast.has(TurnBalanced) and not isinstance(cast.run.aggregation, SequenceMean),
+        "TurnBalanced counts on SequenceMean, and another aggregation weighs turns again",
+    ),
+    (
+        lambda cast: cast.has(ChainRanked) and cast.run.reward_shaping,
+        "ChainRanked ranks by the rewards themselves, so reward_shaping does nothing",
+    ),
+    (
+        lambda cast: cast.has(Whitened) and any(p.spread != "none" for p in cast.all(BatchScaled)),
+        "Whitened after BatchScaled scales twice",
+    ),
+    (
+        lambda cast: cast.has(RunningNormalized) and not cast.run.controllers,
+        "RunningNormalized has no memory without controllers on its count, mean and std: it normalises by the batch alone",
+    ),
+    (
+        lambda cast: any(
+            p.cost == f"score/{reward.name}" and reward.weight
+            for p in cast.all(CostConstraint)
+            for reward in cast.run.rewards
+        ),
+        "CostConstraint prices a cost that is a reward besides: give that reward weight 0",
+    ),
+    (
+        lambda cast: cast.has(ObservationLikelihood) and not cast.has(Conversation),
+        "ObservationLikelihood learns from observations, and this engine yields none: engine=Conversation()",
+    ),
+    (
+        lambda cast: cast.has(OneTokenRollout) and cast.run.sampling.temperature != 1,
+        "OneTokenRollout has a temperature of its own, on top of sampling.temperature",
+    ),
+    (
+        lambda cast: cast.has(SpreadReturn) and not cast.has(*NO_GROUP),
+        "SpreadReturn changes nothing for an estimator that sums a rollout's rewards",
+    ),
+    (
+        lambda cast: (
+            cast.has(DirectPreference, AdvantageRegression) and not isinstance(cast.run.aggregation, SequenceSum)
+        ),
+        "the losses of DirectPreference and AdvantageRegression are of whole rollouts: aggregation=SequenceSum()",
     ),
 )
 

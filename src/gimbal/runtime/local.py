@@ -1,4 +1,6 @@
-"""The whole loop in one process, deterministic: what runs in many processes is held against this.
+"""The whole loop. The learner is in this process; where generation and rewards are is the runtime's choice.
+
+With ``Local`` everything is here and deterministic: what runs in many processes is held against it.
 
 batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove -> controllers -> record -> checkpoint
 """
@@ -48,7 +50,9 @@ CANARIES = 4  # rollouts that every delivery is proved on
 class Trainer:
     """The live parts of a run, wired. ``advance`` takes one learner step."""
 
-    def __init__(self, run: Run, resume: Path | None = None) -> None:
+    def __init__(
+        self, run: Run, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         self.run = run
         self.device = device.prepare(run.threads)
         saved = checkpoint.load(resume) if resume else None
@@ -63,10 +67,21 @@ class Trainer:
             total_steps=run.steps,
             seed=run.seed,
         )
-        self.engine = run.engine.start(policy)
+        self.host = run.runtime.open(run, policy, self.rewards, note)
+        self.engine = self.host.engine
+        try:
+            self._start(saved)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, saved: Mapping[str, Any] | None) -> None:
+        """Wire the rollout half, and bring everything to where it was saved, or to version 0."""
+        run, policy = self.run, self.learner.policy
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
+                scorer=self.host.scorer,
                 curriculum=run.curriculum.start(run.tasks, run.seed),
                 budget=Fixed(rollouts=run.num_generations, max_length=run.sampling.max_length),
                 rewards=self.rewards,
@@ -156,6 +171,7 @@ class Trainer:
         )
 
     def close(self) -> None:
+        self.host.close()
         for reward in self.rewards:
             reward.close()
 
@@ -191,7 +207,7 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
     try:
         for warning in warnings:
             console.note(warning)
-        trainer = Trainer(run, newest)
+        trainer = Trainer(run, newest, console.note)
         try:
             return Session(trainer, directory, console, name or directory.name).train()
         finally:

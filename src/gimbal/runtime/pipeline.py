@@ -1,11 +1,11 @@
-"""The rollout half of the loop, deterministic and in one thread.
+"""The rollout half of the loop, in one thread; deterministic where its engine and its scorer are.
 
     curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
 
 Every dispatched rollout comes out exactly once: trained on, or in a group dropped under a counted reason. What waits for what:
 
     dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
-    batch     waits for B stored groups and for ``Pace.may_step``            unblocked by the engine finishing groups
+    batch     waits for B stored groups and for ``Pace.may_step``            unblocked by engine and scorer finishing groups
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.records import Drop, Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.scoring import answered, follow_ups, score
+from gimbal.rewards.scoring import answered, follow_ups
+from gimbal.runtime.base import AbstractScorer, Scored
 
 
 class Starved(ValueError):
@@ -32,6 +33,7 @@ class Parts:
     """The components of the rollout half, already live."""
 
     engine: AbstractEngine
+    scorer: AbstractScorer
     curriculum: AbstractCurriculum
     budget: AbstractBudget
     rewards: Sequence[AbstractReward]
@@ -53,6 +55,7 @@ class Pipeline:
         self.arrived: dict[int, dict[int, Rollout]] = {}  # finished rollouts of groups in flight, by sample
         self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
         self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
+        self.scoring: dict[int, Group] = {}  # with the scorer
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
@@ -71,21 +74,35 @@ class Pipeline:
             self._dispatch(version)
             if self._may_take(version):
                 break
-            if not self.uncollected:
-                assert self.parts.engine.in_flight, "nothing in flight, nothing to take: the pace has deadlocked"
-                self.uncollected = self.parts.engine.step()
-            # One leaves the list only once it is scored, so that a reward that raises loses nothing: see state_dict.
-            while self.uncollected:
-                self._collect(self.uncollected[0])
-                del self.uncollected[0]
+            self._go_on()
         batch = [self._consume(index) for index in self._oldest()]
         seen, self.seen = self.seen, []
         self.kept_frac = self.admitted / self.finished if self.finished else self.kept_frac
         self.finished = self.admitted = 0
         return batch, seen
 
+    def _go_on(self) -> None:
+        """Let the engine and the rewards work, and take in what they have finished."""
+        engine, scorer = self.parts.engine, self.parts.scorer
+        if not self.uncollected and engine.in_flight:
+            self.uncollected = engine.step()
+        elif not self.uncollected:
+            assert scorer.pending, "nothing in flight, nothing to take: the pace has deadlocked"
+        # One leaves the list only once it is with the scorer, so that a reward that raises loses nothing: see state_dict.
+        while self.uncollected:
+            self._collect(self.uncollected[0])
+            del self.uncollected[0]
+            self._admit_ready(wait=False)
+        self._admit_ready(wait=not engine.in_flight)
+
+    def _admit_ready(self, *, wait: bool) -> None:
+        verdict = self.parts.scorer.ready(wait=wait)
+        while verdict is not None:
+            self._admit(verdict)
+            verdict = self.parts.scorer.ready(wait=False)
+
     def _dispatch(self, version: int) -> None:
-        for _ in range(self.pace.wanted(len(self.store), len(self.expected), self.oversampling)):
+        for _ in range(self.pace.wanted(len(self.store), len(self.expected) + len(self.scoring), self.oversampling)):
             task = self.parts.curriculum.next()
             plan = self.parts.budget.plan(task)
             index, self.dispatched = self.dispatched, self.dispatched + 1
@@ -102,11 +119,8 @@ class Pipeline:
         arrived = self.arrived[index] = {**self.arrived[index], sample: finished.rollout}
         if len(arrived) == self.expected[index] and not self._ask(index):
             group = self._group(index)
-            lost: Counter[str] = Counter()
-            outcome = score(group, self.parts.rewards, lost)
-            if isinstance(outcome, Group):
-                self.drops.update({f"rollouts/{reason}": count for reason, count in lost.items()})
-            self._admit(group, outcome)
+            self.parts.scorer.submit(group)
+            self.scoring[index] = group
             del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
         self.generated["rollouts"] += 1
         self.generated["decisions"] += finished.rollout.length
@@ -128,9 +142,12 @@ class Pipeline:
         group = Group(index=index, task=self.tasks[index], rollouts=tuple(drawn))
         return answered(group, [answer.text for answer in answers], self.parts.rewards) if answers else group
 
-    def _admit(self, group: Group, outcome: Group | Drop) -> None:
+    def _admit(self, verdict: Scored) -> None:
+        index, outcome = verdict.index, verdict.outcome
+        del self.scoring[index]
         self.finished += 1
         if isinstance(outcome, Group):
+            self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
             self.seen.append(outcome)
             self.parts.curriculum.observe(outcome)
             self.parts.budget.observe(outcome)
@@ -141,13 +158,13 @@ class Pipeline:
         if isinstance(outcome, Drop):
             self.drops[outcome.reason] += 1
             self.dropped_in_a_row += 1
-            del self.version_at_dispatch[group.index]
+            del self.version_at_dispatch[index]
             if self.dropped_in_a_row >= self.patience:
                 raise Starved(self._starved())
         else:
             self.dropped_in_a_row = 0
             self.admitted += 1
-            self.store[group.index] = outcome
+            self.store[index] = outcome
             if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
                 self._consume(max(self.store))
                 self.drops["surplus"] += 1
@@ -189,6 +206,7 @@ class Pipeline:
             "arrived": {index: dict(rollouts) for index, rollouts in self.arrived.items()},
             "expected": dict(self.expected),
             "planned": dict(self.planned),
+            "scoring": dict(self.scoring),
             "store": dict(self.store),
             "drops": dict(self.drops),
             "dropped_in_a_row": self.dropped_in_a_row,
@@ -213,3 +231,6 @@ class Pipeline:
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])
         self.parts.engine.load_state_dict(state["engine"])
+        self.scoring = dict(state["scoring"])
+        for group in self.scoring.values():
+            self.parts.scorer.submit(group)

@@ -14,6 +14,7 @@ from gimbal.learning.method import AbstractMethod
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.base import AbstractRuntimeSpec, Local
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ class Run(AbstractMethod):
     critic: AbstractCriticSpec | None = None
 
     # The run itself.
+    runtime: AbstractRuntimeSpec = Local()
     steps: int = 50
     seed: int = 0
     threads: int = 0  # of torch; 0 chooses

@@ -11,68 +11,93 @@ bit is refused sooner than one that moved otherwise than expected, for coarse we
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine
+from gimbal.engines.base import AbstractEngine, Witness
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
 
 LOST_BELOW = 0.5  # slope half way between delivered (1) and lost (0)
 DECIDED = 2.0  # movement in units of the noise from which a slope is taken
 CERTAIN = 4.0  # ... and from which it is held against a sampler that moves at all
+KEPT = 64  # versions: no sampler is that far behind unless its calls hang, and then it is replaced
 
 
 class NotDelivered(ValueError):
     """The sampler does not run the weights that it is said to run."""
 
 
+@dataclass(kw_only=True)
+class Seen:
+    """Of one witness: what both sides said at its last proved version, and how far they were apart."""
+
+    proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
+    unproved: int = 0  # versions since the last one proved by movement
+    noise: float = 0.0  # largest root mean square gap of a proved version
+
+    def prove(self, trainer_D: Tensor, sampler_D: Tensor) -> None:
+        self.proved, self.unproved = (trainer_D, sampler_D), 0
+        self.noise = max(self.noise, float((sampler_D - trainer_D).square().mean().sqrt()))
+
+
 class DeliveryProof:
-    """Holds the canary (a few recorded rollouts) and what both sides said of it at the last proved version."""
+    """Holds the canary (a few recorded rollouts) and what was seen of each copy of the weights.
+
+    Copies in other processes answer when they get to it, so the trainer's side is kept for the last ``KEPT`` versions.
+    """
 
     def __init__(self, policy: AbstractPolicy, canary: Sequence[Rollout]) -> None:
         assert canary, "a canary is at least one rollout"
         self.policy, self.canary = policy, list(canary)
-        self.proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
-        self.unproved = 0  # versions since the last one proved by movement
-        self.noise = 0.0  # largest root mean square gap of a proved version
+        self.trainer: dict[int, Tensor] = {}  # the trainer's log-probs of the canary, by version
+        self.seen: dict[str, Seen] = {}
 
     def __call__(self, engine: AbstractEngine, version: int) -> dict[str, float]:
-        """Raises NotDelivered, or returns the metrics of the proof."""
-        if engine.version != version:
-            raise NotDelivered(f"the sampler is at version {engine.version}, not {version}: the sync did not reach it")
-        trainer = torch.cat([self._trainer_S(rollout) for rollout in self.canary])
-        sampler = torch.cat([engine.score(rollout).cpu() for rollout in self.canary])
-        gap = float((sampler - trainer).abs().mean())
-        if not gap <= engine.tolerance:  # NaN fails too
+        """Raises NotDelivered, or returns the metrics of the proof, the worst over the copies that have answered."""
+        self.trainer[version] = torch.cat([self._trainer_S(rollout) for rollout in self.canary])
+        for old in sorted(self.trainer)[:-KEPT]:
+            del self.trainer[old]
+        found = [self._judge(witness, engine.tolerance) for witness in engine.witness(version, self.canary)]
+        names = {name for metrics in found for name in metrics}
+        worst = {name: (min if name == "sync/slope" else max)(m[name] for m in found if name in m) for name in names}
+        return dict(sorted(worst.items()))
+
+    def _judge(self, witness: Witness, tolerance: float) -> dict[str, float]:
+        who, version = f"of {witness.who} " if witness.who else "", witness.due
+        if witness.version != version:
             raise NotDelivered(
-                f"weights of version {version} were not delivered: on the canary the sampler's log-probabilities are {gap:.3g} "
-                f"away from the trainer's on average, where its precision explains {engine.tolerance:.3g}"
+                f"the sampler {who}is at version {witness.version}, not {version}: the sync did not reach it"
+            )
+        trainer_D, sampler_D, seen = self.trainer[version], witness.logprob_D, self.seen.setdefault(witness.who, Seen())
+        gap = float((sampler_D - trainer_D).abs().mean())
+        if not gap <= tolerance:  # NaN fails too
+            raise NotDelivered(
+                f"weights of version {version} were not delivered: on the canary the log-probabilities of the sampler {who}are "
+                f"{gap:.3g} away from the trainer's on average, where its precision explains {tolerance:.3g}"
             )
         metrics = {"sync/gap": gap}
-        if self.proved is None:
-            self._prove(trainer, sampler)
+        if seen.proved is None:
+            seen.prove(trainer_D, sampler_D)
             return metrics
-        moved, followed = trainer - self.proved[0], sampler - self.proved[1]
+        moved, followed = trainer_D - seen.proved[0], sampler_D - seen.proved[1]
         distance = float(moved.square().mean().sqrt()) - 1e-6
-        if distance > DECIDED * self.noise:
+        if distance > DECIDED * seen.noise:
             slope = float((moved * followed).sum() / moved.square().sum())
             if slope >= LOST_BELOW:
-                self._prove(trainer, sampler)
+                seen.prove(trainer_D, sampler_D)
                 return metrics | {"sync/slope": slope, "sync/unproved_versions": 0.0}
-            if distance > CERTAIN * self.noise or not bool(followed.any()):
+            if distance > CERTAIN * seen.noise or not bool(followed.any()):
                 raise NotDelivered(
-                    f"weights of version {version} were not delivered: over {self.unproved + 1} versions the trainer's "
-                    f"log-probabilities of the canary moved and the sampler's followed by {slope:.2f} of it (1 is delivered, 0 lost)"
+                    f"weights of version {version} were not delivered: over {seen.unproved + 1} versions the trainer's "
+                    f"log-probabilities of the canary moved and those of the sampler {who}followed by {slope:.2f} of it "
+                    "(1 is delivered, 0 lost)"
                 )
-        self.unproved += 1
-        return metrics | {"sync/unproved_versions": float(self.unproved)}
-
-    def _prove(self, trainer: Tensor, sampler: Tensor) -> None:
-        self.proved, self.unproved = (trainer, sampler), 0
-        self.noise = max(self.noise, float((sampler - trainer).square().mean().sqrt()))
+        seen.unproved += 1
+        return metrics | {"sync/unproved_versions": float(seen.unproved)}
 
     def _trainer_S(self, rollout: Rollout) -> Tensor:
         device = next(self.policy.parameters()).device
@@ -81,8 +106,9 @@ class DeliveryProof:
         return evaluation.logprob_NS[0].float().cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"canary": self.canary, "proved": self.proved, "unproved": self.unproved, "noise": self.noise}
+        seen = {who: (one.proved, one.unproved, one.noise) for who, one in self.seen.items()}
+        return {"canary": self.canary, "trainer": dict(self.trainer), "seen": seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.canary, self.proved = state["canary"], state["proved"]
-        self.unproved, self.noise = state["unproved"], state["noise"]
+        self.canary, self.trainer = state["canary"], dict(state["trainer"])
+        self.seen = {who: Seen(proved=p, unproved=u, noise=n) for who, (p, u, n) in state["seen"].items()}

@@ -1,0 +1,94 @@
+"""Where the parts of a run live: who generates and who scores, in this process or in others.
+
+A runtime changes nothing about the method. It gives the pipeline an engine and a scorer; everything else is the same objects.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gimbal.engines.base import AbstractEngine
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Drop, Group
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import score
+
+if TYPE_CHECKING:
+    from gimbal.runtime.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What the rewards made of a group; ``lost`` counts the rollouts that left it, by reason."""
+
+    index: int
+    outcome: Group | Drop
+    lost: Counter[str] = field(default_factory=Counter)
+
+
+class AbstractScorer(ABC):
+    """Groups in, verdicts out, each group once."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Groups submitted whose verdict has not been taken."""
+
+    @abstractmethod
+    def submit(self, group: Group) -> None: ...
+
+    @abstractmethod
+    def ready(self, *, wait: bool) -> Scored | None:
+        """One verdict, if there is one. ``wait``: there is nothing else to do, so it may take a moment. Raises RewardError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """The live parts that a runtime provides."""
+
+    engine: AbstractEngine
+    scorer: AbstractScorer
+    close: Callable[[], None] = lambda: None
+
+
+class AbstractRuntimeSpec(ABC):
+    """The saved, frozen choice of a runtime."""
+
+    @abstractmethod
+    def open(
+        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
+    ) -> Host:
+        """``rewards`` are the run's, opened in this process; ``note`` tells the user a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(AbstractRuntimeSpec):
+    """One process, one thing after the other: two runs of one seed are the same to the bit."""
+
+    def open(
+        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
+    ) -> Host:
+        return Host(engine=run.engine.start(policy), scorer=AtOnce(rewards))
+
+
+class AtOnce(AbstractScorer):
+    """A group is scored as it is submitted; one on which a reward raises was not submitted."""
+
+    def __init__(self, rewards: Sequence[AbstractReward]) -> None:
+        self.rewards = rewards
+        self.done: deque[Scored] = deque()
+
+    @property
+    def pending(self) -> int:
+        return len(self.done)
+
+    def submit(self, group: Group) -> None:
+        lost: Counter[str] = Counter()
+        self.done.append(Scored(index=group.index, outcome=score(group, self.rewards, lost), lost=lost))
+
+    def ready(self, *, wait: bool) -> Scored | None:
+        return self.done.popleft() if self.done else None
