@@ -13,7 +13,8 @@ def doge() -> Run:
     """DoGe's first stage (arXiv:2512.06835): the policy is shown a sum without its question, and paid if a frozen solver can answer
     it from what the policy wrote.
 
-    The second stage goes on from there: `gimbal train doge_apply policy.model=runs/NAME/model`.
+    The second stage goes on from there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, runtime.distil tells
+    which tasks are solved seldom.
     """
     run = grpo()
     assert run.held_out is not None

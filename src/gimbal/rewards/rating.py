@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gimbal.records import Task
 from gimbal.rewards.asking import fill
@@ -34,21 +34,25 @@ def rate(
     A task without a verdict is left out; the result counts them by reason, and those written as "rated".
     """
     counts: Counter[str] = Counter()
-    listed = list(tasks)
+    listed, rated = list(tasks), []
     replies = judge.replies([fill(judge.template, task) for task in listed])
-    with path.open("w", encoding="utf-8") as file:
-        for task, reply in zip(listed, replies, strict=True):
-            verdict = judge.read(reply)
-            if verdict is None or isinstance(verdict, NoVerdict):
-                counts["unscored" if verdict is None else verdict.reason] += 1
-                continue
-            number = judge.low + verdict * (judge.high - judge.low) if isinstance(reply, str) else verdict
-            file.write(json.dumps({**_row(task), column: number}) + "\n")
-            counts["rated"] += 1
+    for task, reply in zip(listed, replies, strict=True):
+        verdict = judge.read(reply)
+        if verdict is None or isinstance(verdict, NoVerdict):
+            counts["unscored" if verdict is None else verdict.reason] += 1
+            continue
+        number = judge.low + verdict * (judge.high - judge.low) if isinstance(reply, str) else verdict
+        rated.append(replace(task, columns={**task.columns, column: number}))
+        counts["rated"] += 1
+    write_tasks(rated, path)
     return counts
 
 
-def _row(task: Task) -> dict[str, Any]:
-    own = {key: value for key, value in task.columns.items() if key != "messages"}
-    prompt = task.columns.get("messages", task.prompt)
-    return {**own, "id": task.id, "prompt": prompt, "answer": task.answer, "data_source": task.source}
+def write_tasks(tasks: Iterable[Task], path: Path) -> None:
+    """One JSON object a line, which environments.Jsonl reads back as the same tasks, all columns included."""
+    with path.open("w", encoding="utf-8") as file:
+        for task in tasks:
+            own = {key: value for key, value in task.columns.items() if key != "messages"}
+            prompt = task.columns.get("messages", task.prompt)
+            row = {**own, "id": task.id, "prompt": prompt, "answer": task.answer, "data_source": task.source}
+            file.write(json.dumps(row) + "\n")

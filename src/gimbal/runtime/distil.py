@@ -1,0 +1,57 @@
+"""What a policy can already do, task by task: its own right answers, and how often it finds one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gimbal.engines.base import AbstractEngine, Request
+from gimbal.records import Group, Rollout, Sampling, Task, rollout_score
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import score
+
+
+def distil(
+    engine: AbstractEngine,
+    tasks: Sequence[Task],
+    rewards: Sequence[AbstractReward],
+    sampling: Sampling,
+    *,
+    samples: int = 8,
+    threshold: float = 1.0,
+    seed: int = 0,
+) -> list[Task]:
+    """The tasks with ``columns["pass_rate"]``, the share of ``samples`` rollouts whose score reaches ``threshold``, and with
+    ``columns["completion"]``, the text of the best of those (of equals the shortest), or none.
+
+    The share is a difficulty for environments.Within: a pool of tasks solved seldom but not never is Within(column="pass_rate",
+    above=0.1, upto=0.3) (DoGe, arXiv:2512.06835). The texts are what FormPairs and Demonstrated take: data that the policy made
+    itself (Metis-SPECS, arXiv:2510.25801). rewards.rating.write_tasks saves them. The engine is loaded and idle, the rewards are
+    open; a rollout without a score counts as not solved.
+    """
+    assert engine.in_flight == 0, "distilling has the engine to itself"
+    for place, task in enumerate(tasks):
+        for sample in range(samples):
+            engine.submit(Request(group=place, task=task, sample=sample, sampling=sampling, seed=seed))
+    arrived: dict[int, dict[int, Rollout]] = defaultdict(dict)
+    while engine.in_flight:
+        for finished in engine.step():
+            place, sample = finished.key
+            arrived[place][sample] = finished.rollout
+    return [
+        _with_record(task, [rollouts[sample] for sample in sorted(rollouts)], rewards, threshold)
+        for task, rollouts in ((task, arrived[place]) for place, task in enumerate(tasks))
+    ]
+
+
+def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float) -> Task:
+    outcome = score(Group(index=0, task=task, rollouts=tuple(rollouts)), rewards)
+    solved = [r for r in outcome.rollouts if rollout_score(r) >= threshold] if isinstance(outcome, Group) else []
+    columns = {
+        key: value for key, value in task.columns.items() if key != "completion"
+    }  # a reference's own, if it had one
+    columns["pass_rate"] = len(solved) / len(rollouts)
+    if solved:
+        columns["completion"] = max(solved, key=lambda r: (rollout_score(r), -r.length, -r.sample)).text
+    return replace(task, columns=columns)

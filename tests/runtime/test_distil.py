@@ -1,0 +1,78 @@
+"""A policy's own right answers and its record, task by task, and what they are good for."""
+
+from dataclasses import dataclass
+
+import torch
+
+from gimbal.engines.demonstrated import Demonstrated
+from gimbal.environments.form_pairs import FormPairs
+from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.environments.within import Within
+from gimbal.policies.token import CausalLM
+from gimbal.records import Sampling
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.exact import ExactAnswer
+from gimbal.rewards.rating import write_tasks
+from gimbal.runtime.distil import distil
+
+RIGHT, LONGER, WRONG = "<answer>4</answer>", "<think>2+2=4</think><answer>4</answer>", "<answer>5</answer>"
+DRAWN = [[WRONG, LONGER, RIGHT, WRONG], [WRONG] * 4, [RIGHT] * 4]
+TASKS = Rows(rows=[{"prompt": f"{i}: 2+2=", "answer": "4", "completion": texts} for i, texts in enumerate(DRAWN)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worked(AbstractReward):
+    """Half a point for thinking; silent on what holds a 5."""
+
+    name: str = "worked"
+    weight: float = 0.5
+
+    def __call__(self, group):
+        return [None if "5" in r.text else float("<think>" in r.text) for r in group.rollouts]
+
+
+def distilled(*rewards, **kwargs):
+    engine = Demonstrated().start(CausalLM().load())
+    engine.load(0, {})
+    return distil(engine, [TASKS[i] for i in range(3)], rewards, Sampling(), samples=4, **kwargs)
+
+
+def test_by_hand():
+    done = distilled(ExactAnswer())
+    assert [task.columns["pass_rate"] for task in done] == [0.5, 0, 1]
+    assert done[0].columns["completion"] == RIGHT  # of equals the shortest
+    assert "completion" not in done[1].columns and done[2].columns["completion"] == RIGHT
+
+
+def test_the_best_is_by_the_whole_score_and_what_has_none_is_not_solved():
+    done = distilled(ExactAnswer(), Worked())
+    assert done[0].columns["completion"] == LONGER
+    assert [task.columns["pass_rate"] for task in distilled(Worked(), threshold=0.5)] == [0.25, 0, 0]
+
+
+def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
+    write_tasks(distilled(ExactAnswer()), tmp_path / "own.jsonl")
+    own = Jsonl(path=str(tmp_path / "own.jsonl"))
+    assert [task.id for task in (own[0], own[1], own[2])] == [TASKS[i].id for i in range(3)]
+    pool = Within(tasks=own, column="pass_rate", above=0.1, upto=0.6)
+    assert len(pool) == 1 and pool[0].prompt == "0: 2+2="
+    pairs = FormPairs(tasks=Within(tasks=own, column="pass_rate", above=0.0))
+    assert [pairs[i].columns["completion"][0] for i in range(len(pairs))] == [RIGHT, RIGHT]
+
+
+def test_by_the_policy_itself(single_thread):
+    from gimbal.recipes.grpo import grpo
+
+    run = grpo()
+    policy = run.policy.load(0)
+    engine = run.engine.start(policy)
+    engine.load(0, policy.state_dict())
+    rewards = [reward.open() for reward in run.rewards]
+    try:
+        tasks = [run.tasks[i] for i in range(3)]
+        done = distil(engine, tasks, rewards, run.sampling, samples=4)
+    finally:
+        for reward in rewards:
+            reward.close()
+    assert torch.tensor([task.columns["pass_rate"] for task in done]).isfinite().all()
+    assert all(("completion" in task.columns) == (task.columns["pass_rate"] > 0) for task in done)
