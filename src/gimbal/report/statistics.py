@@ -1,0 +1,134 @@
+"""Statistics of runs over seeds, as Agarwal et al. (2021, arXiv:2108.13264) define them: pure functions on arrays.
+
+Scores are ``score_RT``: R runs (seeds) of each of T tasks (exams), larger being better. A leading B counts resamples, so that
+every statistic is taken of all resamples at once. The strata of the bootstrap are the tasks: runs are redrawn with replacement
+within each task, never across them. Nothing here draws without a generator that was given.
+
+The percentile bootstrap is narrow for few runs: docs/compare.md has its measured coverage. Whether two arms differ is therefore
+asked of ``permutation_p``, which keeps its level for any number of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+RESAMPLES = 10_000
+ARRANGEMENTS = 20_000  # most that a permutation test goes through one by one; beyond it draws as many
+
+# A statistic of resampled arms: one array [B, R, T] an arm -> [B].
+Statistic = Callable[..., Array]
+
+
+def interquartile_mean(score_BRT: Float[Array, "*B R T"]) -> Float[Array, "*B"]:
+    """Mean of the middle half of all R * T scores: floor(R T / 4) are cut off at either end (scipy's trim_mean at 0.25)."""
+    flat_BK = np.sort(score_BRT.reshape(*score_BRT.shape[:-2], -1), axis=-1)
+    cut = flat_BK.shape[-1] // 4
+    return np.asarray(flat_BK[..., cut : flat_BK.shape[-1] - cut].mean(-1))
+
+
+def improvement(x_BRT: Float[Array, "*B R T"], y_BQT: Float[Array, "*B Q T"]) -> Float[Array, "*B"]:
+    """Probability of improvement: P(x > y) + P(x = y) / 2 for a run of each, averaged over the tasks."""
+    x_BR1T, y_B1QT = x_BRT[..., :, None, :], y_BQT[..., None, :, :]
+    return np.asarray(((x_BR1T > y_B1QT) + 0.5 * (x_BR1T == y_B1QT)).mean((-3, -2, -1)))
+
+
+def profile(score_BRT: Float[Array, "*B R T"], tau_K: Float[Array, " K"]) -> Float[Array, "*B K"]:
+    """Performance profile: the share of all runs and tasks that score above each of K thresholds."""
+    flat_BM = score_BRT.reshape(*score_BRT.shape[:-2], -1)
+    return np.stack([(flat_BM > tau).mean(-1) for tau in tau_K], axis=-1)
+
+
+def resample(score_RT: Float[Array, "R T"], count: int, generator: np.random.Generator) -> Float[Array, "B R T"]:
+    """``count`` stratified resamples: each entry is that of a run drawn with replacement, task by task."""
+    runs, tasks = score_RT.shape
+    index_BRT = generator.integers(runs, size=(count, runs, tasks))
+    return score_RT[index_BRT, np.arange(tasks)]
+
+
+def percentiles(value_B: Float[Array, B * K], level: float = 0.95) -> tuple[Float[Array, "*K"], Float[Array, "*K"]]:
+    """(lower, upper) ends of the percentile interval. A value that is not a number counts against both ends."""
+    tail = (1 - level) / 2
+    low = np.quantile(np.where(np.isnan(value_B), -np.inf, value_B), tail, axis=0, method="inverted_cdf")
+    high = np.quantile(np.where(np.isnan(value_B), np.inf, value_B), 1 - tail, axis=0, method="inverted_cdf")
+    return np.asarray(low), np.asarray(high)
+
+
+def interval(
+    statistic: Statistic,
+    arms: Sequence[Float[Array, "R T"]],
+    generator: np.random.Generator,
+    level: float = 0.95,
+    count: int = RESAMPLES,
+) -> tuple[float, float] | None:
+    """Stratified bootstrap interval of a statistic of one or more arms, each redrawn by itself; None for an arm of one run."""
+    if min(len(score_RT) for score_RT in arms) < 2:
+        return None
+    low, high = percentiles(statistic(*(resample(score_RT, count, generator) for score_RT in arms)), level)
+    return float(low), float(high)
+
+
+def time_to(value_K: Float[Array, " K"], clock_K: Float[Array, " K"], threshold: float, window: int = 1) -> float:
+    """The clock when the mean of the last ``window`` values first is ``threshold`` or more; infinite if it never is.
+
+    Fewer than ``window`` values reach nothing. A value that is not a number is not above anything.
+    """
+    if len(value_K) < window:
+        return math.inf
+    mean_J = np.convolve(value_K, np.full(window, 1 / window), mode="valid")
+    reached = np.flatnonzero(mean_J >= threshold - 1e-12)
+    return float(clock_K[window - 1 + reached[0]]) if len(reached) else math.inf
+
+
+def censored(times: Sequence[float], ends: Sequence[float]) -> tuple[list[float], float]:
+    """Times made comparable where some run never arrived: (times, horizon).
+
+    A run that had not arrived when it ended at ``end`` may have arrived at any time after. What came later than the earliest such
+    end, the horizon, cannot be told from it and is infinite too. Without such a run the horizon is infinite and nothing changes.
+    """
+    horizon = min((end for time, end in zip(times, ends, strict=True) if math.isinf(time)), default=math.inf)
+    return [time if time <= horizon else math.inf for time in times], horizon
+
+
+def time_ratio(x_BRT: Float[Array, "*B R T"], y_BQT: Float[Array, "*B Q T"]) -> Float[Array, "*B"]:
+    """Interquartile mean of x's times over that of y's, task by task; the geometric mean of them over the tasks.
+
+    Infinite times (``censored``) are cut off as the largest; where more than a quarter of the runs are, the mean is infinite, the
+    ratio 0 or infinite, and not a number where both are.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        logs = [
+            np.log(interquartile_mean(x_BRT[..., task : task + 1]))
+            - np.log(interquartile_mean(y_BQT[..., task : task + 1]))
+            for task in range(x_BRT.shape[-1])
+        ]
+        return np.asarray(np.exp(np.mean(logs, axis=0)))
+
+
+def permutation_p(
+    x_RT: Float[Array, "R T"], y_QT: Float[Array, "Q T"], generator: np.random.Generator, most: int = ARRANGEMENTS
+) -> float:
+    """Two-sided p of "the runs of both arms come from one distribution", by the distance of ``improvement`` from 1/2.
+
+    Every way of dealing the R + Q runs to the two arms is gone through, each task's by itself; above ``most`` of them so many are
+    drawn, and counted together with the one at hand. With one task this is the exact test of Mann and Whitney, ties and infinities
+    included. The smallest p that is possible with one task and R = Q is 2 / C(2R, R): 0.1 for 3 runs each, 0.03 for 4.
+    """
+    runs, tasks = x_RT.shape
+    pooled_MT = np.concatenate([x_RT, y_QT])
+    total = len(pooled_MT)
+    exact = tasks == 1 and math.comb(total, runs) <= most
+    if exact:
+        deals = [[*c, *(i for i in range(total) if i not in c)] for c in combinations(range(total), runs)]
+        index_BMT = np.array(deals)[:, :, None]
+    else:
+        index_BMT = generator.permuted(np.tile(np.arange(total)[:, None], (most, 1, tasks)), axis=1)
+    dealt_BMT = pooled_MT[index_BMT, np.arange(tasks)]
+    distance_B = np.abs(improvement(dealt_BMT[:, :runs], dealt_BMT[:, runs:]) - 0.5)
+    as_far = int((distance_B >= abs(float(improvement(x_RT, y_QT)) - 0.5) - 1e-12).sum())
+    return as_far / len(distance_B) if exact else (as_far + 1) / (len(distance_B) + 1)
