@@ -1,4 +1,4 @@
-"""Each rule of interactions.py: a run that breaks it, and that no rule is without one."""
+"""Each rule of rules.py: a run that breaks it, and that no rule is without one."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small import Digits, small_run
 
-from gimbal.advantages import GroupCentered, GroupNormalized, KLReward, Whitened
+from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, Whitened
+from gimbal.advantages.batch_scaled import BatchScaled
+from gimbal.advantages.chain_ranked import ChainRanked
+from gimbal.advantages.cost_constraint import CostConstraint
+from gimbal.advantages.cross_rollout import CrossRolloutBaseline
 from gimbal.advantages.entropy_shaped import EntropyShaped
 from gimbal.advantages.log_tamed import LogTamed
 from gimbal.advantages.median_centered import MedianCentered
@@ -17,22 +21,41 @@ from gimbal.advantages.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.rank_shaped import RankShaped
 from gimbal.advantages.relative_length import RelativeLength
 from gimbal.advantages.reward_decoupled import RewardDecoupled
+from gimbal.advantages.running_normalized import RunningNormalized
 from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.advantages.spread_return import SpreadReturn
 from gimbal.advantages.stratified import Stratified
 from gimbal.advantages.tempered_imitation import TemperedImitation
+from gimbal.advantages.turn_gae import TurnGAE
+from gimbal.advantages.turn_samples import TurnBalanced
+from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.critics.probe import Probe
+from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.curricula.allocated import Allocated
 from gimbal.dataflow.curricula.hinted import Hinted
+from gimbal.dataflow.filters.keep_solved import KeepSolved
+from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
-from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight
+from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.covariance_mask import CovarianceMask
 from gimbal.objectives.curvature_mask import CurvatureMask
+from gimbal.objectives.direct_preference import DirectPreference
+from gimbal.objectives.disagreement import DisagreementMask
 from gimbal.objectives.gaussian_trust import GaussianTrust
+from gimbal.objectives.guided_ratio import GuidedRatio
+from gimbal.objectives.huber_value_loss import HuberValueLoss
 from gimbal.objectives.kl_hinge import KLHinge
+from gimbal.objectives.member_value_loss import MultiHorizonValueLoss
+from gimbal.objectives.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.one_token_rollout import OneTokenRollout
 from gimbal.objectives.parts_clipped import PartsClipped
 from gimbal.objectives.pivot_mask import PivotMask
 from gimbal.objectives.ratio_variance import RatioVariance
@@ -45,7 +68,7 @@ from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.compose import check
-from gimbal.runtime.interactions import REFUSED, WARNED
+from gimbal.runtime.rules import REFUSED, WARNED
 
 DECOUPLED = RewardDecoupled(whiten="off")
 
@@ -55,6 +78,8 @@ VCPO = {
     "advantage": MinimumVarianceCentered(cap=8.0),
     "aggregation": ConstantMean(),
 }
+
+CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
 REFUSALS = [
     ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping"),
@@ -66,6 +91,13 @@ REFUSALS = [
     ({**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)}, "tells tempered groups by"),
     ({"anchor": SamplingVersion(window=1), "max_staleness": 2}, "fewer versions than"),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports"),
+    ({**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())}, "keep one value loss"),
+    ({**CRITIC, "regularisers": (MultiHorizonValueLoss(),)}, "set critic.heads to their number"),
+    ({"objective": GuidedRatio(), "correction": TruncatedWeight()}, "that a guide drew"),
+    ({"engine": Demonstrated(), "correction": TruncatedWeight()}, "demonstrations were not sampled"),
+    ({"filters": (StepRepair(),)}, "use engine=Guided"),
+    ({"reward_shaping": (KLReward(), RunningNormalized())}, "put it first in reward_shaping"),
+    ({"controllers": {"optimization.learning_rate": Delayed(after=0.5)}}, "give both the same"),
 ]
 
 WARNINGS = [
@@ -97,6 +129,26 @@ WARNINGS = [
     ({"reference_resets": (2,)}, "that no part reads"),
     ({"curriculum": Hinted()}, "take up batches all the same"),
     ({"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)}, "differ in nothing else"),
+    ({**CRITIC, "advantage": TurnGAE(), "regularisers": (ValueLoss(),)}, "fits them there alone"),
+    (
+        {**CRITIC, "critic": HiddenValue(heads=2), "regularisers": (MultiHorizonValueLoss(gammas=(0.5, 0.8)),)},
+        "whose head it reads",
+    ),
+    ({"masks": (DisagreementMask(),), **CRITIC, "regularisers": (ValueLoss(),)}, "cannot disagree with itself"),
+    ({"critic": Probe(), "advantage": GAE()}, "whose features know the rollout"),
+    ({"critic": Probe(), "advantage": CrossRolloutBaseline(), "shaping": (Whitened(),)}, "Whitened gives it one"),
+    ({"curriculum": Allocated(prompts=9)}, "than a batch holds"),
+    ({"engine": Guided(guides=2), "filters": (StepRepair(guides=1),)}, "Guided.guides differ"),
+    ({"filters": (KeepSolved(),)}, "which solved groups KeepSolved"),
+    ({"shaping": (TurnBalanced(),)}, "weighs turns again"),
+    ({"advantage": ChainRanked(), "reward_shaping": (KLReward(),)}, "so reward_shaping does nothing"),
+    ({"advantage": BatchScaled(), "shaping": (Whitened(),)}, "Whitened after BatchScaled scales twice"),
+    ({"reward_shaping": (RunningNormalized(),)}, "normalises by the batch alone"),
+    ({"reward_shaping": (CostConstraint(cost="score/digits"),)}, "a reward besides"),
+    ({"regularisers": (ObservationLikelihood(),)}, "this engine yields none"),
+    ({"objective": OneTokenRollout(), "sampling": Sampling(max_length=10, temperature=0.7)}, "on top of sampling"),
+    ({"shaping": (), "reward_shaping": (SpreadReturn(),)}, "that sums a rollout's rewards"),
+    ({"objective": DirectPreference(), "aggregation": SequenceMean()}, "are of whole rollouts"),
     ({"rewards": (Digits(weight=2.0),), "reward_shaping": (LogTamed(),)}, "what it takes away is not what they gave"),
 ]
 
