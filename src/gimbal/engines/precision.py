@@ -17,15 +17,15 @@ Precision = Literal["float32", "bfloat16", "int8"]
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.3}
 
 
-def int8_rounded(weight: Float[Tensor, "rows columns"], axis: int) -> Float[Tensor, "rows columns"]:
-    """The weight as 8 bits hold it: round(w / s) s with |w / s| <= 127, one scale s for each index of ``axis`` (torch's quantiser).
+def rounded(weight: Float[Tensor, "rows columns"], axis: int, levels: int = 127) -> Float[Tensor, "rows columns"]:
+    """The weight as few bits hold it: round(w / s) s with |w / s| <= levels, one scale s for each index of ``axis``.
 
-    All-zero channels stay zero. Weights already on such a grid stay as they are.
+    ``levels`` 127 is int8, 7 is int4. All-zero channels stay zero. Weights already on such a grid stay as they are.
     """
     w = weight.float()
-    scale_C = (w.abs().amax(1 - axis) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    scale_C = (w.abs().amax(1 - axis) / levels).clamp(min=torch.finfo(torch.float32).tiny)
     zero_C = torch.zeros_like(scale_C, dtype=torch.int32)
-    return torch.fake_quantize_per_channel_affine(w, scale_C, zero_C, axis, -127, 127)
+    return torch.fake_quantize_per_channel_affine(w, scale_C, zero_C, axis, -levels, levels)
 
 
 class ModelCopy:
@@ -68,7 +68,7 @@ class ModelCopy:
             )
         for key, found in chosen.items():
             new, tensor = state[found[0]], self._tensors[key]
-            tensor.copy_(int8_rounded(new.to(tensor.device), self._axis[key]) if key in self._axis else new)
+            tensor.copy_(rounded(new.to(tensor.device), self._axis[key]) if key in self._axis else new)
 
 
 def _output_axes(model: Any) -> dict[int, int]:

@@ -211,6 +211,9 @@ class Learner:
             loss = loss + term
             if number == 0:
                 metrics["loss"] += float(term.detach())
+                if micro.proximal_NS is not None:  # how far the policy is from its anchor as this update begins
+                    apart_NS = evaluation.logprob_NS.detach() - micro.column("proximal_NS", self)
+                    metrics["cause/update"] += float(ops.masked_sum(share_NS * apart_NS, share_NS > 0))
                 metrics["live_frac"] += float((share_NS * _reached(term, evaluation.logprob_NS)).sum())
             for name, value_NS in terms.metrics.items():
                 metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))

@@ -46,6 +46,13 @@ class Console:
         else:
             self.live.console.print(text, markup=False, highlight=False)
 
+    def alarm(self, text: str) -> None:
+        """What must not be overlooked: red where there is colour."""
+        if self.live is None:
+            print(text, flush=True)
+        else:
+            self.live.console.print(text, markup=False, highlight=False, style="bold red")
+
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
         self.rewards.append(metrics.get("reward/mean", 0.0))

@@ -14,6 +14,7 @@ from torch import Tensor
 from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 from gimbal.report.metrics import passed
 
+STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 CLOCKED = ("time/", "perf/")  # the only metrics that may differ between two runs of one recipe and seed
 
 
@@ -147,6 +148,11 @@ class Summary:
     def load(cls, path: Path) -> Summary:
         saved = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
+
+
+def stopped(step: int, error: Exception) -> dict[str, Any]:
+    """stopped.json: the finished steps, the kind of error, and its sentence."""
+    return {"step": step, "error": type(error).__name__, "sentence": " ".join(str(error).split())}
 
 
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:

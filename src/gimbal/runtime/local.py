@@ -7,6 +7,7 @@ batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove ->
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
@@ -22,13 +23,15 @@ from gimbal.dataflow.packing import pack
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Request
 from gimbal.learning.learner import Learner, Metrics, column_needs
-from gimbal.learning.weight_sync.memory import Memory
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
 from gimbal.records import Group, Rollout, TrainBatch
+from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
-from gimbal.report.files import JsonLines, RolloutFile, Summary
+from gimbal.report.files import STOPPED, JsonLines, RolloutFile, Summary, stopped
 from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
@@ -41,6 +44,7 @@ from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, examine
+from gimbal.runtime.faults import Faults
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 
@@ -68,7 +72,8 @@ class Trainer:
             seed=run.seed,
         )
         self.host = run.runtime.open(run, policy, self.rewards, note)
-        self.engine = self.host.engine
+        self.faults = run.faults or Faults()  # without a fault each of its wrappers is the part itself
+        self.engine = self.faults.around_engine(self.host.engine, run.seed)
         try:
             self._start(saved)
         except BaseException:
@@ -81,7 +86,7 @@ class Trainer:
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
-                scorer=self.host.scorer,
+                scorer=self.faults.around_scorer(self.host.scorer, run.seed),
                 curriculum=run.curriculum.start(run.tasks, run.seed),
                 budget=Fixed(rollouts=run.num_generations, max_length=run.sampling.max_length),
                 rewards=self.rewards,
@@ -93,7 +98,7 @@ class Trainer:
             seed=run.seed,
             max_empty_batches=run.max_empty_batches,
         )
-        self.sync = Memory()
+        self.sync = self.faults.around_sync(run.sync.start(), run.seed)
         self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
         if saved:
             self.learner.load_state(saved["learner"])
@@ -104,24 +109,27 @@ class Trainer:
         else:
             self._deliver()
             self.proof = DeliveryProof(policy, self._canary())
-            self.proof(self.engine, self.learner.version)
+            self._proved()
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
         start = time.perf_counter()
         self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
         groups, seen = self.pipeline.next_batch(self.learner.version)
+        groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
         batch = self.learner.prepare(pack(groups))
         version = self.learner.version
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         self._deliver()
-        metrics |= self.proof(self.engine, self.learner.version)
+        metrics |= self._proved()
+        metrics |= self.sync.metrics()
         metrics["kept_frac"] = self.pipeline.kept_frac
         metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
+        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen)
         if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
-            metrics |= mismatch_metrics(batch, version)
+            metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         if (correction := self.learner.method.correction) is not None:
             metrics |= weight_metrics(correction(batch), batch.mask_NS)
@@ -179,6 +187,15 @@ class Trainer:
         self.sync.publish(self.learner.version, self.learner.policy.state_dict())
         self.sync.deliver(self.engine)
 
+    def _proved(self) -> Metrics:
+        return self.faults.proof(self.proof, self.engine, self.learner.version)
+
+    def _causes(self, batch: TrainBatch, version: int) -> Metrics:
+        at_version = isinstance(self.run.anchor, SamplingVersion)
+        if not at_version and not isinstance(self.run.anchor, Recompute):
+            return {}  # the anchor is no version of the policy
+        return cause_metrics(batch, version, at_version=at_version)
+
     def _canary(self) -> list[Rollout]:
         """A few rollouts of the first tasks, drawn before anything else is asked of the engine."""
         for number in range(CANARIES):
@@ -207,9 +224,18 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
     try:
         for warning in warnings:
             console.note(warning)
+        if run.faults is not None:
+            console.alarm(run.faults.sentence())
         trainer = Trainer(run, newest, console.note)
         try:
-            return Session(trainer, directory, console, name or directory.name).train()
+            session = Session(trainer, directory, console, name or directory.name)
+            try:
+                return session.train()
+            except Exception as error:
+                (directory / STOPPED).write_text(
+                    json.dumps(stopped(trainer.learner.version, error)) + "\n", encoding="utf-8"
+                )
+                raise
         finally:
             trainer.close()
     finally:
@@ -225,9 +251,8 @@ class Session:
         self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps)
         step = trainer.learner.version
         if step < trainer.run.steps:
-            (directory / "summary.json").unlink(
-                missing_ok=True
-            )  # of an earlier end; it would speak for this run until the next
+            for end in ("summary.json", STOPPED):  # of an earlier end; it would speak for this run until the next
+                (directory / end).unlink(missing_ok=True)
         self.metrics.truncate_after(step)
         self.rollouts.truncate_after(step)
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
@@ -293,6 +318,8 @@ class Session:
         summary.save(self.directory / "summary.json")
         trainer.learner.policy.save(self.directory / "model")
         self.console.verdict(summary)
+        if run.faults is not None:
+            self.console.alarm(run.faults.sentence())
         self.console.note(f"report: {write_report(self.directory)}")
         return summary
 

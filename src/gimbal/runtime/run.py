@@ -11,10 +11,13 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.method import AbstractMethod
+from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec
+from gimbal.learning.weight_sync.memory import Direct
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
+from gimbal.runtime.faults import Faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class Run(AbstractMethod):
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
     critic: AbstractCriticSpec | None = None
+    sync: AbstractWeightSyncSpec = Direct()  # how weights travel from the learner to the engine
 
     # The run itself.
     runtime: AbstractRuntimeSpec = Local()
@@ -71,6 +75,7 @@ class Run(AbstractMethod):
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
     record_every: int = 10  # steps between samples of rollouts written to disk
+    faults: Faults | None = None  # what is made to go wrong on purpose
 
     def __post_init__(self) -> None:
         if self.num_generations < 1 or self.prompts_per_step < 1:

@@ -1,0 +1,303 @@
+"""Faults on purpose: what destabilises a run, injected around the real engine, weight sync, scorer and batch.
+
+``Run.faults`` is None in every recipe. A run that has one says so when it starts, when it ends, in its recipe and on its report.
+Each fault is a wrapper around the part that would fail, so nothing else in gimbal knows of it; the exam is never touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine, Finished, Request, Witness
+from gimbal.engines.precision import TOLERANCE, rounded
+from gimbal.learning.weight_sync.base import AbstractWeightSync
+from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
+from gimbal.ops import philox
+from gimbal.policies.token import Tokens
+from gimbal.records import Group, Rollout, Sampling, rollout_score
+from gimbal.runtime.base import AbstractScorer, Scored
+
+LEVELS = {"int8": 127, "int4": 7}
+# The gap at equal weights that a rounding explains (int4 measured on gimbal-tiny: 0.25 to 0.45), so that the proof of delivery judges
+# the delivery and not the rounding.
+EXPLAINED = {**TOLERANCE, "int4": 1.0}
+SHARES = ("token_drift", "slow_workers", "lost_syncs", "half_swapped", "dropped_samples", "doubled_samples")
+SHARES += ("reward_flip", "reward_blind", "sampler_top_p")
+CONTROLS = ("seed", "slow_steps", "unproved")  # fields that by themselves break nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Seeded faults; every knob is off at 0, None or False. Shares and probabilities lie in [0, 1].
+
+    The sampler: ``logprob_noise``, standard deviation (nats) of an error on each recorded log-probability. ``weight_precision``,
+    its weights rounded (int4 and int8: one scale an output channel). ``sampler_temperature``, ``sampler_top_k``, ``sampler_top_p``:
+    what it draws at, unknown to the record. ``token_drift``, share of recorded tokens that are not those drawn. ``slow_workers``,
+    share of groups whose finished rollouts are held back for ``slow_steps`` steps of the engine.
+
+    The weights: ``lost_syncs``, probability that a version is acknowledged and the weights stay. ``stale_weights``, how many
+    versions the weights are behind the version they are said to be. ``half_swapped``, share of tensors that never arrive after
+    the first time. ``unproved``: a proof of delivery that fails is counted (``sync/failed``) and does not stop the run.
+
+    The samples: ``dropped_samples``, ``doubled_samples``: probability that a rollout never reaches the learner, or does so twice;
+    nothing counts it.
+
+    The reward: ``reward_noise``, standard deviation of an error on the score. ``reward_flip``, probability that a verdict s becomes
+    1 - s. ``reward_blind``, share of groups that score alike, whatever they wrote. ``reward_length``, paid for each decision.
+
+    A resumed run starts with all weights delivered, as a restarted sampler does; apart from that it resumes to the same bits.
+    """
+
+    logprob_noise: float = 0.0
+    weight_precision: Literal["bfloat16", "int8", "int4"] | None = None
+    sampler_temperature: float = 0.0
+    sampler_top_k: int = 0
+    sampler_top_p: float = 0.0
+    token_drift: float = 0.0
+    slow_workers: float = 0.0
+    slow_steps: int = 100
+    lost_syncs: float = 0.0
+    stale_weights: int = 0
+    half_swapped: float = 0.0
+    unproved: bool = False
+    dropped_samples: float = 0.0
+    doubled_samples: float = 0.0
+    reward_noise: float = 0.0
+    reward_flip: float = 0.0
+    reward_blind: float = 0.0
+    reward_length: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = vars(self)[item.name]
+            if isinstance(value, int | float) and value < 0 and item.name != "reward_length":
+                raise ValueError(f"faults.{item.name} is {value}; it must be 0 (off) or above")
+            if item.name in SHARES and value > 1:
+                raise ValueError(f"faults.{item.name} is {value}; it is a share or probability, at most 1")
+        if self.weight_precision not in (None, "bfloat16", *LEVELS):
+            raise ValueError(f"faults.weight_precision is {self.weight_precision}; choose bfloat16, int8 or int4")
+
+    @property
+    def active(self) -> dict[str, Any]:
+        """The knobs that are not off."""
+        values = {item.name: vars(self)[item.name] for item in fields(self) if item.name not in CONTROLS}
+        return {name: value for name, value in values.items() if value}
+
+    def sentence(self) -> str:
+        named = ", ".join(f"{name}={value}" for name, value in self.active.items()) or "none of them active"
+        return f"FAULTS ARE INJECTED ON PURPOSE ({named}): what this run finds says nothing about its method"
+
+    def around_engine(self, engine: AbstractEngine, seed: int) -> AbstractEngine:
+        sampler = (self.logprob_noise, self.sampler_temperature, self.sampler_top_k, self.sampler_top_p)
+        rest = (self.token_drift, self.slow_workers, self.weight_precision)
+        return FaultyEngine(self, engine, seed) if any(sampler + rest) else engine
+
+    def around_sync(self, sync: AbstractWeightSync, seed: int) -> AbstractWeightSync:
+        faulty = (self.lost_syncs, self.stale_weights, self.half_swapped, self.weight_precision)
+        return FaultySync(self, sync, seed) if any(faulty) else sync
+
+    def around_scorer(self, scorer: AbstractScorer, seed: int) -> AbstractScorer:
+        faulty = (self.reward_noise, self.reward_flip, self.reward_blind, self.reward_length)
+        return FaultyScorer(self, scorer, seed) if any(faulty) else scorer
+
+    def proof(self, proof: DeliveryProof, engine: AbstractEngine, version: int) -> dict[str, float]:
+        """The proof of delivery; with ``unproved`` one that does not stop the run."""
+        if not self.unproved:
+            return proof(engine, version)
+        try:
+            return {"sync/failed": 0.0, **proof(engine, version)}
+        except NotDelivered:
+            return {"sync/failed": 1.0}
+
+    def carried(self, groups: Sequence[Group], seed: int) -> list[Group]:
+        """What reaches the learner of these groups: some rollouts not at all (but one of each group), some twice."""
+        if not (self.dropped_samples or self.doubled_samples):
+            return list(groups)
+        return [self._carried(group, seed) for group in groups]
+
+    def _carried(self, group: Group, seed: int) -> Group:
+        arrived: list[Rollout] = []
+        for rollout in group.rollouts:
+            dropped, doubled = philox(seed, self.seed, "carried", group.index, rollout.sample).random(2)
+            count = 0 if dropped < self.dropped_samples else 1 + (doubled < self.doubled_samples)
+            arrived += [rollout] * int(count)
+        return replace(group, rollouts=tuple(arrived or group.rollouts[:1]))
+
+
+class FaultyEngine(AbstractEngine):
+    """Draws at another distribution than it is asked for, records what it did not draw, holds finished rollouts back."""
+
+    def __init__(self, faults: Faults, inner: AbstractEngine, seed: int) -> None:
+        self.faults, self.inner, self.seed = faults, inner, seed
+        self.asked: dict[tuple[int, int], Sampling] = {}
+        self.held: list[tuple[int, Finished]] = []  # (when it is let go, what)
+        self.clock = 0
+
+    @property
+    def version(self) -> int:
+        return self.inner.version
+
+    @property
+    def tolerance(self) -> float:
+        return max(self.inner.tolerance, EXPLAINED[self.faults.weight_precision or "float32"])
+
+    @property
+    def in_flight(self) -> int:
+        return self.inner.in_flight + len(self.held)
+
+    def submit(self, request: Request) -> None:
+        self.asked[request.key] = request.sampling
+        f, drawn = self.faults, request.sampling
+        drawn = replace(
+            drawn,
+            temperature=f.sampler_temperature or drawn.temperature,
+            top_k=f.sampler_top_k or drawn.top_k,
+            top_p=f.sampler_top_p or drawn.top_p,
+        )
+        self.inner.submit(replace(request, sampling=drawn))
+
+    def step(self) -> list[Finished]:
+        self.clock += 1
+        for item in self.inner.step():
+            slow = philox(self.seed, self.faults.seed, "slow", item.key[0]).random() < self.faults.slow_workers
+            until = self.clock + (self.faults.slow_steps if slow else 0)
+            self.held.append((until, replace(item, rollout=self._recorded(item.key, item.rollout))))
+        due = [item for until, item in self.held if until <= self.clock]
+        self.held = [(until, item) for until, item in self.held if until > self.clock]
+        return due
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for entry in self.held:
+            if entry[1].key == key:
+                self.held.remove(entry)
+                return entry[1].rollout
+        rollout = self.inner.cancel(key)
+        asked = self.asked.pop(key)
+        return None if rollout is None else replace(rollout, sampling=asked)
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.inner.load(version, state)
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return self.inner.score(rollout)
+
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        return self.inner.witness(version, canary)
+
+    def state_dict(self) -> dict[str, Any]:
+        held = {"asked": dict(self.asked), "held": list(self.held), "clock": self.clock}
+        return {"inner": self.inner.state_dict(), **held}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.inner.load_state_dict(state["inner"])
+        self.asked, self.held, self.clock = dict(state["asked"]), list(state["held"]), state["clock"]
+
+    def _recorded(self, key: tuple[int, int], rollout: Rollout) -> Rollout:
+        rollout = replace(rollout, sampling=self.asked.pop(key))
+        draws = philox(self.seed, self.faults.seed, "recorded", key[0], key[1])
+        if self.faults.logprob_noise:
+            noise_S = self.faults.logprob_noise * torch.from_numpy(draws.standard_normal(rollout.length))
+            rollout = replace(rollout, behavior_S=rollout.behavior_S + noise_S.to(rollout.behavior_S))
+        if self.faults.token_drift:
+            rollout = replace(rollout, decisions=self._drifted(rollout, draws))
+        return rollout
+
+    def _drifted(self, rollout: Rollout, draws: Any) -> Tokens:
+        """Some tokens but the last replaced by others of the same text, as when it is encoded again another way."""
+        tokens = rollout.decisions
+        if not isinstance(tokens, Tokens):
+            raise ValueError("faults.token_drift is for texts; this policy's decisions are no tokens")
+        ids_NL, first = tokens.ids_NL.clone(), int(tokens.prompt_N[0])
+        own = ids_NL[0, first : int(tokens.length_N[0]) - 1]
+        if len(own.unique()) > 1:
+            for place in (draws.random(len(own)) < self.faults.token_drift).nonzero()[0].tolist():
+                others = own[own != own[place]].unique()
+                own[place] = others[int(draws.integers(len(others)))] if len(others) else own[place]
+        return replace(tokens, ids_NL=ids_NL)
+
+
+class FaultySync(AbstractWeightSync):
+    """Publishes other weights under the version than those it was given."""
+
+    def __init__(self, faults: Faults, inner: AbstractWeightSync, seed: int) -> None:
+        self.faults, self.inner, self.seed = faults, inner, seed
+        self.given: deque[dict[str, Tensor]] = deque(maxlen=faults.stale_weights + 1)
+        self.sent: dict[str, Tensor] = {}
+
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.given.append({name: x.detach().clone() for name, x in state.items()})
+        lost = philox(self.seed, self.faults.seed, "lost", version).random() < self.faults.lost_syncs
+        if not (lost and self.sent):
+            behind = {name: self._rounded(name, x) for name, x in self.given[0].items()}
+            self.sent = {name: self.sent[name] if self._stays(name) else x for name, x in behind.items()}
+        self.inner.publish(version, self.sent)
+
+    def deliver(self, engine: AbstractEngine) -> None:
+        self.inner.deliver(engine)
+
+    def metrics(self) -> dict[str, float]:
+        return self.inner.metrics()
+
+    def _stays(self, name: str) -> bool:
+        drawn = philox(self.seed, self.faults.seed, "stays", name).random()
+        return bool(self.sent) and drawn < self.faults.half_swapped
+
+    def _rounded(self, name: str, x: Tensor) -> Tensor:
+        """Matrices of linear layers but the output layer and the embedding, as the int8 sampler rounds them; bfloat16 all."""
+        precision = self.faults.weight_precision
+        if precision == "bfloat16" and x.is_floating_point():
+            return x.bfloat16().to(x.dtype)
+        if precision not in LEVELS or x.ndim != 2 or "embed" in name or "head" in name:
+            return x
+        return rounded(x, 0, LEVELS[precision]).to(x.dtype)
+
+
+class FaultyScorer(AbstractScorer):
+    """Falsifies verdicts after the real rewards gave them; what it added stands under ``scores["faults"]``."""
+
+    def __init__(self, faults: Faults, inner: AbstractScorer, seed: int) -> None:
+        self.faults, self.inner, self.seed = faults, inner, seed
+
+    @property
+    def pending(self) -> int:
+        return self.inner.pending
+
+    def submit(self, group: Group) -> None:
+        self.inner.submit(group)
+
+    def ready(self, *, wait: bool) -> Scored | None:
+        verdict = self.inner.ready(wait=wait)
+        if verdict is None or not isinstance(verdict.outcome, Group):
+            return verdict
+        return replace(verdict, outcome=self._falsified(verdict.outcome))
+
+    def _falsified(self, group: Group) -> Group:
+        blind = philox(self.seed, self.faults.seed, "blind", group.index).random() < self.faults.reward_blind
+        if blind:
+            alike = sum(rollout_score(r) for r in group.rollouts) / len(group.rollouts)
+            rollouts = [_scored(r, alike) for r in group.rollouts]
+        else:
+            rollouts = [self._one(group.index, rollout) for rollout in group.rollouts]
+        return replace(group, rollouts=tuple(rollouts))
+
+    def _one(self, index: int, rollout: Rollout) -> Rollout:
+        f, score = self.faults, rollout_score(rollout)
+        draws = philox(self.seed, f.seed, "reward", index, rollout.sample)
+        if draws.random() < f.reward_flip:
+            verdict = next(iter(rollout.scores), None)  # what pass rates go by is as wrong as the score
+            turned = {} if verdict is None else {verdict: 1 - rollout.scores[verdict]}
+            rollout, score = replace(rollout, scores={**rollout.scores, **turned}), 1 - score
+        return _scored(rollout, score + f.reward_noise * draws.standard_normal() + f.reward_length * rollout.length)
+
+
+def _scored(rollout: Rollout, score: float) -> Rollout:
+    scores = {**rollout.scores, "faults": float(score) - rollout_score(rollout)}
+    return replace(rollout, score=float(score), scores=scores)
