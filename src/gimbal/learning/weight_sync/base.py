@@ -18,3 +18,14 @@ class AbstractWeightSync(ABC):
 
     @abstractmethod
     def deliver(self, engine: AbstractEngine) -> None: ...
+
+    def metrics(self) -> dict[str, float]:
+        """Of the newest published version: ``sync/bytes`` and ``sync/changed_frac``, where anything is packed."""
+        return {}
+
+
+class AbstractWeightSyncSpec(ABC):
+    """The saved, frozen choice of a way for the weights; ``start`` makes the live one."""
+
+    @abstractmethod
+    def start(self) -> AbstractWeightSync: ...

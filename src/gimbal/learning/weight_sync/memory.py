@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
-from gimbal.learning.weight_sync.base import AbstractWeightSync
+from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightSyncSpec
 
 
 class Memory(AbstractWeightSync):
@@ -22,3 +23,11 @@ class Memory(AbstractWeightSync):
     def deliver(self, engine: AbstractEngine) -> None:
         assert self._newest is not None, "publish comes before deliver"
         engine.load(*self._newest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direct(AbstractWeightSyncSpec):
+    """Within one process the engine copies straight out of the trainer's tensors; elsewhere all weights travel, as they are trained."""
+
+    def start(self) -> Memory:
+        return Memory()
