@@ -1,6 +1,7 @@
 """What lies on disk after a run, after a kill, and after a resume."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -126,3 +127,29 @@ def test_the_end_of_a_long_run_is_on_record(tmp_path):
     steps = [row["step"] for row in JsonLines(tmp_path / "rollouts.jsonl").read()]
     assert len(steps) < 90 and max(steps) >= 95
     assert (tmp_path / "rollouts.jsonl").stat().st_size < 22_000
+
+
+def test_a_growing_file_is_followed_line_by_line(tmp_path):
+    lines = JsonLines(tmp_path / "rollouts.jsonl")
+    assert lines.since(0) == ([], 0)
+    lines.append({"step": 1, "text": NASTY})
+    rows, mark = lines.since(0)
+    assert [row["step"] for row in rows] == [1] and mark == lines.path.stat().st_size
+    with lines.path.open("ab") as file:
+        file.write(b'{"step": 2')
+    assert lines.since(mark) == ([], mark)  # half a line is no line yet
+    with lines.path.open("ab") as file:
+        file.write(b'}\n{"step": 3}\n{"st')
+    rows, mark = lines.since(mark)
+    assert [row["step"] for row in rows] == [2, 3] and lines.since(mark) == ([], mark)
+
+
+def test_turns_parts_and_what_did_not_count_are_on_record(tmp_path):
+    plain, talked = rollout(0.0), rollout(0.0, sample=1, scores={"right": 1.0, "length": -1.0})
+    talked = replace(talked, turn_S=torch.tensor([0, 0, 1]), part_S=torch.tensor([0, 2, 0]))
+    made = batch([[-1.0] * 3] * 2, [[-1.0] * 3] * 2, mask=[[True] * 3, [True, False, True]], group_N=[0, 0])
+    RolloutFile(tmp_path / "rollouts.jsonl", 10).append(1, [group(plain, talked)], made, pieces)
+    first, second = JsonLines(tmp_path / "rollouts.jsonl").read()
+    assert (first["mask"], first["part"], first["turn"], first["solved"]) == (None, None, None, False)
+    assert (second["mask"], second["part"], second["turn"]) == ([1, 0, 1], [0, 2, 0], [0, 0, 1])
+    assert second["solved"]  # by the first reward, whatever the others take away

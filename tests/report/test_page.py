@@ -1,5 +1,8 @@
 """The page is whole, opens from disk, and no text of a model gets out of its place."""
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 
@@ -8,7 +11,7 @@ from test_files import summary
 
 from gimbal.report import page
 from gimbal.report.files import JsonLines
-from gimbal.report.page import write_report
+from gimbal.report.page import describe, write_report
 
 ATTACK = "</script><img src=x onerror=\"document.title='owned'\"><!--<script>{{js}} \u2028 \ud800 &lt; 数"
 
@@ -31,44 +34,76 @@ def described(step=1, **changes):
         "proximal": None,
         "advantage": [1.0, 1.0, 1.0],
         "entropy": None,
+        "mask": None,
+        "part": None,
+        "turn": None,
+        "solved": True,
     }
     return known | changes
 
 
-def data_of(path):
-    text = path.read_text()
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+def element(path, name):
+    text = re.search(rf'<script type="text/plain" id="{name}">(.*?)</script>', path.read_text(), re.DOTALL)[1]
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def make_run(directory, steps=2, rollouts=(), recipe="recipe: demo\nrun: {seed: 0}\n", ended=True):
+    directory.mkdir(exist_ok=True)
+    for step in range(1, steps + 1):
+        row = {"step": step, "loss": 0.5 / step, "pass_rate": step / steps, "time/step": 1.0, "tokens": 10.0 * step}
+        JsonLines(directory / "metrics.jsonl").append(row)
+    for row in rollouts:
+        JsonLines(directory / "rollouts.jsonl").append(row)
+    (directory / "recipe.yaml").write_text(recipe)
+    if ended:
+        summary().save(directory / "summary.json")
+    return directory
 
 
 def test_a_whole_run(tmp_path):
-    metrics = JsonLines(tmp_path / "metrics.jsonl")
-    metrics.append({"step": 1, "loss": 0.5, "mismatch/prob_diff": float("nan")})
-    metrics.append({"step": 2, "loss": 0.25, "eval/pass@1": 0.5})
-    JsonLines(tmp_path / "rollouts.jsonl").append(described())
-    (tmp_path / "recipe.yaml").write_text("recipe: demo\nseed: 0\n")
-    summary().save(tmp_path / "summary.json")
-    data = data_of(write_report(tmp_path))
-    assert data["steps"] == [1, 2]
-    assert data["metrics"] == {"loss": [0.5, 0.25], "eval/pass@1": [None, 0.5], "mismatch/prob_diff": [None, None]}
-    assert data["exam"] == [["pass@1", 0.25, 0.75], ["greedy", 0.5, 0.25]]
-    assert data["rollouts"] == [described()]
-    assert data["recipe"] == "recipe: demo\nseed: 0\n"
-    assert "20 steps" in data["words"][0] and "6 zero_variance" in data["words"][1]
+    run = make_run(tmp_path / "a", rollouts=[described()])
+    JsonLines(run / "metrics.jsonl").append({"step": 3, "mismatch/prob_diff": float("nan")})
+    data = element(write_report(run), "data")
+    (shown,) = data["runs"]
+    assert shown["steps"] == [1, 2, 3]
+    assert shown["metrics"]["loss"] == [0.5, 0.25, None] and shown["metrics"]["mismatch/prob_diff"] == [
+        None,
+        None,
+        None,
+    ]
+    assert shown["exam"] == [["pass@1", 0.25, 0.75], ["greedy", 0.5, 0.25]]
+    assert shown["recipe"] == "recipe: demo\nrun: {seed: 0}\n" and shown["seed"] == 0
+    assert data["conclusion"].startswith(
+        "The held-out pass@1 (sampled) rose from 0.250 to 0.750 (+0.500). Look at: loss."
+    )
+    index, (detail,) = data["rollouts"], element(run / "report.html", "chunk-0")
+    assert index["tasks"] == [[ATTACK, ATTACK, None]] and index["task"] == [0] and index["length"] == [3]
+    assert index["text"] == [ATTACK] and index["solved"] == [True] and index["chunk"] == [[0, 0]]
+    assert detail == {name: described()[name] for name in page.DETAIL}
 
 
 def test_text_of_a_model_stays_data(tmp_path):
-    JsonLines(tmp_path / "rollouts.jsonl").append(described())
-    (tmp_path / "recipe.yaml").write_text(ATTACK.replace("\ud800", ""))
-    clean = tmp_path / "clean"
-    clean.mkdir()
-    attacked, plain = write_report(tmp_path).read_text(), write_report(clean).read_text()
-    for tag in ("<script", "</script", "<img", "<!--"):
+    attacked = make_run(tmp_path / "a", rollouts=[described()], recipe="recipe: |\n  " + ATTACK.replace("\ud800", ""))
+    clean = make_run(tmp_path / "b")
+    attacked, plain = write_report(attacked).read_text(), write_report(clean).read_text()
+    assert attacked.count("<script") == plain.count("<script") + 1  # the chunk of details
+    for tag in ("<img", "<!--", "onerror", "owned"):
         assert attacked.count(tag) == plain.count(tag)
 
 
+def test_only_our_scripts_may_run(tmp_path):
+    text = write_report(make_run(tmp_path / "a")).read_text()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert len(hashes) == 2 and re.findall(r"sha256-([^']*)'", policy.split("style-src")[0]) == hashes
+    assert "default-src 'none'" in policy and "connect-src 'none'" in policy and "unsafe" not in policy
+    assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', text) == []
+    assert not re.search(r"\{\{\w+\}\}", text) and "Permission is hereby granted" in text
+
+
 def test_a_name_stays_text(tmp_path):
-    directory = tmp_path / "<b>{{data}} & co"
-    directory.mkdir()
+    directory = make_run(tmp_path / "<b>{{data}} & co")
     assert "<title>&lt;b&gt;{{data}} &amp; co · gimbal</title>" in write_report(directory).read_text()
 
 
@@ -76,21 +111,39 @@ def test_a_name_stays_text(tmp_path):
 def test_a_run_that_has_hardly_begun(tmp_path, steps):
     for step in range(steps):
         JsonLines(tmp_path / "metrics.jsonl").append({"step": step + 1, "loss": 0.5})
-    data = data_of(write_report(tmp_path))
-    assert data["words"] == [f"The run has not ended; {steps} of its steps are recorded."]
-    assert data["steps"] == list(range(1, steps + 1)) and data["rollouts"] == [] and data["recipe"] == ""
+    data = element(write_report(tmp_path), "data")
+    (run,) = data["runs"]
+    assert run["cost"]["text"] == [f"The run has not ended; {steps} of its steps are recorded."]
+    assert run["steps"] == list(range(1, steps + 1)) and data["rollouts"]["step"] == [] and run["recipe"] == ""
 
 
-def test_nothing_is_fetched(tmp_path):
-    text = write_report(tmp_path).read_text()
-    assert "default-src 'none'" in text
-    assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', text) == []
-    assert not re.search(r"\{\{\w+\}\}", text)
+def test_many_rollouts_are_thinned_evenly_in_each_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "DECISIONS", 30)
+    runs = [make_run(tmp_path / name, rollouts=[described(step) for step in range(1, 101)]) for name in "ab"]
+    data, details = describe(runs)
+    index = data["rollouts"]
+    for run in (0, 1):
+        assert [step for step, of in zip(index["step"], index["run"], strict=True) if of == run] == [1, 25, 50, 75, 100]
+    assert data["recorded"] == 200 and sum(map(len, details)) == 10
 
 
-def test_many_rollouts_are_thinned_evenly(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "DECISIONS", 15)
-    for step in range(1, 101):
-        JsonLines(tmp_path / "rollouts.jsonl").append(described(step))
-    shown = [row["step"] for row in data_of(write_report(tmp_path))["rollouts"]]
-    assert shown == [1, 25, 50, 75, 100]
+def test_chunks_hold_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "CHUNK", 5)
+    run = make_run(tmp_path / "a", rollouts=[described(sample=i, pieces=[str(i)] * 3) for i in range(5)])
+    data, details = describe([run])
+    assert [len(chunk) for chunk in details] == [2, 2, 1]
+    assert [details[chunk][at]["pieces"][0] for chunk, at in data["rollouts"]["chunk"]] == list("01234")
+
+
+def test_older_records_are_read(tmp_path):
+    old = described(score=0.5)
+    for name in ("mask", "part", "turn", "solved"):
+        del old[name]
+    data, ((detail,),) = describe([make_run(tmp_path / "a", rollouts=[old])])
+    assert data["rollouts"]["solved"] == [False] and detail["mask"] is None
+
+
+def test_several_runs_lie_beside_the_first(tmp_path):
+    runs = [make_run(tmp_path / name) for name in "ab"]
+    assert write_report(*runs) == tmp_path / "report.html"
+    assert write_report(*runs, path=tmp_path / "c.html") == tmp_path / "c.html"

@@ -14,7 +14,7 @@ gimbal: reinforcement-learning post-training that stays level when generation an
   gimbal eval RUN|MODEL [key=value ...]     sit the held-out exam
   gimbal list recipes|methods|tasks         what there is
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
-  gimbal report RUN                         rewrite RUN/report.html
+  gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
   gimbal env                                versions, for a bug report
 
 gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -39,7 +39,7 @@ COMMANDS = {
     "report": "report:report",
     "env": "env:environment",
 }
-OWN_HELP = ("train", "eval")  # commands with a help page of their own
+OWN_HELP = ("train", "eval", "report")  # commands with a help page of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+HELP = """\
+gimbal report RUN [RUN ...] [--serve]
+
+One page of these runs: what was learned, how stable, what it cost; curves; rollouts. It is one file that opens offline:
+RUN/report.html, or report.html beside the first of several. Runs of one recipe that differ in their seed only are drawn as one curve with a band.
+
+  --out FILE     another file
+  --serve        follow runs that go on, at an address of this machine (127.0.0.1); nothing is written
+  --port N       of the address; 0, the default, is any that is free
+  --runs DIRECTORY   where names of runs are looked up, other than runs"""
 
 
 def report(argv: Sequence[str]) -> int:
-    if len(argv) != 1:
-        raise ValueError("gimbal report wants one run")
-    from gimbal.api import find_run
+    from gimbal.cli.words import parse
+
+    arguments = parse(argv, ("help", "serve"), ("out", "port", "runs"))
+    if "help" in arguments.flags:
+        print(HELP)
+        return 0
+    if arguments.overrides:
+        raise ValueError(f"gimbal report knows no {next(iter(arguments.overrides))} (gimbal report --help)")
+    if not arguments.words:
+        raise ValueError("gimbal report wants at least one run: gimbal report RUN [RUN ...]")
+    serving = "serve" in arguments.flags
+    if wrong := [name for name in (("out",) if serving else ("port",)) if name in arguments.flags]:
+        raise ValueError(f"--{wrong[0]} says nothing {'with' if serving else 'without'} --serve")
+    from gimbal import api
+
+    runs = Path(arguments.flags.get("runs", api.RUNS))
+    directories = [api.find_run(word, runs) for word in dict.fromkeys(arguments.words)]
+    if serving:
+        from gimbal.report.serve import serve
+
+        serve(directories, _port(arguments.flags.get("port", "0")))
+        return 0
     from gimbal.report.page import write_report
 
-    print(write_report(find_run(argv[0])))
+    out = arguments.flag("out")
+    print(write_report(*directories, path=None if out is None else Path(out)))
     return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError(f"--port is {text}; it is a number of at most 65535, and 0 takes any that is free")
+    return int(text)

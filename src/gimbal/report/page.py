@@ -1,64 +1,168 @@
-"""report.html: a run on one page that opens offline, from disk."""
+"""report.html: runs on one page that opens offline, from disk.
+
+The page is one file: readable scripts and styles of ours, uPlot for the curves, and the data as gzip in base64, which the
+browser unpacks itself. Of the rollouts it unpacks the index (text, score, length) at once and what is known of single decisions when
+somebody looks at it.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gimbal.report.console import cost
-from gimbal.report.files import JsonLines, Summary
+from gimbal.report import overview
+from gimbal.report.files import JsonLines
 
 ASSETS = Path(__file__).parent / "assets"
-DECISIONS = 200_000  # most decisions of rollouts on the page; all that were recorded are in rollouts.jsonl
+SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "rollouts.js", "main.js")
+DECISIONS = 2_000_000  # most decisions of rollouts on a page; all that were recorded are in rollouts.jsonl
+CHUNK = 20_000  # decisions that are unpacked together
+INDEX = ("step", "group", "sample", "score", "solved", "stop", "text")
+DETAIL = ("pieces", "scores", "version", "behavior", "proximal", "advantage", "entropy", "mask", "part", "turn")
+FOLLOWED = ("rollouts.jsonl", "metrics.jsonl", "summary.json")
+Row = dict[str, Any]
 
 
-def write_report(directory: Path) -> Path:
-    """report.html from whatever the run has written so far: metrics, and perhaps a summary, a recipe and rollouts."""
-    files = {"uplot_css": "uPlot.min.css", "css": "report.css", "uplot_js": "uPlot.iife.min.js", "js": "report.js"}
-    parts = {name: (ASSETS / file).read_text(encoding="utf-8") for name, file in files.items()}
-    parts |= {"title": html.escape(directory.name), "data": _script_safe(_data(directory))}
-    template = (ASSETS / "report.html").read_text(encoding="utf-8")
-    path = directory / "report.html"
-    path.write_text(re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template), encoding="utf-8")
+def write_report(*directories: Path, path: Path | None = None) -> Path:
+    """One page of these runs, from whatever they have written so far: in the run's directory, or beside the first of several."""
+    if path is None:
+        path = (directories[0] if len(directories) == 1 else directories[0].parent) / "report.html"
+    path.write_text(page(directories), encoding="utf-8")
     return path
 
 
-def _data(directory: Path) -> dict[str, Any]:
-    rows = JsonLines(directory / "metrics.jsonl").read()
-    file, recipe = directory / "summary.json", directory / "recipe.yaml"
-    summary = Summary.load(file) if file.is_file() else None
-    names = sorted({name for row in rows for name in row if name != "step"})
-    return {
-        "name": directory.name,
-        "words": cost(summary) if summary else [f"The run has not ended; {len(rows)} of its steps are recorded."],
-        "exam": _exam(summary) if summary else [],
-        "steps": [row["step"] for row in rows],
-        "metrics": {name: [row.get(name) for row in rows] for name in names},
-        "rollouts": _spread(JsonLines(directory / "rollouts.jsonl").read()),
-        "recipe": recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
+def page(directories: Sequence[Path], live: bool = False) -> str:
+    """The page's HTML. A live one asks the server it came from for what was written since."""
+    data, details = describe(directories)
+    data["live"] = live
+    packed = "\n".join(
+        f'<script type="text/plain" id="{name}">{_packed(value)}</script>'
+        for name, value in [("data", data), *((f"chunk-{i}", chunk) for i, chunk in enumerate(details))]
+    )
+    styles = {
+        name: (ASSETS / file).read_text(encoding="utf-8")
+        for name, file in (("uplot_css", "uPlot.min.css"), ("css", "report.css"))
     }
+    scripts = {
+        "uplot_js": f"/*\n{(ASSETS / 'uPlot.LICENSE').read_text()}*/\n{(ASSETS / 'uPlot.iife.min.js').read_text(encoding='utf-8')}",
+        "js": '"use strict";\n' + "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS),
+    }
+    # Nothing but these very scripts and styles may run, whatever a text of a model should smuggle in; nothing is fetched.
+    connect = "'self'" if live else "'none'"
+    policy = (
+        f"default-src 'none'; img-src data:; connect-src {connect}; "
+        f"script-src {_hashes(scripts.values())}; style-src {_hashes(styles.values())}; base-uri 'none'; form-action 'none'"
+    )
+    title = directories[0].name if len(directories) == 1 else f"{len(directories)} runs"
+    parts = {"title": html.escape(title), "policy": policy, "data": packed} | styles | scripts
+    template = (ASSETS / "report.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
-def _exam(summary: Summary) -> list[tuple[str, float | None, float | None]]:
-    """(figure, before, after), in the order of the exam."""
-    names = {**summary.before, **summary.after}
-    return [(name.removeprefix("eval/"), summary.before.get(name), summary.after.get(name)) for name in names]
+@dataclass(frozen=True)
+class Mark:
+    """How far a run has been read: the number of its rollouts' file, the byte in it, and what tells that metrics grew."""
+
+    file: int
+    byte: int
+    stamp: str
+
+    @classmethod
+    def of(cls, directory: Path) -> Mark:
+        """Where the run stands now."""
+        stats = [path.stat() if path.exists() else None for path in (directory / name for name in FOLLOWED)]
+        stamp = ",".join("0" if stat is None else f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats[1:])
+        return cls(stats[0].st_ino if stats[0] else 0, stats[0].st_size if stats[0] else 0, stamp)
+
+    @classmethod
+    def read(cls, text: str) -> Mark:
+        file, byte, stamp = text.split("/")
+        if int(byte) < 0:
+            raise ValueError("a mark's byte is counted from the beginning of its file")
+        return cls(int(file), int(byte), stamp)
+
+    def __str__(self) -> str:  # a text, for JavaScript's numbers are too short for these
+        return f"{self.file}/{self.byte}/{self.stamp}"
 
 
-def _spread(rollouts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All rollouts, or those of steps spread evenly over the run, its first and last among them."""
-    steps = sorted({row["step"] for row in rollouts})
-    decisions = sum(len(row["pieces"]) for row in rollouts)
-    count = max(2, DECISIONS * len(steps) // max(1, decisions))
-    if count < len(steps):
-        steps = [steps[i * (len(steps) - 1) // (count - 1)] for i in range(count)]
-    return [row for row in rollouts if row["step"] in set(steps)]
+def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -> tuple[Row, list[list[Row]]]:
+    """(the page's data, details of its rollouts in chunks).
+
+    ``marks`` are those of an earlier answer, one a run: then only rollouts written since are there. A file that was replaced
+    meanwhile (its run was resumed) is read anew, as are all, and ``restart`` says that the earlier rollouts are no more.
+    """
+    now = [Mark.of(directory) for directory in directories]  # before anything is read: what comes later is news again
+    restart = marks is not None and [mark.file for mark in now] != [mark.file for mark in marks]
+    rows: list[Row] = []
+    for number, directory in enumerate(directories):
+        start = 0 if marks is None or restart else marks[number].byte
+        new, end = JsonLines(directory / FOLLOWED[0]).since(start)
+        rows += [row | {"run": number} for row in new]
+        now[number] = replace(now[number], byte=end)
+    runs, differs = overview.describe([overview.Recorded.read(directory) for directory in directories])
+    index, details = _rollouts(_spread(rows))
+    data = {
+        "conclusion": overview.conclusion(runs),
+        "differs": differs,
+        "runs": runs,
+        "rollouts": index,
+        "recorded": len(rows),
+        "marks": [str(mark) for mark in now],
+        "restart": restart,
+    }
+    return data, details
 
 
-def _script_safe(data: Any) -> str:
-    """JSON in ASCII that no text of a model can break out of: within a script element only ``<`` could."""
-    return json.dumps(data).replace("<", "\\u003c")
+def _spread(rows: Sequence[Row]) -> list[Row]:
+    """All rollouts, or of every run those of steps spread evenly over it, its first and last among them."""
+    steps: dict[int, set[int]] = {}
+    for row in rows:
+        steps.setdefault(row["run"], set()).add(row["step"])
+    decisions = sum(len(row["pieces"]) for row in rows)
+    if decisions <= DECISIONS:
+        return list(rows)
+    kept = {}
+    for run, known in steps.items():
+        count, ordered = max(2, DECISIONS * len(known) // decisions), sorted(known)
+        if count < len(ordered):
+            ordered = [ordered[i * (len(ordered) - 1) // (count - 1)] for i in range(count)]
+        kept[run] = set(ordered)
+    return [row for row in rows if row["step"] in kept[row["run"]]]
+
+
+def _rollouts(rows: Sequence[Row]) -> tuple[Row, list[list[Row]]]:
+    """The index, a column a field, and the details in chunks of neighbours."""
+    tasks: dict[tuple[str, str, str | None], int] = {}
+    index: Row = {name: [row.get(name) for row in rows] for name in ("run", *INDEX)}
+    index["task"] = [tasks.setdefault((row["task"], row["prompt"], row["answer"]), len(tasks)) for row in rows]
+    index["length"] = [len(row["pieces"]) for row in rows]
+    index["tasks"] = list(tasks)
+    # Records of before ``solved`` was among them are judged by their score.
+    index["solved"] = [row["score"] >= 1 if "solved" not in row else row["solved"] for row in rows]
+    chunks: list[list[Row]] = []
+    index["chunk"], size = [], CHUNK
+    for row in rows:
+        if size >= CHUNK:
+            chunks.append([])
+            size = 0
+        chunks[-1].append({name: row.get(name) for name in DETAIL})
+        index["chunk"].append([len(chunks) - 1, len(chunks[-1]) - 1])
+        size += len(row["pieces"])
+    return index, chunks
+
+
+def _packed(value: Any) -> str:
+    """Base64 has no character that HTML knows, so that no text of a model can break out of its element."""
+    return base64.b64encode(gzip.compress(json.dumps(value, separators=(",", ":")).encode(), 6, mtime=0)).decode()
+
+
+def _hashes(texts: Iterable[str]) -> str:
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)

@@ -1,0 +1,271 @@
+"""A run in words: what was learned, how stable it was, what it cost, and which of several runs ended best."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gimbal.report.console import RETURN, SOLVED, cost, duration
+from gimbal.report.files import JsonLines, Summary
+
+Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a run has written so far. ``settings`` is its recipe, leaf by leaf under dotted paths, without the seed."""
+
+    name: str
+    steps: list[int]
+    metrics: dict[str, list[float | None]]
+    summary: Summary | None
+    recipe: str
+    settings: dict[str, Any]
+    seed: int | None
+
+    @classmethod
+    def read(cls, directory: Path) -> Recorded:
+        rows = JsonLines(directory / "metrics.jsonl").read()
+        file, saved = directory / "summary.json", directory / "recipe.yaml"
+        recipe = saved.read_text(encoding="utf-8") if saved.is_file() else ""
+        settings = _leaves(yaml.safe_load(recipe)) if recipe else {}
+        return cls(
+            name=directory.name,
+            steps=[row["step"] for row in rows],
+            metrics={n: [row.get(n) for row in rows] for n in sorted({n for row in rows for n in row if n != "step"})},
+            summary=Summary.load(file) if file.is_file() else None,
+            recipe=recipe,
+            seed=settings.pop("run.seed", None),
+            settings=settings,
+        )
+
+    @property
+    def key(self) -> str:
+        """The same for seeds of one recipe; a run without a recipe is like no other."""
+        return json.dumps(self.settings, default=str) if self.settings else self.name
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {k: v for key, item in items for k, v in _leaves(item, f"{path}.{key}" if path else str(key)).items()}
+    return {path: value}
+
+
+def describe(runs: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[str]]:
+    """(each run as the page shows it, the keys in which their recipes differ).
+
+    ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, that of the exam
+    where all of them ended with the same and else that of training.
+    """
+    judged = [learned(run.summary, run.metrics, run.settings.get("run.held_out.tasks.size")) for run in runs]
+    if len({figure["figure"] for figure in judged}) > 1:
+        judged = [learned(None, run.metrics, None) for run in runs]
+    keys = list(dict.fromkeys(run.key for run in runs))
+    values = {key: {str(run.settings.get(key)) for run in runs} for run in runs for key in run.settings}
+    differs = [key for key, found in values.items() if len(found) > 1]
+    labels = [_label(next(run for run in runs if run.key == key), differs) for key in keys]
+    if len(set(labels)) < len(labels):
+        labels = [next(run.name for run in runs if run.key == key) for key in keys]
+    described = [
+        {
+            "name": run.name,
+            "label": labels[keys.index(run.key)],
+            "family": keys.index(run.key),
+            "seed": run.seed,
+            "settings": {key: str(value) for key, value in run.settings.items()},
+            "ended": run.summary is not None,
+            "learned": figure,
+            "signs": signs(run.metrics, run.settings),
+            "cost": costs(run.summary, run.metrics),
+            "exam": _exam(run.summary) if run.summary else [],
+            "steps": run.steps,
+            "metrics": run.metrics,
+            "recipe": run.recipe,
+        }
+        for run, figure in zip(runs, judged, strict=True)
+    ]
+    return described, differs
+
+
+def _label(run: Recorded, differs: Sequence[str]) -> str:
+    """The recipe's name, with what sets it apart from the others where that is short."""
+    apart = [key for key in differs if key != "recipe" and run.settings.get(key) is not None]
+    told = ", ".join(f"{key.rpartition('.')[2]}={run.settings[key]}" for key in apart) if len(apart) <= 2 else run.name
+    name = str(run.settings.get("recipe", run.name))
+    return f"{name} ({told})" if told else name
+
+
+def _exam(summary: Summary) -> list[tuple[str, float | None, float | None]]:
+    """(figure, before, after), in the order of the exam."""
+    names = {**summary.before, **summary.after}
+    return [(name.removeprefix("eval/"), summary.before.get(name), summary.after.get(name)) for name in names]
+
+
+def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Means of the first and of the last tenth of the steps (of at least one), over the steps that know the value."""
+    known = [value for value in values if value is not None]
+    tenth = max(1, len(known) // 10)
+    return (sum(known[:tenth]) / tenth, sum(known[-tenth:]) / tenth) if known else None
+
+
+def learned(summary: Summary | None, metrics: Columns, exam_tasks: int | None) -> dict[str, Any]:
+    """The figure a run is judged by: {figure, before, after, noise, text}.
+
+    It is the sampled held-out exam of a run that ended, and else the rewards of what it trained on, over the first and the last
+    tenth of its steps. ``noise`` is two standard errors of a change of the exam as if all tasks had been drawn anew (they are the
+    same tasks twice, so the real error is smaller); None where the exam's size is not in the recipe or the figure is no share.
+    """
+    if summary is not None:
+        for key, name in (SOLVED | RETURN).items():
+            before, after = summary.before.get(key), summary.after.get(key)
+            if before is None or after is None:
+                continue
+            noise = None
+            if exam_tasks and key in SOLVED:
+                noise = 2 * math.sqrt((before * (1 - before) + after * (1 - after)) / exam_tasks)
+            return {
+                "figure": name,
+                "before": before,
+                "after": after,
+                "noise": noise,
+                "text": _moved(name, before, after, noise),
+            }
+    for key, name in (("pass_rate", "share solved in training"), ("reward/mean", "mean score in training")):
+        if (ends := edges(metrics.get(key, ()))) is not None:
+            text = _moved(name, *ends, None) + " (first and last tenth of its steps; on tasks it trained on)"
+            return {"figure": name, "before": ends[0], "after": ends[1], "noise": None, "text": text}
+    return {"figure": "", "before": None, "after": None, "noise": None, "text": "Nothing tells yet what was learned."}
+
+
+def _moved(name: str, before: float, after: float, noise: float | None) -> str:
+    change = after - before
+    if noise is not None and abs(change) <= noise:
+        return f"The {name} did not move beyond noise: {before:.3f} to {after:.3f}, where {noise:.3f} may be chance."
+    if abs(change) < 5e-4:
+        return f"The {name} stayed at {after:.3f}."
+    return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
+
+
+def signs(metrics: Columns, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was looked at for trouble, each {what, bad, text} with its figure; what was not recorded is left out.
+
+    The limits are coarse on purpose: they are where somebody should look, not a diagnosis.
+    """
+    found: list[dict[str, Any]] = []
+
+    def sign(what: str, bad: bool, text: str) -> None:
+        found.append({"what": what, "bad": bad, "text": text})
+
+    faults = {
+        key: value for key, value in recipe.items() if "faults" in key.split(".") and value not in (None, "null", 0)
+    }
+    if faults:
+        sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
+    broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
+    if "loss" in metrics:
+        sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
+    for name, what in (("pass_rate", "share solved"), ("reward/mean", "score")):
+        if name in metrics:
+            best, last, error = _fall(metrics[name])
+            bad = best - last > 3 * error and best - last > 0.05 * max(1e-9, abs(best))
+            sign("reward", bad, f"{what} ended at {last:.3f}; its best tenth of the steps was {best:.3f}")
+            break
+    limits = (
+        (
+            "mismatch/prob_diff",
+            "discrepancy",
+            lambda a, b: b > 0.05,
+            "mean |p - p'| of sampler and trainer: {1:.4f} at the end",
+        ),
+        ("mismatch/ess_token", "weights", lambda a, b: b < 0.5, "effective sample share {1:.3f} at the end"),
+        ("entropy/mean", "entropy", lambda a, b: b < 0.1 * a, "entropy went from {0:.3f} to {1:.3f}"),
+        (
+            "length/truncated_frac",
+            "length",
+            lambda a, b: b > 0.5,
+            "{1:.1%} of rollouts cut off at the limit at the end",
+        ),
+        (
+            "reward/zero_std_frac",
+            "signal",
+            lambda a, b: b > 0.9,
+            "{1:.0%} of groups without a difference to learn from at the end",
+        ),
+    )
+    for name, what, bad, text in limits:
+        if (ends := edges(metrics.get(name, ()))) is not None:
+            sign(what, bad(*ends), text.format(*ends))
+    return found
+
+
+def _fall(values: Sequence[float | None]) -> tuple[float, float, float]:
+    """(best, last, standard error of their difference): means over windows of a tenth of the steps."""
+    known = [value for value in values if value is not None]
+    width = max(1, len(known) // 10)
+    means = [sum(known[i : i + width]) / width for i in range(0, len(known) - width + 1)] or [0.0]
+    # Neighbouring steps differ by noise more than by learning.
+    steps = [b - a for a, b in pairwise(known)]
+    variance = sum(step * step for step in steps) / (2 * max(1, len(steps)))
+    return max(means), means[-1], math.sqrt(2 * variance / width)
+
+
+def costs(summary: Summary | None, metrics: Columns) -> dict[str, Any]:
+    """{seconds, decisions, text}."""
+    if summary is not None:
+        return {"seconds": summary.seconds_training, "decisions": summary.tokens_generated, "text": cost(summary)}
+    tokens = [value for value in metrics.get("tokens", ()) if value is not None]
+    steps = len(next(iter(metrics.values()), ()))
+    text = [f"The run has not ended; {steps} of its steps are recorded."]
+    return {
+        "seconds": sum((v or 0.0 for v in metrics.get("time/step", ())), 0.0),
+        "decisions": tokens[-1] if tokens else 0,
+        "text": text,
+    }
+
+
+def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence on all runs; seeds of one recipe (the same ``family``) count as one."""
+    if len(runs) == 1:
+        run = runs[0]
+        bad = [sign["what"] for sign in run["signs"] if sign["bad"]]
+        looked = ", ".join(sign["what"] for sign in run["signs"])
+        stable = f"Look at: {', '.join(bad)}." if bad else f"No sign of trouble in {looked}." if looked else ""
+        spent = f"{len(run['steps'])} steps in {duration(run['cost']['seconds'])}{'' if run['ended'] else ' so far'}."
+        return " ".join(part for part in (run["learned"]["text"].rstrip(".") + ".", stable, spent) if part)
+    families: dict[int, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        families.setdefault(run["family"], []).append(run)
+    scores = {
+        family: [r["learned"]["after"] for r in members if r["learned"]["after"] is not None]
+        for family, members in families.items()
+    }
+    figures = {run["learned"]["figure"] for run in runs if run["learned"]["after"] is not None}
+    if len(figures) != 1:
+        return "These runs are not judged by one figure, so none is called best; the table has what each is judged by."
+
+    def told(family: int) -> str:
+        values = scores[family]
+        mean = sum(values) / len(values)
+        seeds = f" ({len(values)} seeds, {min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+        return f"{families[family][0]['label']} {mean:.3f}{seeds}"
+
+    ranked = sorted((f for f in scores if scores[f]), key=lambda f: -sum(scores[f]) / len(scores[f]))
+    (figure,) = figures
+    if len(ranked) == 1:
+        return f"One recipe, {len(scores[ranked[0]])} seeds. The {figure} at the end: {told(ranked[0])}."
+    first, second = ranked[:2]
+    if min(len(scores[first]), len(scores[second])) < 2:
+        sure = "With one seed of either this may be chance."
+    elif min(scores[first]) > max(scores[second]):
+        sure = "Every seed of the first ended above every seed of the second."
+    else:
+        sure = "Their seeds overlap."
+    return f"Highest {figure} at the end: {told(first)}; next {told(second)}. {sure}"

@@ -1,0 +1,79 @@
+"""gimbal report --serve: the page of runs that go on, on this machine alone.
+
+The server holds nothing. The page says which bytes of the runs' files it has seen and is told of what was written since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from gimbal.report.page import Mark, describe, page
+
+LOOPBACK = "127.0.0.1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """GET / is the page; GET /news?marks=[...] what came since the page's marks, 204 where nothing did."""
+
+    def __init__(self, directories: Sequence[Path], request: Any, client: Any, server: Any) -> None:
+        self.directories = directories
+        super().__init__(request, client, server)  # answers before it returns: that is how the standard library has it
+
+    def do_GET(self) -> None:
+        # A page of another site may make this browser ask here under a name of its own (DNS rebinding); no answer to that.
+        port = self.server.server_address[1]
+        if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+            return self._send(HTTPStatus.FORBIDDEN, "text/plain", "this server answers to its own machine only")
+        url = urlsplit(self.path)
+        if url.path == "/":
+            return self._send(HTTPStatus.OK, "text/html", page(self.directories, live=True))
+        if url.path != "/news":
+            return self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is / and /news")
+        try:
+            marks = [Mark.read(text) for text in json.loads(parse_qs(url.query)["marks"][0])]
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "marks are wanted as the page has them")
+        if len(marks) != len(self.directories):
+            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "these marks are of another page")
+        if marks == [Mark.of(directory) for directory in self.directories]:
+            return self._send(HTTPStatus.NO_CONTENT, "text/plain", "")
+        data, details = describe(self.directories, marks)
+        return self._send(HTTPStatus.OK, "application/json", json.dumps({"data": data, "details": details}))
+
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.end_headers()
+        with suppress(ConnectionError):  # the page was closed meanwhile
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the terminal belongs to whoever started the server."""
+
+
+def server(directories: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
+    """Bound to loopback, on a port of the system's choice unless one is given; ``serve_forever`` runs it."""
+    return ThreadingHTTPServer((LOOPBACK, port), partial(Handler, tuple(directories)))
+
+
+def serve(directories: Sequence[Path], port: int = 0) -> None:
+    """Until Ctrl-C."""
+    with server(directories, port) as running:
+        print(f"http://{LOOPBACK}:{running.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+        try:
+            running.serve_forever()
+        except KeyboardInterrupt:
+            print()

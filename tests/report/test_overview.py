@@ -1,0 +1,109 @@
+"""What the page says in words."""
+
+import math
+
+import pytest
+from test_files import summary
+from test_page import make_run
+
+from gimbal.report.overview import Recorded, conclusion, describe, edges, learned, signs
+
+
+def sign(what, metrics, recipe=None):
+    return next(item for item in signs(metrics, recipe or {}) if item["what"] == what)
+
+
+def test_edges_are_tenths():
+    assert edges([0.0, 2.0, *[5.0] * 16, 8.0, 10.0]) == (1.0, 9.0)
+    assert edges([None, 3.0, None]) == (3.0, 3.0) and edges([None]) is None and edges([]) is None
+
+
+def test_a_change_within_the_exams_noise_is_no_change():
+    exam = summary(before={"eval/pass@1": 0.50}, after={"eval/pass@1": 0.55})
+    figure = learned(exam, {}, 100)
+    assert figure["noise"] == pytest.approx(2 * math.sqrt((0.25 + 0.2475) / 100))  # 0.141
+    assert "did not move beyond noise" in figure["text"]
+    assert "rose from 0.500 to 0.550 (+0.050)" in learned(exam, {}, 10_000)["text"]
+    worse = summary(before={"eval/pass@1": 0.9}, after={"eval/pass@1": 0.4})
+    assert "fell from 0.900 to 0.400 (-0.500)" in learned(worse, {}, 100)["text"]
+
+
+def test_without_an_exam_training_speaks():
+    figure = learned(None, {"pass_rate": [0.25, 0.5, 0.75]}, None)
+    assert (figure["before"], figure["after"]) == (0.25, 0.75) and "on tasks it trained on" in figure["text"]
+    assert learned(None, {}, None)["after"] is None
+
+
+def test_returns_speak_where_nothing_can_be_solved():
+    figure = learned(summary(before={"eval/score": 20.0}, after={"eval/score": 480.0}), {}, 64)
+    assert figure["figure"] == "held-out return (sampled)" and figure["noise"] is None
+
+
+@pytest.mark.parametrize(
+    ("what", "bad", "good"),
+    [
+        ("loss", {"loss": [0.1, None, 0.1]}, {"loss": [0.1, 0.2, 0.1]}),
+        ("discrepancy", {"mismatch/prob_diff": [0.001, 0.2]}, {"mismatch/prob_diff": [0.2, 0.001]}),
+        ("weights", {"mismatch/ess_token": [1.0, 0.2]}, {"mismatch/ess_token": [0.2, 0.9]}),
+        ("entropy", {"entropy/mean": [1.0, 0.05]}, {"entropy/mean": [1.0, 0.2]}),
+        ("length", {"length/truncated_frac": [0.0, 0.7]}, {"length/truncated_frac": [0.7, 0.1]}),
+        ("signal", {"reward/zero_std_frac": [0.0, 0.95]}, {"reward/zero_std_frac": [0.95, 0.5]}),
+        (
+            "reward",
+            {"pass_rate": [*[i / 40 for i in range(40)], *[0.1] * 40]},
+            {"pass_rate": [i / 80 for i in range(80)]},
+        ),
+    ],
+)
+def test_signs_of_trouble(what, bad, good):
+    assert sign(what, bad)["bad"] and not sign(what, good)["bad"]
+
+
+def test_noise_alone_is_no_fall():
+    noisy = [0.5 + 0.2 * math.sin(12.9898 * i) for i in range(200)]
+    assert not sign("reward", {"pass_rate": noisy})["bad"]
+
+
+def test_faults_are_told_and_no_faults_are_not():
+    assert sign("faults", {}, {"run.faults.logprob_noise": 0.1})["bad"]
+    assert signs({}, {"run.faults": None}) == []
+
+
+def told(tmp_path, *runs):
+    made = []
+    for name, seed, clip, after in runs:
+        directory = make_run(tmp_path / name, recipe=f"recipe: demo\nrun: {{seed: {seed}, clip: {clip}}}\n")
+        summary(after={"eval/pass@1": after}).save(directory / "summary.json")
+        made.append(Recorded.read(directory))
+    described, differs = describe(made)
+    return described, differs, conclusion(described)
+
+
+def test_seeds_of_one_recipe_are_one_family(tmp_path):
+    described, differs, text = told(tmp_path, ("a", 0, 0.2, 0.5), ("b", 1, 0.2, 0.7))
+    assert [run["family"] for run in described] == [0, 0] and differs == []
+    assert (
+        text == "One recipe, 2 seeds. The held-out pass@1 (sampled) at the end: demo 0.600 (2 seeds, 0.500 to 0.700)."
+    )
+
+
+def test_the_best_recipe_is_named_with_how_sure_that_is(tmp_path):
+    runs = [("a", 0, 0.2, 0.5), ("b", 1, 0.2, 0.6), ("c", 0, 0.3, 0.7), ("d", 1, 0.3, 0.8)]
+    described, differs, text = told(tmp_path, *runs)
+    assert differs == ["run.clip"] and described[0]["label"] == "demo (clip=0.2)"
+    assert "at the end: demo (clip=0.3) 0.750 (2 seeds, 0.700 to 0.800); next demo (clip=0.2) 0.550" in text
+    assert "Every seed of the first ended above every seed of the second." in text
+
+
+@pytest.mark.parametrize(("second", "said"), [(0.9, "overlap"), (None, "may be chance")])
+def test_what_seeds_do_not_tell_is_not_told(tmp_path, second, said):
+    runs = [("a", 0, 0.2, 0.5), ("b", 1, 0.2, 0.6), ("c", 0, 0.3, 0.55)]
+    if second is not None:
+        runs.append(("d", 1, 0.3, second))
+    assert said in told(tmp_path, *runs)[2]
+
+
+def test_runs_of_other_figures_are_judged_by_training(tmp_path):
+    ended, going = make_run(tmp_path / "a"), make_run(tmp_path / "b", ended=False)
+    described, _ = describe([Recorded.read(ended), Recorded.read(going)])
+    assert {run["learned"]["figure"] for run in described} == {"share solved in training"}
