@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small import Digits, small_run
 
-from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, Whitened
+from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, Whitened
 from gimbal.advantages.batch_scaled import BatchScaled
 from gimbal.advantages.chain_ranked import ChainRanked
 from gimbal.advantages.cost_constraint import CostConstraint
@@ -101,6 +101,7 @@ REFUSALS = [
 ]
 
 WARNINGS = [
+    ({"shaping": (DiscrepancyPenalty(),), "max_staleness": 1}, "such runs collapse"),
     ({"objective": SequenceRatio()}, "than SequenceMean weighs long sequences"),
     ({"advantage": GroupNormalized(), "shaping": (Whitened(),)}, "Whitened after GroupNormalized scales twice"),
     ({"advantage": RewardDecoupled(), "shaping": (Whitened(),)}, "Whitened after RewardDecoupled scales twice"),

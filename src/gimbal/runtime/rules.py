@@ -14,6 +14,7 @@ from gimbal.advantages.batch_scaled import BatchScaled
 from gimbal.advantages.chain_ranked import ChainRanked
 from gimbal.advantages.cost_constraint import CostConstraint
 from gimbal.advantages.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.discrepancy_penalty import DiscrepancyPenalty
 from gimbal.advantages.entropy_shaped import EntropyShaped
 from gimbal.advantages.gae import GAE, ReturnToGo
 from gimbal.advantages.group_normalized import GroupNormalized
@@ -201,6 +202,11 @@ REFUSED: tuple[Rule, ...] = (
 )
 
 WARNED: tuple[Rule, ...] = (
+    (
+        lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.has(SamplingVersion),
+        "DiscrepancyPenalty on stale data takes what was learned since for discrepancy, and such runs collapse (docs/log.md): "
+        "anchor=SamplingVersion(window=...), or max_staleness=0",
+    ),
     (
         lambda cast: cast.has(SequenceRatio) and not isinstance(cast.run.aggregation, SequenceMean),
         "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means",
