@@ -19,6 +19,7 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   model=DIRECTORY                any transformers causal language model
   tasks=FILE.jsonl  reward=file.py:function
 
+  --runtime ray      generate and score in Ray's processes, the learner here; runtime.workers=4 and more (gimbal show Ray)
   --name NAME        of the directory runs/NAME; never used twice
   --runs DIRECTORY   other than runs
   --from RUN         the recipe of an earlier run, anew; overrides allowed

@@ -13,6 +13,7 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.environments.tools import AbstractTool, Calculator
+from gimbal.ops.activity import doing
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Part, Rollout
@@ -111,7 +112,8 @@ class ConversationEngine(AbstractEngine):
         if self._over(talk, rollout):
             del self.talks[item.key]
             return self._labelled(talk, rollout)
-        answer = self.spec.tool(request.task, rollout.text)
+        with doing(f"tool {type(self.spec.tool).__name__}", task=request.task.id, turn=len(talk.spans)):
+            answer = self.spec.tool(request.task, rollout.text)
         told = [] if not answer else self.policy.tokenizer.encode(answer, add_special_tokens=False)
         if rollout.length + len(told) >= request.sampling.max_length:
             del self.talks[item.key]

@@ -16,6 +16,7 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.environments.gym import Environment
 from gimbal.ops import philox
+from gimbal.ops.activity import doing
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import Rollout
@@ -40,7 +41,8 @@ class Episode:
 
     def act(self, action_A: Tensor, behavior: float, version: int) -> str:
         """Take one action. What ended the episode, or ''."""
-        moment = self.environment.step(action_A.numpy())
+        with doing("environment step", task=self.request.task.id, turn=self.length):
+            moment = self.environment.step(action_A.numpy())
         self.actions.append(action_A)
         self.behavior.append(behavior)
         self.versions.append(version)

@@ -36,6 +36,8 @@ def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], N
         if run.held_out is not None and not any(key.partition(".")[0] == "held_out" for key in changes):
             changes["held_out"] = None
             notice("other tasks, so no exam: the recipe's is about its own; held_out=HeldOut(tasks=...) sets one")
+    if (named := str(changes.get("runtime", "")).lower()) in ("local", "ray"):
+        changes["runtime"] = Text(f"{named.capitalize()}()")
     recipe, run = run, override(run, changes, notice)
     run = _apart(recipe, run, changes)
     compose.check(run)

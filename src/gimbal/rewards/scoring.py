@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from gimbal.ops.activity import doing
 from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.rewards.base import AbstractReward
 
@@ -42,7 +43,10 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names) or ERROR in names:
         raise ValueError(f"rewards are named {names}; each needs a name of its own, other than {ERROR!r}")
-    columns = [reward(group) for reward in rewards]
+    columns = []
+    for reward in rewards:
+        with doing(f"reward {reward.name}", task=group.task.id):
+            columns.append(reward(group))
     lost, scored = Counter() if lost is None else lost, []
     for rollout, values in zip(group.rollouts, zip(*columns, strict=True), strict=True):
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}

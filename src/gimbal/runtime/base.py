@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,7 @@ class Host:
     engine: AbstractEngine
     scorer: AbstractScorer
     close: Callable[[], None] = lambda: None
+    metrics: Callable[[], Mapping[str, float]] = dict  # of a step, beside those of every runtime
 
 
 class AbstractRuntimeSpec(ABC):

@@ -135,6 +135,7 @@ class Trainer:
             metrics |= weight_metrics(correction(batch), batch.mask_NS)
         metrics |= self.learner.control(metrics)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
+        metrics |= self.host.metrics()
         end = time.perf_counter()
         decisions = sum(rollout.length for group in seen for rollout in group.rollouts)
         metrics |= {

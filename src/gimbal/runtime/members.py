@@ -1,0 +1,107 @@
+"""What runs in the processes of a fleet: a sampler, which is an engine with its policy, and a judge, which is the run's rewards."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngineSpec, Finished, Request
+from gimbal.ops.activity import doing, underway
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Group, Rollout
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import score
+from gimbal.runtime import device
+from gimbal.runtime.base import Scored
+
+Packed = dict[str, tuple[np.ndarray, torch.dtype, tuple[int, ...]]]
+Testimony = tuple[int, int, Tensor]  # the version it was sent, the one it has, log-probs of the canary
+
+
+def packed(state: Mapping[str, Tensor]) -> Packed:
+    """Tensors as bytes that an object store shares between processes without copying them."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return {name: (t.reshape(-1).view(torch.uint8).numpy(), t.dtype, tuple(t.shape)) for name, t in plain.items()}
+
+
+def unpacked(state: Packed) -> dict[str, Tensor]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # engines copy what they load
+        return {n: torch.from_numpy(data).view(dtype).reshape(shape) for n, (data, dtype, shape) in state.items()}
+
+
+class Sampler:
+    """A member of a PoolEngine."""
+
+    def __init__(self, policy: AbstractPolicy, engine: AbstractEngineSpec, threads: int) -> None:
+        self.threads = threads
+        self.engine = engine.start(policy.to(device.prepare(threads)))
+        self.numbers: dict[tuple[int, int], int] = {}  # ticket of each request in the engine
+        self.due = -1
+        self.canary: Sequence[Rollout] = ()
+
+    def start(self) -> float:
+        return self.engine.tolerance
+
+    def load(self, version: int, state: Packed) -> Testimony | None:
+        with doing("loading weights"):
+            self.engine.load(version, unpacked(state))
+        self.due = version
+        return self._testimony()
+
+    def watch(self, canary: Sequence[Rollout]) -> Testimony | None:
+        """From now on every load is answered with the log-probabilities of these rollouts."""
+        self.canary = canary
+        return self._testimony()
+
+    def advance(
+        self, new: Sequence[tuple[int, Request]], cancelled: Sequence[tuple[int, int]], seconds: float
+    ) -> tuple[list[tuple[int, Finished]], float]:
+        """Draw for so many seconds, or until nothing is left; (what finished, each with its ticket, seconds it took)."""
+        device.prepare(self.threads)  # a flag of the thread, and calls may come on another
+        start = time.perf_counter()
+        for key in cancelled:
+            if self.numbers.pop(key, None) is not None:
+                self.engine.cancel(key)
+        for number, request in new:
+            self.numbers[request.key] = number
+            self.engine.submit(request)
+        finished: list[tuple[int, Finished]] = []
+        while self.engine.in_flight and time.perf_counter() - start < seconds:
+            with doing("engine step"):
+                items = self.engine.step()
+            finished += [(self.numbers.pop(item.key), item) for item in items]
+        return finished, time.perf_counter() - start
+
+    def doing(self) -> str:
+        return str(underway()[0]) if underway() else ""
+
+    def _testimony(self) -> Testimony | None:
+        if not self.canary:
+            return None
+        logprob_D = torch.cat([self.engine.score(rollout).cpu() for rollout in self.canary])
+        return self.due, self.engine.version, logprob_D
+
+
+class Judge:
+    """A member of a PoolScorer."""
+
+    def __init__(self, rewards: Sequence[AbstractReward]) -> None:
+        torch.set_num_threads(1)
+        self.rewards = [reward.open() for reward in rewards]
+
+    def start(self) -> None:
+        return None
+
+    def score(self, group: Group) -> Scored:
+        lost: Counter[str] = Counter()
+        return Scored(index=group.index, outcome=score(group, self.rewards, lost), lost=lost)
+
+    def doing(self) -> str:
+        return str(underway()[0]) if underway() else ""

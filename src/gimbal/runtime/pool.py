@@ -1,0 +1,286 @@
+"""Many engines behind one, and many scorers behind one: what the pipeline sees of a fleet.
+
+An engine's member holds a real engine and a copy of the policy, and is kept in ``advance`` calls of bounded time, so it generates on
+while the learner trains. New weights go to every member as one more call, with no barrier: as a member's calls are executed in order,
+what is sent to it after version v was is drawn by version v or a newer one. The ledger checks that of every rollout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine, Finished, Request, Witness
+from gimbal.records import Drop, Group, Rollout
+from gimbal.runtime.base import AbstractScorer, Scored
+from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet
+from gimbal.runtime.ledger import Key, Ledger
+from gimbal.runtime.members import packed
+
+ADVANCE_SECONDS = 0.1  # of generation between two looks at what else there is to do
+GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that are up begin
+TRIES = 3  # times that one request or group may end the member that holds it
+
+
+class PoolEngine(AbstractEngine, AbstractOwner):
+    """Requests go to the least loaded member; a lost member's requests to others, drawn anew under the same random stream."""
+
+    def __init__(self, backend: AbstractBackend, *, workers: int, patience: float, note: Callable[[str], None]) -> None:
+        self.backend, self.ledger = backend, Ledger()
+        self.fleet = Fleet("worker", backend, self, patience=patience, note=note)
+        self.entered: list[Request] = []  # submitted since the last step: they start together
+        self.inbox: list[Finished] = []
+        self.outbox: dict[int, list[tuple[int, Request]]] = defaultdict(list)  # for the member's next advance
+        self.cancelled: dict[int, list[Key]] = defaultdict(list)  # likewise
+        self.heard: list[Witness] = []
+        self.hangs: Counter[str] = Counter()  # by the call that did not return
+        self._busy, self._measured = 0.0, time.monotonic()  # seconds of work of all members, since when
+        self._sent = -1
+        self._weights: Any = None
+        self._canary: tuple[Sequence[Rollout], Any] | None = None
+        self._tolerance: float | None = None
+        self.fleet.start(workers)
+        grace = time.monotonic() + GRACE_SECONDS
+        self._wait(lambda: len(self.ledger.load) >= (workers if time.monotonic() < grace else 1))
+
+    @property
+    def version(self) -> int:
+        return self._sent
+
+    @property
+    def tolerance(self) -> float:
+        assert self._tolerance is not None
+        return self._tolerance
+
+    @property
+    def in_flight(self) -> int:
+        with self.fleet.changed:
+            return self.ledger.open + len(self.entered) + len(self.inbox)
+
+    @property
+    def workers(self) -> list[int]:
+        """Members that are up."""
+        with self.fleet.changed:
+            return sorted(self.ledger.load)
+
+    def add(self) -> int:
+        """One more worker, which takes part as soon as it is up."""
+        return self.fleet.add()
+
+    def remove(self, worker: int) -> None:
+        """One worker fewer; what it held goes to the others."""
+        self.fleet.remove(worker)
+
+    def submit(self, request: Request) -> None:
+        self.entered.append(request)
+
+    def step(self) -> list[Finished]:
+        """What has finished, in the order in which it was heard of; waits a moment if nothing has."""
+        with self.fleet.changed:
+            if self.entered:
+                for request in self.entered:
+                    self.ledger.enter(request)
+                self.entered = []
+                self._feed()
+            if not self.inbox and self.fleet.failure is None:
+                self.fleet.changed.wait(TICK)
+            self.fleet.check()
+            finished, self.inbox = self.inbox, []
+        return finished
+
+    def cancel(self, key: Key) -> Rollout | None:
+        """What the worker has drawn of it is not fetched."""
+        with self.fleet.changed:
+            self.entered = [request for request in self.entered if request.key != key]
+            for item in self.inbox:
+                if item.key == key:
+                    self.inbox.remove(item)
+                    return item.rollout
+            if key in self.ledger.held or key in self.ledger.waiting:
+                worker = self.ledger.cancel(key)
+                if worker is not None:
+                    self.outbox[worker] = [item for item in self.outbox[worker] if item[1].key != key]
+                    self.cancelled[worker].append(key)
+                    self._feed()
+        return None
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        weights = self.backend.put(packed(state))
+        with self.fleet.changed:
+            self._sent, self._weights = version, weights
+            for worker in self.ledger.load:
+                self.fleet.call(worker, "load", version, weights)
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        words = self.witness(self._sent, [rollout])
+        return words[-1].logprob_D
+
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        """What was heard since the last call. Workers with nothing to draw answer before it returns; busy ones when they can."""
+        with self.fleet.changed:
+            if self._canary is None or self._canary[0] is not canary:
+                self._canary = (canary, self.backend.put(list(canary)))
+                for worker in self.ledger.load:
+                    self.fleet.call(worker, "watch", self._canary[1])
+        self._wait(
+            lambda: not any(self._idle_and_silent(worker) for worker in self.ledger.load) and bool(self.ledger.load)
+        )
+        with self.fleet.changed:
+            heard, self.heard = self.heard, []
+        return heard
+
+    def close(self) -> None:
+        self.fleet.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Since the last call; ``repeated`` rollouts since the beginning. A call under way counts when it has returned."""
+        with self.fleet.changed:
+            workers, now = len(self.ledger.load), time.monotonic()
+            busy, self._busy = self._busy, 0.0
+            seconds, self._measured = now - self._measured, now
+            idle = max(0.0, 1 - busy / (seconds * workers)) if workers else 1.0
+            return {
+                "pool/workers": float(workers),
+                "pool/idle_frac": idle,
+                "pool/repeated": float(self.ledger.repeated),
+            }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Requests, and finished rollouts not yet taken; what is half drawn is drawn anew."""
+        with self.fleet.changed:
+            return {"requests": [*self.ledger.requests(), *self.entered], "finished": list(self.inbox)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.entered, self.inbox = list(state["requests"]), list(state["finished"])
+
+    def joined(self, member: int, answer: Any) -> None:
+        self._tolerance = answer
+        self.ledger.join(member)
+        if self._weights is not None:
+            self.fleet.call(member, "load", self._sent, self._weights)
+        if self._canary is not None:
+            self.fleet.call(member, "watch", self._canary[1])
+        self._feed()
+
+    def answered(self, member: int, method: str, answer: Any) -> None:
+        if method != "advance":
+            if answer is not None:
+                due, version, logprob_D = answer
+                self.heard.append(Witness(who=f"worker {member}", due=due, version=version, logprob_D=logprob_D))
+            return
+        finished, busy = answer
+        for number, item in finished:
+            if self.ledger.finish(member, number, item.key, item.rollout.oldest):
+                self.inbox.append(item)
+        self._busy += busy
+        self._feed()
+
+    def lost(self, member: int, hung: str) -> None:
+        self.ledger.leave(member)
+        self.outbox.pop(member, None)
+        self.cancelled.pop(member, None)
+        if hung:
+            call = hung.rpartition(", ")[0] or hung  # without the seconds
+            self.hangs[call] += 1
+            if self.hangs[call] >= TRIES:
+                self.fleet.failure = self.fleet.failure or ValueError(
+                    f"{TRIES} workers did not return from {call}; give it a time limit of its own, or mend it, and --resume"
+                )
+        self._feed()
+
+    def _feed(self) -> None:
+        """Hand out what waits, and keep every member that has something to do in one advance."""
+        for worker, tickets in self.ledger.hand_out(self._sent).items():
+            self.outbox[worker] += [(ticket.number, ticket.request) for ticket in tickets]
+        for worker, load in self.ledger.load.items():
+            if (load or self.cancelled[worker]) and not self.fleet.busy(worker, "advance"):
+                new, gone = self.outbox.pop(worker, []), self.cancelled.pop(worker, [])
+                self.fleet.call(worker, "advance", new, gone, ADVANCE_SECONDS)
+
+    def _idle_and_silent(self, worker: int) -> bool:
+        return not self.ledger.load[worker] and bool(self.fleet.members[worker].calls)
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        with self.fleet.changed:
+            while not until():
+                self.fleet.check()
+                self.fleet.changed.wait(TICK)
+            self.fleet.check()
+
+
+class PoolScorer(AbstractScorer, AbstractOwner):
+    """Groups are scored as members come free. ``in_order``: verdicts come in the order of submission, as they would here.
+
+    A group whose scoring ends or hangs ``TRIES`` members is dropped under that reason; what a reward raises ends the run.
+    """
+
+    def __init__(
+        self, backend: AbstractBackend, *, scorers: int, patience: float, in_order: bool, note: Callable[[str], None]
+    ) -> None:
+        self.in_order = in_order
+        self.queue: deque[Group] = deque()
+        self.held: dict[int, Group] = {}  # by member
+        self.up: set[int] = set()
+        self.order: deque[int] = deque()  # groups, as submitted
+        self.done: dict[int, Scored] = {}
+        self.ended: Counter[int] = Counter()  # members lost to a group
+        self.fleet = Fleet("reward worker", backend, self, patience=patience, note=note)
+        self.fleet.start(scorers)
+
+    @property
+    def pending(self) -> int:
+        with self.fleet.changed:
+            return len(self.order)
+
+    def submit(self, group: Group) -> None:
+        with self.fleet.changed:
+            self.order.append(group.index)
+            self.queue.append(group)
+            self._feed()
+
+    def ready(self, *, wait: bool) -> Scored | None:
+        with self.fleet.changed:
+            if wait and not self.done and self.order and self.fleet.failure is None:
+                self.fleet.changed.wait(TICK)
+            self.fleet.check()
+            candidates = list(self.order)[:1] if self.in_order else list(self.done)[:1]
+            for index in candidates:
+                if index in self.done:
+                    self.order.remove(index)
+                    return self.done.pop(index)
+        return None
+
+    def close(self) -> None:
+        self.fleet.close()
+
+    def joined(self, member: int, answer: Any) -> None:
+        self.up.add(member)
+        self._feed()
+
+    def answered(self, member: int, method: str, answer: Any) -> None:
+        group = self.held.pop(member)
+        self.done[group.index] = answer
+        self._feed()
+
+    def lost(self, member: int, hung: str) -> None:
+        self.up.discard(member)
+        group = self.held.pop(member, None)
+        if group is not None:
+            self.ended[group.index] += 1
+            if self.ended[group.index] < TRIES:
+                self.queue.appendleft(group)
+            else:
+                reason = "reward_hung" if hung else "reward_died"
+                self.done[group.index] = Scored(index=group.index, outcome=Drop(reason))
+        self._feed()
+
+    def _feed(self) -> None:
+        for member in sorted(self.up - self.held.keys()):
+            if self.queue:
+                self.held[member] = self.queue.popleft()
+                self.fleet.call(member, "score", self.held[member])
