@@ -1,6 +1,7 @@
 """A room imports only rooms of lower levels: the arrows of the package, read from its imports."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,15 @@ def test_classes_are_abstract_or_final():
         if base in bases and not base.startswith("Abstract") and "Protocol" not in bases[base] and base not in errors
     }
     assert broken == set()
+
+
+@pytest.mark.parametrize("room", ["objectives", "advantages", "controllers"])
+def test_a_room_of_methods_exports_all_of_them(room):
+    package = importlib.import_module(f"gimbal.{room}")
+    classes = {
+        node.name
+        for file in (SOURCE / room).glob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    assert set(package.__all__) == classes

@@ -140,6 +140,7 @@ def test_is_a_frozen_documented_value(method):
     text = inspect.getdoc(type(method))
     assert "arXiv:" in text or "textbook" in text or any(year in text for year in ("1991", "1992", "2020", "2025"))
     assert "\n- " in text, "a method states its limiting cases as a list"
+    assert text.rpartition("\n\n")[2].startswith("Confidence: "), "the last line says how well the work is known"
 
 
 @pytest.mark.parametrize("method", OF_BATCH, ids=name)
