@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def r3l() -> Run:
-    """R3L's learning half (arXiv:2601.03715): full successes pull like demonstrations, failures stay mild; no ratio, clip or retries."""
+    """R3L's learning half (arXiv:2601.03715): full successes pull like demonstrations, failures stay mild; no clip, no retries."""
     return replace(
         grpo(),
         filters=(ZeroVariance(),),
