@@ -13,7 +13,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
-    "gimbal.api": ("Result", "evaluate", "train"),
+    "gimbal.api": ("Result", "compare", "evaluate", "train"),
     "gimbal.learning.learner": ("Learner",),
     "gimbal.learning.method": ("Method", "Optimization"),
     "gimbal.records": ("Drop", "Group", "Rollout", "Sampling", "Task", "Terms", "TrainBatch"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gimbal import config, recipes
 from gimbal.policies.base import AbstractPolicy
+from gimbal.report.compare import Comparison
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, examine
@@ -99,6 +102,45 @@ def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
             return directory
     known = [path.parent.name for path in runs.glob(f"*/{config.RECIPE_FILE}")]
     raise ValueError(f"there is no run {run} (no {config.RECIPE_FILE} in it){config.nearest(str(run), known)}")
+
+
+def find_runs(target: str | Path, runs: Path = Path(RUNS)) -> list[Path]:
+    """The runs that are meant by one of: a run, a directory of runs, a pattern (``demo-*``) here or under ``runs``."""
+    if any(mark in str(target) for mark in "*?["):
+        found = [Path(path) for path in glob.glob(str(target)) or glob.glob(str(runs / target))]
+    elif (Path(target) / config.RECIPE_FILE).is_file() or not Path(target).is_dir():
+        return [find_run(target, runs)]
+    else:
+        found = list(Path(target).iterdir())
+    found = sorted(path for path in found if (path / config.RECIPE_FILE).is_file())
+    if not found:
+        raise ValueError(f"there is no run at {target} (no {config.RECIPE_FILE} in a directory there)")
+    return found
+
+
+def compare(
+    targets: Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]],
+    *,
+    metric: str | None = None,
+    threshold: float | None = None,
+    runs: str | Path = RUNS,
+) -> Comparison:
+    """Runs compared over their seeds: interquartile means, intervals, times to a threshold, and a verdict in words.
+
+    ``targets``: runs, directories of runs, or patterns; they are grouped by recipe, with seeds as repetitions. As a mapping from
+    names each value is one side. ``metric`` is a figure of the exam (pass@1, or the score, by default), or one of the steps;
+    ``threshold`` the level to which tokens and seconds are counted, by default the highest that every run reaches.
+    """
+    from gimbal.report import arms
+    from gimbal.report.compare import compare as compared
+
+    given: list[tuple[str, list[Path]]] = []
+    for name, value in targets.items() if isinstance(targets, Mapping) else [("", target) for target in targets]:
+        several = [value] if isinstance(value, str | Path) else value
+        given.append((name, [directory for one in several for directory in find_runs(one, Path(runs))]))
+    if not given:
+        raise ValueError("there is nothing to compare: name runs, directories of runs, or patterns")
+    return compared(arms.arms(given), metric=metric, threshold=threshold)
 
 
 def weights(directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The command line: gimbal train | eval | list | show | report | env. A module a family of commands; heavy imports happen inside."""
+"""The command line: gimbal train | eval | list | show | report | compare | env. A module a family of commands, imported when called."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ gimbal: reinforcement-learning post-training that stays level when generation an
   gimbal list recipes|methods|tasks         what there is
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
   gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
+  gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
   gimbal env                                versions, for a bug report
 
 gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -27,6 +28,7 @@ EXTRAS = {
     "peft": "peft",
     "tensorboard": "track",
     "wandb": "track",
+    "trackio": "track",
 }
 
 
@@ -37,9 +39,10 @@ COMMANDS = {
     "list": "show:show_list",
     "show": "show:show",
     "report": "report:report",
+    "compare": "compare:compare",
     "env": "env:environment",
 }
-OWN_HELP = ("train", "eval", "report")  # commands with a help page of their own
+OWN_HELP = ("train", "eval", "report", "compare")  # commands with a help page of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -61,7 +61,7 @@ def percentiles(value_B: Float[Array, B * K], level: float = 0.95) -> tuple[Floa
 
 def interval(
     statistic: Statistic,
-    arms: Sequence[Float[Array, "R T"]],
+    arms: Sequence[Float[Array, "_ T"]],
     generator: np.random.Generator,
     level: float = 0.95,
     count: int = RESAMPLES,

@@ -1,0 +1,178 @@
+"""Finished runs put into arms: the runs of one recipe, its seeds being the repetitions. What cannot be compared is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gimbal.config import RECIPE_FILE, read_file
+from gimbal.report.files import JsonLines, Summary
+
+# Fields of a run that change neither what it does nor what it is asked.
+BOOKKEEPING = ("threads", "checkpoint_every", "keep_checkpoints", "record_every", "held_out.every")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that came to its end: its recipe as {dotted field: value}, its summary, its metrics step by step."""
+
+    directory: Path
+    recipe: str
+    seed: int
+    settings: Mapping[str, Any]
+    every: int  # steps between exams; 0 is none on the way
+    summary: Summary
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def exam(self) -> dict[str, Any]:
+        """What decides the score: the held-out tasks, how many samples, the verifier."""
+        parts: tuple[str, ...] = ("held_out.", "rewards.0.")
+        if "held_out" in self.settings:  # None: scored on what it trains on
+            parts = ("held_out", "tasks.", "curriculum.", "rewards.")
+        elif self.settings.get("held_out.rewards") is not None:
+            parts = ("held_out.",)
+        return {key: value for key, value in self.settings.items() if key.startswith(parts)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One side of a comparison: its runs by exam, of every exam the same number, in the order of their seeds."""
+
+    name: str
+    runs: Sequence[Sequence[Finished]]  # [exam][seed]
+
+    @property
+    def all_runs(self) -> list[Finished]:
+        return [run for runs in self.runs for run in runs]
+
+
+def read(directory: Path) -> Finished:
+    """ValueError unless the run has ended."""
+    saved = read_file(directory / RECIPE_FILE)
+    settings = _flat(saved["run"])
+    every, seed = settings.get("held_out.every", 0), settings.pop("seed")
+    rows = JsonLines(directory / "metrics.jsonl").read()
+    if not (directory / "summary.json").is_file():
+        raise ValueError(
+            f"{directory} has not ended ({len(rows)} of {settings['steps']} steps are recorded); "
+            f"end it with: gimbal train --resume {directory}; or leave it out"
+        )
+    return Finished(
+        directory=directory,
+        recipe=str(saved.get("recipe", directory.name)),
+        seed=seed,
+        settings={key: value for key, value in settings.items() if key not in BOOKKEEPING},
+        every=every,
+        summary=Summary.load(directory / "summary.json"),
+        rows=rows,
+    )
+
+
+def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
+    """Arms of ``(name, directories)``. Runs without a name are grouped by recipe; those of a name are one arm.
+
+    All arms must have sat the same exams. An arm of several exams (a recipe trained on several kinds of tasks, given as one name) needs
+    as many runs of each.
+    """
+    seen: set[Path] = set()
+    named: dict[str, list[Finished]] = {}
+    loose: list[list[Finished]] = []
+    for name, directories in given:
+        for directory in directories:
+            if directory.resolve() in seen:
+                raise ValueError(f"{directory} is given twice; a run can be on one side only, and counts once")
+            seen.add(directory.resolve())
+            run = read(directory)
+            if name:
+                named.setdefault(name, []).append(run)
+            elif same := [group for group in loose if group[0].settings == run.settings]:
+                same[0].append(run)
+            else:
+                loose.append([run])
+    groups = [*zip(_names(loose), loose, strict=True), *named.items()]
+    if len({name for name, _ in groups}) < len(groups):
+        raise ValueError(
+            f"two arms would have one name ({', '.join(name for name, _ in groups)}); name them: NAME=RUNS"
+        )
+    return _same_exams(groups)
+
+
+def _same_exams(groups: Sequence[tuple[str, Sequence[Finished]]]) -> list[Arm]:
+    exams: list[dict[str, Any]] = []
+    for run in groups[0][1]:
+        if run.exam not in exams:
+            exams.append(run.exam)
+    found = []
+    for name, runs in groups:
+        for run in runs:
+            if run.exam not in exams:
+                raise ValueError(
+                    f"{run.directory} and {groups[0][1][0].directory} did not sit the same exam "
+                    f"({difference(exams[0], run.exam)}), so their scores cannot be compared; train them with the same held_out"
+                )
+        strata = [sorted((run for run in runs if run.exam == exam), key=lambda run: run.seed) for exam in exams]
+        for stratum in strata:
+            _repetitions(name, stratum)
+        if len({len(stratum) for stratum in strata}) > 1:
+            counts = " and ".join(str(len(stratum)) for stratum in strata)
+            raise ValueError(f"{name} has {counts} runs of the {len(exams)} exams; it needs as many of each")
+        found.append(Arm(name=name, runs=strata))
+    return found
+
+
+def _repetitions(name: str, runs: Sequence[Finished]) -> None:
+    """Runs of one arm and exam must differ in their seeds, and in nothing else."""
+    for before, run in pairwise(runs):
+        if run.settings != runs[0].settings:
+            what = difference(runs[0].settings, run.settings)
+            raise ValueError(
+                f"{name} holds {runs[0].directory} and {run.directory}, which are not repetitions of one recipe ({what}); "
+                "make them two arms"
+            )
+        if run.seed == before.seed:
+            raise ValueError(
+                f"{before.directory} and {run.directory} are one recipe with one seed ({run.seed}): the second says nothing new; "
+                "leave one out"
+            )
+
+
+def differing(found: Sequence[Arm]) -> list[str]:
+    """The fields in which the arms' recipes are not all alike."""
+    settings = [run.settings for arm in found for run in arm.all_runs[:1]]
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [key for key in keys if any(one.get(key) != settings[0].get(key) for one in settings)]
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """The first few fields in which two recipes differ, in words."""
+    keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
+    shown = [f"{key} is {a.get(key, 'absent')} and {b.get(key, 'absent')}" for key in keys[:2]]
+    return ", ".join(shown + [f"and {len(keys) - 2} more"] * (len(keys) > 2))
+
+
+def _names(groups: Sequence[Sequence[Finished]]) -> list[str]:
+    """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own."""
+    stems = [{re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) for run in runs} for runs in groups]
+    found = [stem.pop() if len(stem) == 1 else "" for stem in stems]
+    if "" not in found and len(set(found)) == len(found):
+        return found
+    recipes = [runs[0].recipe.rpartition(":")[2] for runs in groups]
+    if len(set(recipes)) == len(recipes):
+        return recipes
+    keys = [key for key in groups[0][0].settings if len({str(runs[0].settings.get(key)) for runs in groups}) > 1]
+    shown = [", ".join(f"{key.split('.')[-1]}={runs[0].settings.get(key)}" for key in keys[:2]) for runs in groups]
+    return [f"{recipe} ({words})" for recipe, words in zip(recipes, shown, strict=True)]
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """{dotted path: scalar} of nested mappings and lists; an empty one counts as a value."""
+    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    found: dict[str, Any] = {}
+    for key, item in items:
+        found |= _flat(item, f"{path}.{key}".lstrip("."))
+    return found if found or not path else {path: value}

@@ -1,0 +1,384 @@
+"""Arms compared: scores, curves, times to a threshold, each with its interval. docs/compare.md says what each figure means."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from gimbal.report import statistics
+from gimbal.report.arms import Arm, Finished, differing
+from gimbal.report.files import _finite
+
+WINDOW = 4  # steps that a training curve is averaged over before it is held against a threshold
+ALPHA = 0.05  # of all pairs together (Bonferroni)
+CURVE_POINTS = 60
+# What decides a training curve besides the policy: where arms differ in it, their curves do not measure the same.
+TRAINED_ON = ("tasks.", "curriculum.", "sampling.", "rewards.")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval; without one if an arm has a single run."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """When an arm's runs reached the threshold, and how many did at all.
+
+    ``times`` [exam][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
+    """
+
+    times: list[list[float]]
+    reached: int
+    mean: Estimate  # interquartile, infinite if more than a quarter of the runs are censored
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmResult:
+    name: str
+    recipe: str
+    runs: list[str]
+    steps: int
+    settings: dict[str, Any]  # the fields in which the arms differ
+    scores: list[list[float]]  # [exam][seed]
+    score: Estimate  # interquartile mean
+    profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
+    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one exam only
+    tokens: Clock | None
+    seconds: Clock | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairResult:
+    """``a`` against ``b``. ``p``: exact permutation tests; ``differ`` where it is at most 0.05 over the number of pairs."""
+
+    a: str
+    b: str
+    difference: Estimate  # of the interquartile means, a - b
+    improvement: Estimate  # probability that a run of a scores above one of b
+    p: float
+    differ: bool
+    tokens: Estimate | None  # a's interquartile mean time to the threshold over b's
+    tokens_p: float
+    tokens_differ: bool
+    seconds: Estimate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What ``gimbal compare`` found. ``print`` it for the table; ``save`` and ``draw`` write JSON and an SVG figure."""
+
+    metric: str
+    verdict: str
+    notes: list[str]
+    curve: str  # the metric of the steps that the threshold is held against; empty without a threshold
+    window: int
+    thresholds: list[float]  # of each exam; empty without
+    horizon: list[float]  # tokens beyond which runs cannot be told apart, of each exam; infinite where all arrived
+    arms: list[ArmResult]
+    pairs: list[PairResult]
+    level: float = 0.95
+    resamples: int = statistics.RESAMPLES
+    method: str = "percentile stratified bootstrap over seeds (arXiv:2108.13264); permutation test of the ranks"
+
+    def __str__(self) -> str:
+        from gimbal.report.verdict import table
+
+        return table(self)
+
+    def save(self, path: str | Path) -> None:
+        """JSON; what is infinite or not a number is null there."""
+        Path(path).write_text(json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def draw(self, path: str | Path) -> None:
+        from gimbal.report.figure import figure
+
+        Path(path).write_text(figure(self), encoding="utf-8")
+
+
+def compare(
+    found: Sequence[Arm], *, metric: str | None = None, threshold: float | None = None, seed: int = 0
+) -> Comparison:
+    """Every arm by itself and every pair of them. ``seed`` is the bootstrap's.
+
+    ``metric`` is a figure of the exam (``pass@1``, ``greedy``, ``score``) or, as without an exam, one of metrics.jsonl, averaged over
+    the last ``WINDOW`` steps. ``threshold`` is by default the highest level that every run reaches, so that none is censored.
+    """
+    from gimbal.report.verdict import verdict
+
+    generator = np.random.default_rng(seed)
+    metric = metric or _metric(found[0].all_runs[0])
+    scores = {arm.name: _scores(arm, metric) for arm in found}
+    if len(found[0].runs) > 1 and not all((x >= 0).all() and (x <= 1).all() for x in scores.values()):
+        raise ValueError(
+            f"{metric} has no common scale over {len(found[0].runs)} kinds of tasks; compare one at a time"
+        )
+    curves, notes = Curves.of(found, metric), _notes(found)
+    thresholds: list[float] = []
+    if curves is None:
+        notes.append(
+            "no time to a threshold: the arms train on different data, so their training curves do not measure "
+            "the same; train with held_out.every"
+        )
+    else:
+        thresholds = [threshold] * len(found[0].runs) if threshold is not None else curves.common()
+        if not thresholds:
+            notes.append(
+                "no time to a threshold: no level above every start was reached by every run; give --threshold"
+            )
+    clocks = _clocks(found, curves, thresholds) if curves and thresholds else {}
+    pairs = list(combinations(found, 2))
+    results = [_pair(a.name, b.name, scores, clocks, ALPHA / len(pairs), generator) for a, b in pairs]
+    everything = np.concatenate([x.ravel() for x in scores.values()])
+    margin = 0.05 * float(np.ptp(everything))
+    tau_K = np.linspace(everything.min() - margin, everything.max(), 61)
+    unlike = differing(found)
+    comparison = Comparison(
+        metric=metric,
+        verdict="",
+        notes=notes,
+        curve=curves.name if curves and thresholds else "",
+        window=curves.window if curves else WINDOW,
+        thresholds=thresholds,
+        horizon=[float(x) for x in clocks["tokens"].horizon] if clocks else [],
+        arms=[
+            ArmResult(
+                name=arm.name,
+                recipe=arm.all_runs[0].recipe,
+                runs=[run.directory.name for run in arm.all_runs],
+                steps=arm.all_runs[0].summary.steps,
+                settings={key: arm.all_runs[0].settings.get(key) for key in unlike},
+                scores=scores[arm.name].T.tolist(),
+                score=_estimate(statistics.interquartile_mean, [scores[arm.name]], generator),
+                profile=_profile(scores[arm.name], tau_K, generator),
+                curve=curves.band(arm, generator) if curves and len(arm.runs) == 1 else [],
+                tokens=_clock(clocks["tokens"], arm.name, generator) if clocks else None,
+                seconds=_clock(clocks["seconds"], arm.name, generator) if clocks else None,
+            )
+            for arm in found
+        ],
+        pairs=results,
+    )
+    return replace(comparison, verdict=verdict(comparison))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric over the steps of every run, and the window it is averaged over before it is held against a threshold."""
+
+    name: str
+    window: int
+    found: Sequence[Arm]
+
+    @classmethod
+    def of(cls, found: Sequence[Arm], metric: str) -> Curves | None:
+        """The exam's own curve where all runs sat it equally often; else the training curve, unless it measures different things."""
+        runs = [run for arm in found for run in arm.all_runs]
+        if runs[0].every and all(
+            run.every == runs[0].every and metric in run.rows[-1] | run.summary.after for run in runs
+        ):
+            return cls(metric, 1, found)
+        if any(key.startswith(TRAINED_ON) for key in differing(found)):
+            return None
+        name = "pass_rate" if "pass@" in metric or metric.endswith("greedy") else "reward/mean"
+        if metric in runs[0].rows[-1] and not metric.startswith("eval/"):
+            name = metric
+        return cls(name, WINDOW, found) if all(name in run.rows[-1] for run in runs) else None
+
+    def read(self, run: Finished) -> tuple[Array, Array, Array]:
+        """(the metric, tokens, seconds of training) at the steps that have the metric, the exam before and after among them."""
+        tokens_K = np.array([row["tokens"] for row in run.rows], dtype=float)
+        seconds_K = np.cumsum([row["time/step"] for row in run.rows])
+        value_K = np.array([_number(row.get(self.name)) for row in run.rows])
+        if self.window == 1:
+            if math.isnan(value_K[-1]):
+                value_K[-1] = run.summary.after[self.name]
+            value_K = np.append(run.summary.before.get(self.name, math.nan), value_K)
+            tokens_K, seconds_K = np.append(0.0, tokens_K), np.append(0.0, seconds_K)
+            kept_K = ~np.isnan(value_K)
+            return value_K[kept_K], tokens_K[kept_K], seconds_K[kept_K]
+        return value_K, tokens_K, seconds_K
+
+    def smooth(self, run: Finished) -> tuple[Array, Array]:
+        """(tokens, the metric averaged over the window that ends there)."""
+        value_K, tokens_K, _ = self.read(run)
+        if len(value_K) < self.window:
+            return tokens_K[:0], value_K[:0]
+        return tokens_K[self.window - 1 :], np.convolve(value_K, np.full(self.window, 1 / self.window), mode="valid")
+
+    def common(self) -> list[float]:
+        """Of each exam the highest level that every run reaches and none starts at, rounded down; empty if there is no such level."""
+        levels = []
+        for exam in range(len(self.found[0].runs)):
+            curves = [self.smooth(run)[1] for arm in self.found for run in arm.runs[exam]]
+            if any(len(curve) == 0 or np.isnan(curve).all() for curve in curves):
+                return []
+            start, top = max(float(c[0]) for c in curves), min(float(np.nanmax(c)) for c in curves)
+            span = max(float(np.nanmax(c)) for c in curves) - min(float(np.nanmin(c)) for c in curves)
+            unit = 10.0 ** math.floor(math.log10(span)) / 10 if span > 0 else 1.0
+            level = round(math.floor(top / unit + 1e-9) * unit, 10)
+            if not level > start:
+                return []
+            levels.append(level)
+        return levels
+
+    def band(self, arm: Arm, generator: np.random.Generator) -> list[list[float]]:
+        """The arm's curve over tokens: interquartile mean over its runs, with the bootstrap's band."""
+        drawn = [self.smooth(run) for run in arm.runs[0]]
+        if any(len(tokens_K) == 0 for tokens_K, _ in drawn):
+            return []
+        first, last = max(float(t[0]) for t, _ in drawn), min(float(t[-1]) for t, _ in drawn)
+        grid_K = np.linspace(first, last, CURVE_POINTS)
+        value_RK = np.stack([np.interp(grid_K, tokens_K, value_K) for tokens_K, value_K in drawn])
+        rows = []
+        for place, values in zip(grid_K.tolist(), value_RK.T, strict=True):
+            estimate = _estimate(statistics.interquartile_mean, [values[:, None]], generator, count=1000)
+            rows.append(_row(place, estimate))
+        return rows
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of each arm the times [runs, exams] to the threshold, how many runs arrived, and of each exam the horizon."""
+
+    of: dict[str, Array]
+    reached: dict[str, int]
+    horizon: list[float]
+
+
+def _clocks(found: Sequence[Arm], curves: Curves, thresholds: Sequence[float]) -> dict[str, Times]:
+    clocks = {}
+    for column, name in ((1, "tokens"), (2, "seconds")):
+        of: dict[str, list[Array]] = {arm.name: [] for arm in found}
+        reached = dict.fromkeys(of, 0)
+        horizons = []
+        for exam, threshold in enumerate(thresholds):
+            runs = [(arm.name, curves.read(run)) for arm in found for run in arm.runs[exam]]
+            raw = [statistics.time_to(read[0], read[column], threshold, curves.window) for _, read in runs]
+            times, horizon = statistics.censored(raw, [float(read[column][-1]) for _, read in runs])
+            horizons.append(horizon)
+            for arm in found:
+                own = [place for place, (owner, _) in enumerate(runs) if owner == arm.name]
+                of[arm.name].append(np.array([times[place] for place in own]))
+                reached[arm.name] += sum(math.isfinite(raw[place]) for place in own)
+        clocks[name] = Times({arm: np.stack(columns, axis=1) for arm, columns in of.items()}, reached, horizons)
+    return clocks
+
+
+def _clock(times: Times, arm: str, generator: np.random.Generator) -> Clock:
+    time_RT = times.of[arm]
+    return Clock(
+        times=time_RT.T.tolist(),
+        reached=times.reached[arm],
+        mean=_estimate(statistics.interquartile_mean, [time_RT], generator),
+    )
+
+
+def _pair(
+    a: str,
+    b: str,
+    scores: dict[str, Array],
+    clocks: dict[str, Times],
+    alpha: float,
+    generator: np.random.Generator,
+) -> PairResult:
+    def gap(x: Array, y: Array) -> Array:
+        return np.asarray(statistics.interquartile_mean(x) - statistics.interquartile_mean(y))
+
+    def ratio(clock: str) -> Estimate | None:
+        arms = [clocks[clock].of[a], clocks[clock].of[b]] if clocks else []
+        value = float(statistics.time_ratio(*arms)) if arms else math.nan
+        return None if math.isnan(value) else _estimate(statistics.time_ratio, arms, generator)
+
+    p = statistics.permutation_p(scores[a], scores[b], generator)
+    tokens_p = statistics.permutation_p(clocks["tokens"].of[a], clocks["tokens"].of[b], generator) if clocks else 1.0
+    return PairResult(
+        a=a,
+        b=b,
+        difference=_estimate(gap, [scores[a], scores[b]], generator),
+        improvement=_estimate(statistics.improvement, [scores[a], scores[b]], generator),
+        p=p,
+        differ=p <= alpha,
+        tokens=ratio("tokens"),
+        tokens_p=tokens_p,
+        tokens_differ=tokens_p <= alpha,
+        seconds=ratio("seconds"),
+    )
+
+
+def _estimate(
+    statistic: Callable[..., Array],
+    arms: Sequence[Array],
+    generator: np.random.Generator,
+    count: int = statistics.RESAMPLES,
+) -> Estimate:
+    ends = statistics.interval(statistic, arms, generator, count=count)
+    return Estimate(float(statistic(*arms)), *(ends or (None, None)))
+
+
+def _profile(score_RT: Array, tau_K: Array, generator: np.random.Generator) -> list[list[float]]:
+    share_K = statistics.profile(score_RT, tau_K)
+    if len(score_RT) < 2:
+        return [[float(tau), float(share), math.nan, math.nan] for tau, share in zip(tau_K, share_K, strict=True)]
+    low_K, high_K = statistics.percentiles(statistics.profile(statistics.resample(score_RT, 2000, generator), tau_K))
+    return [[float(x) for x in row] for row in zip(tau_K, share_K, low_K, high_K, strict=True)]
+
+
+def _row(place: float, estimate: Estimate) -> list[float]:
+    ends = (estimate.low, estimate.high)
+    return [place, estimate.value, *(math.nan if end is None else end for end in ends)]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _metric(run: Finished) -> str:
+    for name in ("eval/pass@1", "eval/score"):
+        if name in run.summary.after:
+            return name
+    return "reward/mean"
+
+
+def _scores(arm: Arm, metric: str) -> Array:
+    """[runs, exams]."""
+    return np.array([[_score(run, metric) for run in runs] for runs in arm.runs], dtype=float).T
+
+
+def _score(run: Finished, metric: str) -> float:
+    for name in (metric, f"eval/{metric}"):
+        if name in run.summary.after:
+            return float(run.summary.after[name])
+    newest = [row[metric] for row in run.rows[-WINDOW:] if row.get(metric) is not None]
+    if not newest:
+        known = ", ".join(sorted(run.summary.after)) or "reward/mean"
+        raise ValueError(f"{run.directory} has no figure {metric}; it has {known} and the metrics of its steps")
+    return float(np.mean(newest))
+
+
+def _notes(found: Sequence[Arm]) -> list[str]:
+    """What a reader must know beside the figures."""
+    notes = []
+    steps = {arm.name: sorted({run.summary.steps for run in arm.all_runs}) for arm in found}
+    if len({tuple(counts) for counts in steps.values()}) > 1:
+        notes.append("steps differ: " + ", ".join(f"{name} {counts[-1]}" for name, counts in steps.items()))
+    own = [key for key in differing(found) if key.startswith(("sampling.", "engine."))]
+    if own and "held_out" not in found[0].all_runs[0].settings:
+        notes.append(f"each arm's exam was drawn in its own way ({', '.join(own[:3])})")
+    if any(len(runs) == 1 for arm in found for runs in arm.runs):
+        notes.append(
+            "an arm of one run has no interval: nothing tells chance from effect (gimbal train RECIPE --seeds 5)"
+        )
+    return notes
