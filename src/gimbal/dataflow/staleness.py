@@ -1,29 +1,56 @@
-"""The staleness bound: when a group may be dispatched, and when the learner may step (docs/staleness.md has the proof).
+"""Rules of staleness: when a group may be dispatched, when the learner may step, and what becomes of what is too old.
 
 The age of a decision is the learner's version at the moment its gradient is taken minus the version of the weights that drew it.
-``Pace`` keeps every age within ``max_staleness`` and never drops a rollout: it paces the two sides instead.
+k = ``max_staleness`` versions, B = ``groups_per_step``. All rules dispatch only while fewer than (k + 1) B groups are outstanding
+(dispatched, neither consumed nor dropped). They differ in who pays for a rollout that takes long:
+
+    Pace      the learner waits where its step would leave something too old; whatever finishes first is consumed first
+    Wait      the learner waits for the groups dispatched earliest, and consumes them in that order
+    Withhold  the samplers wait: no new tasks until all that were given out are consumed
+    DropStale nobody waits; a group with a decision older than k is dropped
+    MaskStale nobody waits; decisions older than k get no gradient
+    Reweight  nobody waits and everything is trained on: no bound
+
+docs/staleness.md has the proofs. The first three train on everything, so they cannot select; the account of what was sampled
+against what was trained on (``report/selection.py``) shows what the others do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from gimbal.records import Group, TrainBatch
 
 
-@dataclass(frozen=True)
-class Pace:
-    """k = ``max_staleness`` versions, B = ``groups_per_step``. A group dispatched at version u must be consumed by version u + k.
+@dataclass(frozen=True, kw_only=True)
+class AbstractStaleness(ABC):
+    """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k."""
 
-    Admission: at most (k + 1) B groups are outstanding (dispatched, neither consumed nor dropped).
-    Step: from version v, consuming a batch, only if the remaining deadlines d_0 <= d_1 <= ... can all still be met with B groups
-    a step: d_i >= v + 1 + floor(i / B).
+    max_staleness: int = 0
+    groups_per_step: int = 1
 
-    k = 0 is the synchronous loop: B groups are dispatched, all are consumed, the weights move, the next B are dispatched.
-    """
+    bounded: ClassVar[bool] = True
 
-    max_staleness: int
-    groups_per_step: int
+    def over(self, max_staleness: int, groups_per_step: int) -> AbstractStaleness:
+        """The rule for these k and B."""
+        return replace(self, max_staleness=max_staleness, groups_per_step=groups_per_step)
+
+    @abstractmethod
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        """What to train on now, [] to go on generating. ``stored``: indices of finished groups, ascending; ``outstanding``: these and
+        those in flight, with the learner's version at their dispatch. An index is the order of dispatch."""
+
+    def stale(self, group: Group, version: int) -> bool:
+        """Whether a stored group has become too old to be trained on."""
+        return False
+
+    def trained(self, batch: TrainBatch, version: int) -> TrainBatch:
+        """The prepared batch with what must not train masked."""
+        return batch
 
     def room(self, outstanding: int) -> int:
         """How many more groups may be dispatched now."""
@@ -44,6 +71,109 @@ class Pace:
         return max(0, math.ceil(self.room(stored) * oversampling - 1e-9) - flying)
 
     def may_step(self, version: int, remaining: Sequence[int]) -> bool:
-        """Whether the step version -> version + 1 leaves every remaining group (its version at dispatch) time to be consumed."""
+        """Whether the step version -> version + 1 leaves every remaining group (its version at dispatch) time to be consumed.
+
+        A group dispatched at version u must be consumed by version u + k. The deadlines d_0 <= d_1 <= ... of those that remain can
+        all be met with B groups a step if d_i >= v + 1 + floor(i / B).
+        """
         deadlines = sorted(dispatched + self.max_staleness for dispatched in remaining)
         return all(deadline >= version + 1 + i // self.groups_per_step for i, deadline in enumerate(deadlines))
+
+    def _in_time(self, chosen: Sequence[int], outstanding: Mapping[int, int], version: int) -> bool:
+        taken = set(chosen)
+        return self.may_step(version, [u for index, u in outstanding.items() if index not in taken])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace(AbstractStaleness):
+    """The finished groups dispatched earliest, if all others can still be consumed in time; nothing is dropped.
+
+    k = 0 is the synchronous loop: B groups are dispatched, all are consumed, the weights move, the next B are dispatched.
+    """
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        # Deadlines grow with the order of dispatch, so the lowest indices are the earliest deadlines.
+        chosen = list(stored[: self.groups_per_step])
+        full = len(chosen) == self.groups_per_step
+        return chosen if full and self._in_time(chosen, outstanding, version) else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait(AbstractStaleness):
+    """The B outstanding groups dispatched earliest, once all of them are finished; nothing is dropped.
+
+    Batches are made of the same tasks whatever takes how long. The price is that one long rollout holds up the learner though
+    another batch is ready. k = 1 with a learner slower than the samplers is the field's one-step-off.
+    """
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        chosen = sorted(outstanding)[: self.groups_per_step]
+        full = len(chosen) == self.groups_per_step and set(chosen) <= set(stored)
+        return chosen if full and self._in_time(chosen, outstanding, version) else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withhold(AbstractStaleness):
+    """Tasks go out in waves of (k + 1) B groups, the next when the last has been consumed; nothing is dropped.
+
+    The learner never waits for more than a batch of the present wave; the samplers run empty at the end of each.
+    """
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        chosen = list(stored[: self.groups_per_step])
+        full = len(chosen) == self.groups_per_step
+        return chosen if full and self._in_time(chosen, outstanding, version) else []
+
+    def wanted(self, stored: int, flying: int, oversampling: float) -> int:
+        """Nothing while a batch is stored or anything is in flight. (What filters dropped may leave less than a batch to a wave.)"""
+        return 0 if flying or stored >= self.groups_per_step else super().wanted(stored, flying, oversampling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropStale(AbstractStaleness):
+    """The finished groups dispatched earliest, without regard to the others; one with a decision older than k is dropped as ``stale``.
+
+    Long rollouts are the ones that grow too old, so training selects against them: see ``selection/`` in the metrics.
+    """
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        chosen = list(stored[: self.groups_per_step])
+        return chosen if len(chosen) == self.groups_per_step else []
+
+    def stale(self, group: Group, version: int) -> bool:
+        counted = [r.version_S[r.mask_S] for r in group.rollouts]
+        return any(len(version_K) and version - int(version_K.min()) > self.max_staleness for version_K in counted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskStale(AbstractStaleness):
+    """The finished groups dispatched earliest; their decisions older than k count in rewards and advantages, and get no gradient.
+
+    A group of which nothing would be left is dropped as ``stale``. It is the early decisions of long rollouts that are never trained.
+    """
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        chosen = list(stored[: self.groups_per_step])
+        return chosen if len(chosen) == self.groups_per_step else []
+
+    def stale(self, group: Group, version: int) -> bool:
+        counted = [r.version_S[r.mask_S] for r in group.rollouts]
+        return all(not len(version_K) or version - int(version_K.max()) > self.max_staleness for version_K in counted)
+
+    def trained(self, batch: TrainBatch, version: int) -> TrainBatch:
+        young_NS = version - batch.column("version_NS", self) <= self.max_staleness
+        return replace(batch, mask_NS=batch.mask_NS & young_NS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reweight(AbstractStaleness):
+    """The finished groups dispatched earliest, all of their decisions, however old: k only limits how many are outstanding.
+
+    There is no bound on the age. What is old is corrected by importance weights, so the run must have some.
+    """
+
+    bounded: ClassVar[bool] = False
+
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        chosen = list(stored[: self.groups_per_step])
+        return chosen if len(chosen) == self.groups_per_step else []

@@ -20,7 +20,6 @@ from typing import Any
 
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
-from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Request
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.proximal.recompute import Recompute
@@ -93,7 +92,7 @@ class Trainer:
                 filters=run.filters,
                 sampling=run.sampling,
             ),
-            Pace(max_staleness=run.max_staleness, groups_per_step=run.prompts_per_step),
+            run.staleness.over(run.max_staleness, run.prompts_per_step),
             ahead=run.ahead,
             seed=run.seed,
             max_empty_batches=run.max_empty_batches,
@@ -118,8 +117,8 @@ class Trainer:
         groups, seen = self.pipeline.next_batch(self.learner.version)
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
-        batch = self.learner.prepare(pack(groups))
         version = self.learner.version
+        batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         self._deliver()
@@ -133,7 +132,7 @@ class Trainer:
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         if (correction := self.learner.method.correction) is not None:
             metrics |= weight_metrics(correction(batch), batch.mask_NS)
-        metrics |= self.learner.control(metrics)
+        metrics |= self.pipeline.selection.metrics() | self.learner.control(metrics)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.host.metrics()
         end = time.perf_counter()

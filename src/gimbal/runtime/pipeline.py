@@ -5,7 +5,7 @@
 Every dispatched rollout comes out exactly once: trained on, or in a group dropped under a counted reason. What waits for what:
 
     dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
-    batch     waits for B stored groups and for ``Pace.may_step``            unblocked by engine and scorer finishing groups
+    batch     waits for B stored groups and for the rule of staleness        unblocked by engine and scorer finishing groups
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter
-from gimbal.dataflow.staleness import Pace
+from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
 from gimbal.runtime.base import AbstractScorer, Scored
@@ -42,10 +43,16 @@ class Parts:
 
 
 class Pipeline:
-    """Turns tasks into batches of B groups none of whose decisions is older than k versions."""
+    """Turns tasks into batches of B groups, none older than its rule of staleness allows."""
 
     def __init__(
-        self, parts: Parts, pace: Pace, *, ahead: Literal["ready", "full"], seed: int, max_empty_batches: int
+        self,
+        parts: Parts,
+        pace: AbstractStaleness,
+        *,
+        ahead: Literal["ready", "full"],
+        seed: int,
+        max_empty_batches: int,
     ) -> None:
         self.parts, self.pace, self.ahead, self.seed = parts, pace, ahead, seed
         self.patience = max_empty_batches * pace.groups_per_step
@@ -60,6 +67,7 @@ class Pipeline:
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
+        self.selection = Selection()
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
         self.finished = self.admitted = (
@@ -71,11 +79,14 @@ class Pipeline:
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
         """Generate until the learner, now at ``version``, may step; returns (groups to train on, groups finished since the last)."""
         while True:
+            self._drop_stale(version)
             self._dispatch(version)
-            if self._may_take(version):
+            if chosen := self._batch(version):
                 break
             self._go_on()
-        batch = [self._consume(index) for index in self._oldest()]
+        batch = [self._consume(index) for index in chosen]
+        for group in batch:
+            self.selection.trained(group)
         seen, self.seen = self.seen, []
         self.kept_frac = self.admitted / self.finished if self.finished else self.kept_frac
         self.finished = self.admitted = 0
@@ -102,11 +113,12 @@ class Pipeline:
             verdict = self.parts.scorer.ready(wait=False)
 
     def _dispatch(self, version: int) -> None:
-        for _ in range(self.pace.wanted(len(self.store), len(self.expected) + len(self.scoring), self.oversampling)):
+        for _ in range(self.pace.wanted(len(self.store), self._flying, self.oversampling)):
             task = self.parts.curriculum.next()
             plan = self.parts.budget.plan(task)
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
+            self.selection.dispatched(index, self.generated["decisions"])
             self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
             self.planned[index] = plan.rollouts
             sampling = replace(self.parts.sampling, max_length=plan.max_length)
@@ -149,6 +161,7 @@ class Pipeline:
         if isinstance(outcome, Group):
             self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
             self.seen.append(outcome)
+            self.selection.scored(outcome, self.generated["decisions"])
             self.parts.curriculum.observe(outcome)
             self.parts.budget.observe(outcome)
             for rule in self.parts.filters:
@@ -156,9 +169,8 @@ class Pipeline:
                     before, outcome = outcome, rule(outcome)
                     self._count_lost(before, outcome, type(rule).__name__)
         if isinstance(outcome, Drop):
-            self.drops[outcome.reason] += 1
+            self._lose(index, outcome.reason)
             self.dropped_in_a_row += 1
-            del self.version_at_dispatch[index]
             if self.dropped_in_a_row >= self.patience:
                 raise Starved(self._starved())
         else:
@@ -166,25 +178,35 @@ class Pipeline:
             self.admitted += 1
             self.store[index] = outcome
             if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
-                self._consume(max(self.store))
-                self.drops["surplus"] += 1
+                surplus = max(self.store)
+                del self.store[surplus]
+                self._lose(surplus, "surplus")
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays."""
         if isinstance(after, Group) and len(after.rollouts) < len(before.rollouts):
             self.drops[f"rollouts/{reason}"] += len(before.rollouts) - len(after.rollouts)
 
-    def _oldest(self) -> list[int]:
-        # Deadlines grow with the order of dispatch, so the lowest indices are the earliest deadlines.
-        return sorted(self.store)[: self.pace.groups_per_step]
+    @property
+    def _flying(self) -> int:
+        """Groups dispatched that nobody has scored yet."""
+        return len(self.expected) + len(self.scoring)
 
-    def _may_take(self, version: int) -> bool:
-        if len(self.store) < self.pace.groups_per_step:
-            return False
-        if self.ahead == "full" and len(self.store) < (self.pace.max_staleness + 1) * self.pace.groups_per_step:
-            return False
-        taken = set(self._oldest())
-        return self.pace.may_step(version, [v for i, v in self.version_at_dispatch.items() if i not in taken])
+    def _drop_stale(self, version: int) -> None:
+        for index in [index for index, group in self.store.items() if self.pace.stale(group, version)]:
+            del self.store[index]
+            self._lose(index, "stale")
+
+    def _lose(self, index: int, reason: str) -> None:
+        """A group leaves untrained."""
+        self.drops[reason] += 1
+        self.selection.lost(index, reason)
+        del self.version_at_dispatch[index]
+
+    def _batch(self, version: int) -> list[int]:
+        if self.ahead == "full" and self._flying and len(self.store) < self.pace.capacity:
+            return []
+        return self.pace.batch(sorted(self.store), self.version_at_dispatch, version)
 
     def _consume(self, index: int) -> Group:
         del self.version_at_dispatch[index]
@@ -211,6 +233,7 @@ class Pipeline:
             "drops": dict(self.drops),
             "dropped_in_a_row": self.dropped_in_a_row,
             "generated": dict(self.generated),
+            "selection": self.selection.state_dict(),
             "uncollected": list(self.uncollected),
             "seen": list(self.seen),
             "counts": [self.finished, self.admitted, self.kept_frac],
@@ -228,6 +251,7 @@ class Pipeline:
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
+        self.selection.load_state_dict(state["selection"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])
         self.parts.engine.load_state_dict(state["engine"])

@@ -8,6 +8,7 @@ from typing import Literal
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
 from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.dataflow.staleness import AbstractStaleness, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.method import AbstractMethod
@@ -39,7 +40,8 @@ class HeldOut:
 class Run(AbstractMethod):
     """The whole of an experiment. One learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
-    ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run.
+    ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run. ``staleness`` is the
+    rule that sees to it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which gives the bound up.
     ``ahead``: "ready" lets the learner step as soon as a batch is there; "full" first generates as far ahead as k admits, so that
     data of age exactly k is trained on once the pipeline is full (what a learner much slower than its samplers sees).
     """
@@ -58,6 +60,7 @@ class Run(AbstractMethod):
     prompts_per_step: int = 16
     num_generations: int = 8
     max_staleness: int = 1
+    staleness: AbstractStaleness = Pace()  # who pays for a rollout that takes long
     ahead: Literal["ready", "full"] = "ready"
     oversampling: float = (
         1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
@@ -82,6 +85,8 @@ class Run(AbstractMethod):
             raise ValueError("prompts_per_step and num_generations are counts of at least 1")
         if self.max_staleness < 0:
             raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
+        if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):
+            raise ValueError("the run's own max_staleness and prompts_per_step hold for its staleness rule: set those")
         if self.oversampling < 1:
             raise ValueError(
                 f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"

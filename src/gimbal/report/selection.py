@@ -1,0 +1,82 @@
+"""What was sampled against what was trained on: whatever drops groups or rollouts may select by what it should not.
+
+Every scored group is booked when its fate is known, so nothing that is merely under way counts, and "sampled" is "trained" and
+"lost" together. All figures are means over rollouts, of the whole run:
+
+    length      decisions of a rollout
+    success     1 if its task is solved, else 0
+    difficulty  the share of all rollouts of its group, as sampled, that failed
+    latency     decisions that came out of the engine from the dispatch of its group to its verdict, a clock that replays repeat
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gimbal.records import Group
+from gimbal.report.metrics import passed
+
+QUANTITIES = ("length", "success", "difficulty", "latency")
+TRAINED = "trained"
+
+
+class Selection:
+    """The books of one pipeline: ``dispatched``, ``scored``, then ``trained`` or ``lost``. A group that was not scored is left out."""
+
+    def __init__(self) -> None:
+        self.began: dict[int, int] = {}  # clock at the dispatch of a group
+        self.pending: dict[int, list[float]] = {}  # of a scored group: difficulty, latency, rollouts, length, success
+        self.sums: dict[str, list[float]] = {}  # by fate: rollouts, then the sum of each quantity
+
+    def dispatched(self, index: int, clock: int) -> None:
+        self.began[index] = clock
+
+    def scored(self, group: Group, clock: int) -> None:
+        count = len(group.rollouts)
+        solved = sum(passed(rollout) for rollout in group.rollouts)
+        length = sum(rollout.length for rollout in group.rollouts)
+        latency = clock - self.began.pop(group.index)
+        self.pending[group.index] = [1 - solved / count, latency, count, length, solved]
+
+    def trained(self, group: Group) -> None:
+        """What is left of the group is trained on; rollouts that left it are lost to filters."""
+        difficulty, latency, count, length, solved = self.pending.pop(group.index)
+        kept = len(group.rollouts)
+        kept_length = sum(rollout.length for rollout in group.rollouts)
+        kept_solved = sum(passed(rollout) for rollout in group.rollouts)
+        self._book(TRAINED, kept, kept_length, kept_solved, difficulty, latency)
+        if kept < count:
+            self._book("filtered", count - kept, length - kept_length, solved - kept_solved, difficulty, latency)
+
+    def lost(self, index: int, reason: str) -> None:
+        self.began.pop(index, None)
+        if index in self.pending:
+            difficulty, latency, count, length, solved = self.pending.pop(index)
+            self._book(reason, count, length, solved, difficulty, latency)
+
+    def metrics(self) -> dict[str, float]:
+        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of rollouts lost to it."""
+        metrics: dict[str, float] = {}
+        sampled = [sum(column) for column in zip(*self.sums.values(), strict=True)]
+        for name, sums in (("sampled", sampled), (TRAINED, self.sums.get(TRAINED, []))):
+            if sums and sums[0]:
+                means = (total / sums[0] for total in sums[1:])
+                metrics |= {f"selection/{name}/{q}": mean for q, mean in zip(QUANTITIES, means, strict=True)}
+        lost = {reason: sums[0] / sampled[0] for reason, sums in self.sums.items() if reason != TRAINED and sampled[0]}
+        return metrics | {f"selection/lost/{reason}": share for reason, share in lost.items()}
+
+    def _book(self, fate: str, *row: float | int) -> None:
+        """``row``: rollouts, the sums of their lengths and successes, and the group's difficulty and latency."""
+        count, length, solved, difficulty, latency = row
+        sums = self.sums.setdefault(fate, [0.0] * (1 + len(QUANTITIES)))
+        for place, value in enumerate((count, length, solved, count * difficulty, count * latency)):
+            sums[place] += value
+
+    def state_dict(self) -> dict[str, Any]:
+        pending = {index: list(row) for index, row in self.pending.items()}
+        return {"began": dict(self.began), "pending": pending, "sums": {k: list(v) for k, v in self.sums.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.began, self.sums = dict(state["began"]), {k: list(v) for k, v in state["sums"].items()}
+        self.pending = {index: list(row) for index, row in state["pending"].items()}
