@@ -100,8 +100,12 @@ class Faults:
         rest = (self.token_drift, self.slow_workers, self.weight_precision)
         return FaultyEngine(self, engine, seed) if any(sampler + rest) else engine
 
+    def rounding(self, engine: AbstractEngine) -> AbstractEngine:
+        """The engine with this one's precision and none of its faults."""
+        return Faults(weight_precision=self.weight_precision).around_engine(engine, 0)
+
     def around_sync(self, sync: AbstractWeightSync, seed: int) -> AbstractWeightSync:
-        faulty = (self.lost_syncs, self.stale_weights, self.half_swapped, self.weight_precision)
+        faulty = (self.lost_syncs, self.stale_weights, self.half_swapped)
         return FaultySync(self, sync, seed) if any(faulty) else sync
 
     def around_scorer(self, scorer: AbstractScorer, seed: int) -> AbstractScorer:
@@ -184,7 +188,7 @@ class FaultyEngine(AbstractEngine):
         return None if rollout is None else replace(rollout, sampling=asked)
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.inner.load(version, state)
+        self.inner.load(version, {name: _rounded(name, x, self.faults.weight_precision) for name, x in state.items()})
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         return self.inner.score(rollout)
@@ -224,6 +228,15 @@ class FaultyEngine(AbstractEngine):
         return replace(tokens, ids_NL=ids_NL)
 
 
+def _rounded(name: str, x: Tensor, precision: str | None) -> Tensor:
+    """int4 and int8: matrices but those of the output layer and the embedding, as the int8 sampler rounds them; bfloat16: all."""
+    if precision == "bfloat16" and x.is_floating_point():
+        return x.bfloat16().to(x.dtype)
+    if precision not in LEVELS or x.ndim != 2 or "embed" in name or "head" in name:
+        return x
+    return rounded(x, 0, LEVELS[precision]).to(x.dtype)
+
+
 class FaultySync(AbstractWeightSync):
     """Publishes other weights under the version than those it was given."""
 
@@ -236,8 +249,7 @@ class FaultySync(AbstractWeightSync):
         self.given.append({name: x.detach().clone() for name, x in state.items()})
         lost = philox(self.seed, self.faults.seed, "lost", version).random() < self.faults.lost_syncs
         if not (lost and self.sent):
-            behind = {name: self._rounded(name, x) for name, x in self.given[0].items()}
-            self.sent = {name: self.sent[name] if self._stays(name) else x for name, x in behind.items()}
+            self.sent = {name: self.sent[name] if self._stays(name) else x for name, x in self.given[0].items()}
         self.inner.publish(version, self.sent)
 
     def deliver(self, engine: AbstractEngine) -> None:
@@ -246,18 +258,12 @@ class FaultySync(AbstractWeightSync):
     def metrics(self) -> dict[str, float]:
         return self.inner.metrics()
 
+    def metrics(self) -> dict[str, float]:
+        return self.inner.metrics()
+
     def _stays(self, name: str) -> bool:
         drawn = philox(self.seed, self.faults.seed, "stays", name).random()
         return bool(self.sent) and drawn < self.faults.half_swapped
-
-    def _rounded(self, name: str, x: Tensor) -> Tensor:
-        """Matrices of linear layers but the output layer and the embedding, as the int8 sampler rounds them; bfloat16 all."""
-        precision = self.faults.weight_precision
-        if precision == "bfloat16" and x.is_floating_point():
-            return x.bfloat16().to(x.dtype)
-        if precision not in LEVELS or x.ndim != 2 or "embed" in name or "head" in name:
-            return x
-        return rounded(x, 0, LEVELS[precision]).to(x.dtype)
 
 
 class FaultyScorer(AbstractScorer):
