@@ -17,6 +17,7 @@ const claims = [
   ["Clipped", /^clip_ratio\//, "Share of decisions beyond each edge of the trust region."],
   ["Correction's weights", /^is_weight\//, "Weights of the correction for sampler and staleness, and the share that it sets to 0."],
   ["Advantage", /^advantage\//, "Over the decisions trained on, after shaping."],
+  ["Causes of the log-ratio", /^cause\//, "Signed parts of log(policy / sampler) that add up to its mean."],
   ["Loss", /^loss$/, "Of the objective. Its value says little: near 0 is normal."],
   ["Gradient norm", /^grad_norm$/, "Before clipping."],
   ["Coefficients under control", /^control\//, ""],
@@ -61,10 +62,10 @@ function chartList() {
 
 function across(run) {
   const chosen = $("across").value;
-  if (chosen === "decisions") return run.metrics.tokens ?? run.steps;
-  if (chosen !== "seconds") return run.steps;
   let sum = 0;
-  return run.steps.map((_, i) => (sum += run.metrics["time/step"]?.[i] ?? 0));
+  if (chosen === "decisions") return run.steps.map((_, i) => (sum = run.metrics.tokens?.[i] ?? sum));
+  if (chosen === "seconds") return run.steps.map((_, i) => (sum += run.metrics["time/step"]?.[i] ?? 0));
+  return run.steps;
 }
 
 // Curves of one chart: {label, colour, x, y, low, high}; low and high where several seeds are one curve.
@@ -98,7 +99,8 @@ function plot(card) {
   drawn.get(card)?.destroy();
   const holder = card.querySelector(".plot"), curves = curvesOf(card.names), log = $("log").checked;
   const flatList = curves.flatMap((c) => (c.low ? [c.y, c.low, c.high] : [c.y]));
-  const known = flatList.flat().filter((v) => v !== null), flat = known.every((v) => v === known[0]);
+  const known = flatList.flat().filter((v) => v !== null), least = known.reduce((a, b) => Math.min(a, b), Infinity), most = known.reduce((a, b) => Math.max(a, b), -Infinity);
+  const flat = most - least <= 1e-5 * Math.max(Math.abs(least), Math.abs(most)); // rounding alone; ticks so close cannot be told apart
   card.setAttribute("aria-label", `${card.title}. Last: ` + curves.map((c) => `${c.label} ${number(c.y.findLast((v) => v !== null))}`).join(", "));
   if (!known.length) {
     drawn.delete(card);
@@ -124,8 +126,8 @@ function plot(card) {
   }
   drawn.set(card, new uPlot({
     width: holder.clientWidth, height: 190,
-    cursor: { sync: { key: "run" } },
-    scales: { x: { time: false }, y: log ? { distr: 3 } : flat ? { range: around(known[0]) } : {} },
+    cursor: { sync: { key: "run" }, points: { size: 6 } },
+    scales: { x: { time: false }, y: log ? { distr: 3, ...(flat ? { range: [least / 2, most * 2] } : {}) } : flat ? { range: around(known[0]) } : {} },
     axes: [
       { ...axis, ...($("across").value ? { values: (_, all) => all.map((v) => Intl.NumberFormat("en", { notation: "compact" }).format(v)) } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] }) },
       { ...axis, size: 64, values: (_, all) => all.map((v) => (v === null ? "" : number(v, 3))) },
