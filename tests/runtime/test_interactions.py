@@ -37,6 +37,7 @@ from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.staleness import DropStale, Reweight
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
@@ -90,6 +91,8 @@ REFUSALS = [
     ({"engine": Tempered()}, "as if on-policy"),
     ({**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)}, "tells tempered groups by"),
     ({"anchor": SamplingVersion(window=1), "max_staleness": 2}, "fewer versions than"),
+    ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number"),
+    ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs"),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports"),
     ({**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())}, "keep one value loss"),
     ({**CRITIC, "regularisers": (MultiHorizonValueLoss(),)}, "set critic.heads to their number"),
@@ -101,6 +104,8 @@ REFUSALS = [
 ]
 
 WARNINGS = [
+    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up"),
+    ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long"),
     ({"shaping": (DiscrepancyPenalty(),), "max_staleness": 1}, "such runs collapse"),
     ({"objective": SequenceRatio()}, "than SequenceMean weighs long sequences"),
     ({"advantage": GroupNormalized(), "shaping": (Whitened(),)}, "Whitened after GroupNormalized scales twice"),

@@ -47,6 +47,7 @@ from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.staleness import DropStale, Reweight
 from gimbal.engines.conversation import Conversation
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
@@ -157,6 +158,20 @@ REFUSED: tuple[Rule, ...] = (
         "SamplingVersion keeps fewer versions than decisions may be old: set anchor.window to max_staleness",
     ),
     (
+        lambda cast: cast.has(Reweight) and cast.has(SamplingVersion),
+        "SamplingVersion keeps a number of versions, and Reweight lets decisions be older than any number: staleness=Pace()",
+    ),
+    (
+        lambda cast: (
+            cast.has(Reweight)
+            and cast.run.correction is None
+            and DISCREPANCY not in cast.run.anchor.absorbs
+            and "behavior_NS" not in column_needs(cast.run)
+        ),
+        "Reweight trains on what is older than max_staleness by its importance weights, and nothing here weighs: set "
+        "correction=TruncatedWeight() or anchor=Behavior()",
+    ),
+    (
         lambda cast: (
             any(p.signal == "ess/sequence" for p in cast.all(EffectiveSampleSize)) and not cast.has(SequenceWeight)
         ),
@@ -202,6 +217,14 @@ REFUSED: tuple[Rule, ...] = (
 )
 
 WARNED: tuple[Rule, ...] = (
+    (
+        lambda cast: cast.has(Reweight),
+        "Reweight gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)",
+    ),
+    (
+        lambda cast: cast.has(DropStale) and cast.run.max_staleness > 0,
+        "DropStale selects against what takes long (see selection/sampled and selection/trained); Pace keeps the bound without",
+    ),
     (
         lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.has(SamplingVersion),
         "DiscrepancyPenalty on stale data takes what was learned since for discrepancy, and such runs collapse (docs/log.md): "
