@@ -258,9 +258,6 @@ class FaultySync(AbstractWeightSync):
     def metrics(self) -> dict[str, float]:
         return self.inner.metrics()
 
-    def metrics(self) -> dict[str, float]:
-        return self.inner.metrics()
-
     def _stays(self, name: str) -> bool:
         drawn = philox(self.seed, self.faults.seed, "stays", name).random()
         return bool(self.sent) and drawn < self.faults.half_swapped
