@@ -38,6 +38,7 @@ from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.staleness import DropStale, Reweight
+from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
@@ -83,6 +84,7 @@ VCPO = {
 CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
 REFUSALS = [
+    ({"engine": CriteriaFirst()}, "use Stratified"),
     ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping"),
     ({"advantage": DECOUPLED, "reward_shaping": (KLReward(),)}, "would be lost"),
     ({"rewards": (Digits(), SetDiversity(sets=3))}, "multiple of its sets"),
@@ -104,6 +106,7 @@ REFUSALS = [
 ]
 
 WARNINGS = [
+    ({"oversampling": 2.0}, "all of it is surplus"),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up"),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long"),
     ({"shaping": (DiscrepancyPenalty(),), "max_staleness": 1}, "such runs collapse"),

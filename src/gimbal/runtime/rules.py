@@ -49,6 +49,7 @@ from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.staleness import DropStale, Reweight
 from gimbal.engines.conversation import Conversation
+from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
@@ -214,6 +215,10 @@ REFUSED: tuple[Rule, ...] = (
         ),
         "Delayed would replace optimization.learning_rate by a number of its own: give both the same",
     ),
+    (
+        lambda cast: cast.has(CriteriaFirst) and cast.has(GroupNormalized),
+        "GroupNormalized would compare criteria with judgements, which CriteriaFirst puts into one group: use Stratified",
+    ),
 )
 
 WARNED: tuple[Rule, ...] = (
@@ -229,6 +234,10 @@ WARNED: tuple[Rule, ...] = (
         lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.has(SamplingVersion),
         "DiscrepancyPenalty on stale data takes what was learned since for discrepancy, and such runs collapse (docs/log.md): "
         "anchor=SamplingVersion(window=...), or max_staleness=0",
+    ),
+    (
+        lambda cast: cast.run.oversampling > 1 and not cast.run.filters,
+        "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus",
     ),
     (
         lambda cast: cast.has(SequenceRatio) and not isinstance(cast.run.aggregation, SequenceMean),
