@@ -64,7 +64,8 @@ class JsonLines:
 class RolloutFile:
     """Sampled rollouts with everything known of each decision, about ``max_bytes`` of them in a run of ``steps`` steps.
 
-    Each step may fill its share of the bytes, so that the end of a long run is on record as its beginning is.
+    Each step may fill its share of the bytes, so that the end of a long run is on record as its beginning is. The file never holds
+    more than ``max_bytes`` and one rollout (about 70 bytes a decision).
     """
 
     def __init__(self, path: Path, steps: int, max_bytes: int = 50_000_000, groups: int = 2) -> None:
@@ -80,6 +81,8 @@ class RolloutFile:
             return
         members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rollouts]
         for row, (group, rollout) in enumerate(members):
+            if path.exists() and path.stat().st_size > self.max_bytes:
+                return
             self.lines.append(_described(step, group, rollout, batch, row, pieces(rollout)))
 
     def truncate_after(self, step: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from gimbal.report.arms import BOOKKEEPING
 from gimbal.report.console import RETURN, SOLVED, cost, duration
 from gimbal.report.files import JsonLines, Summary
 
@@ -48,8 +49,9 @@ class Recorded:
 
     @property
     def key(self) -> str:
-        """The same for seeds of one recipe; a run without a recipe is like no other."""
-        return json.dumps(self.settings, default=str) if self.settings else self.name
+        """The same for seeds of one recipe, however they were recorded; a run without a recipe is like no other."""
+        told = {key: value for key, value in self.settings.items() if key.removeprefix("run.") not in BOOKKEEPING}
+        return json.dumps(told, default=str) if told else self.name
 
 
 def _leaves(value: Any, path: str = "") -> dict[str, Any]:

@@ -248,7 +248,7 @@ class Session:
     def __init__(self, trainer: Trainer, directory: Path, console: Console, recipe: str) -> None:
         self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
         self.metrics = JsonLines(directory / "metrics.jsonl")
-        self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps)
+        self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps, trainer.run.record_mb * 1_000_000)
         step = trainer.learner.version
         if step < trainer.run.steps:
             for end in ("summary.json", STOPPED):  # of an earlier end; it would speak for this run until the next

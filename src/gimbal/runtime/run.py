@@ -77,7 +77,8 @@ class Run(AbstractMethod):
     threads: int = 0  # of torch; 0 chooses
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
-    record_every: int = 10  # steps between samples of rollouts written to disk
+    record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
+    record_mb: int = 50  # most megabytes of rollouts on disk, shared out evenly over the steps
     faults: Faults | None = None  # what is made to go wrong on purpose
 
     def __post_init__(self) -> None:
