@@ -1,0 +1,253 @@
+"""Pools under faults: an engine and a reward that only count, members that die, hang and dawdle, and the account of what came out."""
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.dataflow.staleness import Pace
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished
+from gimbal.environments.jsonl import Rows
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import Tokens
+from gimbal.records import Rollout, Sampling
+from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.fleet import AbstractBackend, Died
+from gimbal.runtime.members import Judge, Sampler
+from gimbal.runtime.pipeline import Parts, Pipeline
+from gimbal.runtime.pool import PoolEngine, PoolScorer
+
+VERSION = "version"
+
+
+class Nothing(AbstractPolicy):
+    """The policy of an engine that samples none."""
+
+    def evaluate(self, *arguments, **named):
+        raise NotImplementedError
+
+    def pieces(self, decisions):
+        return []
+
+    def save(self, directory):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(AbstractEngineSpec):
+    """Rollouts of random length whose decisions say nothing but the version that drew them; a step takes up to ``delay`` seconds."""
+
+    delay: float = 0.0
+    longest: int = 6
+
+    def start(self, policy):
+        return CountingEngine(self)
+
+
+class CountingEngine(AbstractEngine):
+    def __init__(self, spec):
+        self.spec, self.live, self.current = spec, {}, -1
+        self.random = random.Random(os.urandom(8))
+
+    version = property(lambda self: self.current)
+    tolerance = property(lambda self: 0.0)
+    in_flight = property(lambda self: len(self.live))
+
+    def submit(self, request):
+        assert request.key not in self.live
+        self.live[request.key] = (request, self.random.randint(1, self.spec.longest), [])
+
+    def step(self):
+        time.sleep(self.random.random() * self.spec.delay)
+        finished = []
+        for key, (request, length, drawn) in list(self.live.items()):
+            drawn.append(self.current)
+            if len(drawn) == length:
+                del self.live[key]
+                finished.append(Finished(key=key, rollout=rollout(request, drawn)))
+        return finished
+
+    def cancel(self, key):
+        del self.live[key]
+
+    def load(self, version, state):
+        assert int(state[VERSION]) == version
+        self.current = version
+
+    def score(self, rollout):
+        return torch.zeros(rollout.length)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def rollout(request, versions):
+    n = len(versions)
+    return Rollout(
+        task=request.task,
+        sample=request.sample,
+        decisions=Tokens.row([1], [2] * n),
+        behavior_S=torch.zeros(n),
+        version_S=torch.tensor(versions),
+        mask_S=torch.ones(n, dtype=torch.bool),
+        reward_S=torch.zeros(n),
+        stop="stop",
+        sampling=request.sampling,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleIsScore(AbstractReward):
+    name: str = "sample"
+    weight: float = 1.0
+
+    def __call__(self, group):
+        return [float(rollout.sample) for rollout in group.rollouts]
+
+
+class Here(AbstractBackend):
+    """Members in this process, which execute a call when they are waited for, if chance has it. Faults are drawn from ``chances``."""
+
+    def __init__(self, kind, arguments, draw, chances):
+        self.kind, self.arguments, self.draw, self.chances = kind, arguments, draw, chances
+        self.lock, self.calls, self.answers, self.faults = threading.Lock(), {}, {}, Counter()
+        self.references = iter(range(1 << 62))
+        self.armed = True
+
+    def spawn(self):
+        return {"object": self.kind(*self.arguments), "state": "well", "queue": []}
+
+    def call(self, handle, method, arguments):
+        with self.lock:
+            reference = next(self.references)
+            self.calls[reference] = (handle, method, arguments)
+            handle["queue"].append(reference)
+            return reference
+
+    def aside(self, handle):
+        with self.lock:
+            reference = next(self.references)
+            self.answers[reference] = "hanging about, 9.9 s so far" if handle["state"] == "hung" else ""
+            return reference
+
+    def put(self, value):
+        return value
+
+    def wait(self, references, seconds):
+        with self.lock:
+            for reference in references:
+                if reference not in self.answers and self.draw.random() < 0.7:
+                    self._execute(reference)
+            ready = [reference for reference in references if reference in self.answers]
+        if not ready:
+            time.sleep(min(seconds, 1e-4))
+        return ready
+
+    def get(self, reference):
+        with self.lock:
+            answer = self.answers.pop(reference)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kill(self, handle):
+        with self.lock:
+            handle["state"] = "dead"
+
+    def _execute(self, reference):
+        handle, method, arguments = self.calls[reference]
+        if handle["state"] == "hung":
+            return
+        assert handle["queue"][0] == reference, "only the head of a member's calls may be waited for"
+        if self.armed and handle["state"] == "well" and (fault := self._fault(method)):
+            self.faults[fault] += 1
+            handle["state"] = "hung" if fault == "hangs" else "dead"
+            if fault == "dies after":
+                getattr(handle["object"], method)(*arguments)
+            if fault == "hangs":
+                return
+        handle["queue"].pop(0)
+        del self.calls[reference]
+        dead = handle["state"] == "dead"
+        self.answers[reference] = Died("killed") if dead else getattr(handle["object"], method)(*arguments)
+
+    def _fault(self, method):
+        drawn = self.draw.random()
+        for name, chance in self.chances.items():
+            if drawn < chance:
+                return "" if (name, method) == ("hangs", "start") else name  # a start has minutes
+            drawn -= chance
+        return ""
+
+
+def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lambda sentence: None, oversampling=1.0):
+    """A pipeline over these backends: 2 groups of 3 a batch."""
+    scorer = PoolScorer(judges, scorers=scorers, patience=patience, in_order=k == 0, note=note)
+    engine = PoolEngine(samplers, workers=workers, patience=patience, note=note)
+    tasks = Rows(rows=[{"prompt": f"{n}"} for n in range(50)])
+    sampling, rewards = Sampling(max_length=8), [SampleIsScore()]
+    budget, curriculum = Fixed(rollouts=3, max_length=8), Epochs().start(tasks, 0)
+    parts = Parts(
+        engine=engine,
+        scorer=scorer,
+        curriculum=curriculum,
+        budget=budget,
+        rewards=rewards,
+        filters=[],
+        sampling=sampling,
+    )
+    pipeline = Pipeline(parts, Pace(max_staleness=k, groups_per_step=2), ahead="ready", seed=0, max_empty_batches=1000)
+    pipeline.oversampling = oversampling
+    return pipeline
+
+
+def drive(pipeline, versions, *, k, between=lambda version: None):
+    """Consume batch after batch as a learner does; returns the account after checking it: nothing too old, lost or doubled."""
+    engine, consumed, ages = pipeline.parts.engine, Counter(), Counter()
+    for version in range(versions):
+        engine.load(version, {VERSION: torch.tensor(version)})
+        between(version)
+        groups, _ = pipeline.next_batch(version)
+        assert len(groups) == 2
+        for group in groups:
+            consumed[group.index] += 1
+            assert [rollout.sample for rollout in group.rollouts] == [0, 1, 2], group
+            assert [rollout.score for rollout in group.rollouts] == [0.0, 1.0, 2.0], group
+            for rollout in group.rollouts:
+                age = version - rollout.oldest
+                ages[age] += 1
+                assert age <= k, f"group {group.index} is {age} versions old"
+    assert max(consumed.values()) == 1, "a group was trained on twice"
+    there = {*pipeline.expected, *pipeline.scoring, *pipeline.store}
+    assert len(there) == len(pipeline.expected) + len(pipeline.scoring) + len(pipeline.store), (
+        "a group is in two places"
+    )
+    missing = set(range(pipeline.dispatched)) - set(consumed) - there
+    assert len(missing) == pipeline.drops.total(), f"groups {sorted(missing)} are lost; dropped were {pipeline.drops}"
+    open_ = {*engine.ledger.held, *engine.ledger.waiting} | {item.key for item in engine.inbox}
+    arrived = {(group, sample) for group, samples in pipeline.arrived.items() for sample in samples}
+    arrived |= {item.key for item in pipeline.uncollected}
+    wanted = {(group, sample) for group in pipeline.expected for sample in range(3)}
+    assert open_ | arrived | {r.key for r in engine.entered} == wanted and not open_ & arrived
+    return {"ages": ages, "repeated": engine.ledger.repeated, "consumed": len(consumed)}
+
+
+def closed(pipeline):
+    pipeline.parts.engine.close()
+    pipeline.parts.scorer.close()
+
+
+def members(chances, seed):
+    """Backends in this process with the same chances of faults."""
+    draw = random.Random(seed)
+    samplers = Here(Sampler, (Nothing(), Counting(), 1), draw, chances)
+    return samplers, Here(Judge, ([SampleIsScore()],), draw, chances)

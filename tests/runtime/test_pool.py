@@ -1,0 +1,209 @@
+"""The pool held against random faults by the hundred: each request comes out once, no decision is too old, nothing hangs."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty import VERSION, Counting, Here, Nothing, SampleIsScore, closed, drive, members, wired
+
+from gimbal.engines.base import Request
+from gimbal.records import Sampling, Task
+from gimbal.runtime import fleet
+from gimbal.runtime.ledger import Ledger, Overtaken
+from gimbal.runtime.members import Judge, Sampler, packed, unpacked
+
+FAULTS = {"dies before": 0.05, "dies after": 0.05, "hangs": 0.01}
+
+
+def request(group, sample=0):
+    return Request(group=group, task=Task(id=str(group)), sample=sample, sampling=Sampling(), seed=0)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+def test_faults_by_the_hundred(monkeypatch, k, seed):
+    """At least 84 faults each, 1,000 in all: deaths before and after the work is done, hangs, workers that join and leave."""
+    monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
+    backends = members(FAULTS, seed)
+    pipeline = wired(*backends, k=k, patience=0.01)
+    engine, draw = pipeline.parts.engine, random.Random(seed)
+    monkeypatch.setattr("gimbal.runtime.pool.TRIES", 10**6)
+
+    def between(version):
+        if draw.random() < 0.1:
+            engine.add()
+        if draw.random() < 0.1 and len(engine.workers) > 1:
+            engine.remove(draw.choice(engine.workers))
+
+    try:
+        account = drive(pipeline, 160, k=k, between=between)
+    finally:
+        closed(pipeline)
+    injected = sum((backend.faults for backend in backends), start=type(backends[0].faults)())
+    assert injected.total() >= 84 and set(injected) == set(FAULTS), injected  # 12 x 84 > 1,000
+    assert account["repeated"] > 0 and account["consumed"] == 320
+    assert max(account["ages"]) == k  # the bound is reached, so a test of it means something
+
+
+def test_a_pool_that_forgets_is_caught(monkeypatch):
+    """The same without the taking back of what a dead worker held: the pipeline waits for it, and would for ever."""
+    monkeypatch.setattr(Ledger, "leave", lambda self, worker: self.load.pop(worker) and [])
+    monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
+    pipeline, empty = wired(*members({"dies before": 0.1}, 0), k=1), []
+    step = pipeline.parts.engine.step
+
+    def patient():
+        finished = step()
+        empty.append(not finished)
+        if all(empty[-20:]) and len(empty) > 20:
+            raise TimeoutError("nothing comes any more")
+        return finished
+
+    pipeline.parts.engine.step = patient
+    try:
+        with pytest.raises(TimeoutError, match="nothing comes"):
+            drive(pipeline, 200, k=1)
+    finally:
+        closed(pipeline)
+
+
+def test_an_answer_counts_once_and_only_under_its_newest_ticket():
+    ledger = Ledger()
+    ledger.enter(request(0))
+    assert ledger.hand_out(0) == {}  # no worker yet
+    ledger.join(0)
+    first = ledger.hand_out(0)[0][0]
+    ledger.leave(0)
+    ledger.join(1)
+    second = ledger.hand_out(3)[1][0]
+    assert not ledger.finish(0, first.number, (0, 0), 0)  # from beyond the grave
+    assert not ledger.finish(1, first.number, (0, 0), 0)
+    assert ledger.finish(1, second.number, (0, 0), 3)
+    assert not ledger.finish(1, second.number, (0, 0), 3)
+    assert (ledger.open, ledger.repeated, ledger.late) == (0, 1, 3)
+
+
+def test_requests_go_to_the_least_loaded():
+    ledger = Ledger()
+    for worker in range(3):
+        ledger.join(worker)
+    for group in range(7):
+        ledger.enter(request(group))
+    given = ledger.hand_out(0)
+    assert [len(given[worker]) for worker in range(3)] == [3, 2, 2]
+    ledger.join(3)
+    for group in range(7, 9):
+        ledger.enter(request(group))
+    assert [len(given) for given in ledger.hand_out(0).values()] == [2]
+
+
+def test_a_decision_older_than_its_request_is_refused():
+    ledger = Ledger()
+    ledger.join(0)
+    ledger.enter(request(0))
+    ticket = ledger.hand_out(5)[0][0]
+    with pytest.raises(Overtaken, match="after version 5, and drawn by 4"):
+        ledger.finish(0, ticket.number, (0, 0), 4)
+
+
+def test_cancelled_requests_are_gone_wherever_they_are():
+    backends = members({}, 0)
+    pipeline = wired(*backends, k=1)
+    engine = pipeline.parts.engine
+    engine.load(0, {VERSION: torch.tensor(0)})
+    for group in range(8):
+        engine.submit(request(group))
+    engine.cancel((0, 0))
+    done = engine.step()
+    engine.cancel((7, 0))
+    while engine.in_flight:
+        done += engine.step()
+    closed(pipeline)
+    keys = [item.key[0] for item in done]
+    assert sorted(keys) == sorted(set(keys)) and set(range(1, 7)) <= set(keys) and 0 not in keys
+
+
+def test_what_hangs_again_and_again_ends_the_run_with_its_name():
+    samplers = Here(Sampler, (Nothing(), Counting(), 1), random.Random(0), {"hangs": 1.0})
+    judges = Here(Judge, ([SampleIsScore()],), random.Random(0), {})
+    samplers.armed = False
+    notes = []
+    pipeline = wired(samplers, judges, k=0, patience=0.01, note=notes.append)
+    samplers.armed = True
+    spawn = samplers.spawn
+    # Members come up well and hang in their first call.
+    samplers.spawn = lambda: {**spawn(), "state": "new"}
+    execute = samplers._execute
+
+    def start_well(reference):
+        handle, method, _ = samplers.calls[reference]
+        handle["state"] = "well" if handle["state"] == "new" and method != "start" else handle["state"]
+        execute(reference)
+
+    samplers._execute = start_well
+    try:
+        with pytest.raises(ValueError, match="3 workers did not return from hanging about"):
+            drive(pipeline, 1, k=0)
+    finally:
+        closed(pipeline)
+    assert any("did not return for" in note and "hanging about" in note for note in notes)
+
+
+def test_a_reward_that_never_returns_costs_its_group_and_no_more():
+    samplers = Here(Sampler, (Nothing(), Counting(), 1), random.Random(0), {})
+    judges = Here(Judge, ([SampleIsScore()],), random.Random(0), {})
+    pipeline = wired(samplers, judges, k=1, patience=0.01)
+    execute = judges._execute
+
+    def never_the_third(reference):
+        handle, method, arguments = judges.calls[reference]
+        if method == "score" and arguments[0].index == 2:
+            handle["state"] = "hung"
+        execute(reference)
+
+    judges._execute = never_the_third
+    try:
+        account = drive(pipeline, 10, k=1)
+    finally:
+        closed(pipeline)
+    assert pipeline.drops == {"reward_hung": 1} and account["consumed"] == 20
+
+
+def test_what_a_member_raises_is_raised_where_the_run_is():
+    class Broken(SampleIsScore):
+        def __call__(self, group):
+            raise ValueError("the answer key is gone")
+
+    samplers = Here(Sampler, (Nothing(), Counting(), 1), random.Random(0), {})
+    judges = Here(Judge, ([Broken()],), random.Random(0), {})
+    execute = judges._execute
+
+    def answered(reference):
+        try:
+            execute(reference)
+        except ValueError as error:
+            judges.answers[reference] = error
+
+    judges._execute = answered
+    pipeline = wired(samplers, judges, k=0)
+    try:
+        with pytest.raises(ValueError, match="the answer key is gone"):
+            drive(pipeline, 1, k=0)
+        assert pipeline.state_dict()["scoring"], "the group that broke it is kept for a run that resumes"
+    finally:
+        closed(pipeline)
+
+
+def test_weights_travel_as_they_are():
+    state = {
+        "a": torch.randn(3, 4),
+        "b": torch.randn(5).to(torch.bfloat16),
+        "c": torch.tensor(7),
+        "d": torch.ones(2, 3).T,
+    }
+    for name, tensor in unpacked(packed(state)).items():
+        assert torch.equal(tensor, state[name]) and tensor.dtype == state[name].dtype
