@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.engines.cache import SlotCache
 from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
-from gimbal.engines.sampling import Distributions, draw, processed
+from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
@@ -254,19 +254,15 @@ class NativeEngine(AbstractEngine):
         return prefixes
 
     def _stop_strings(self, already: Mapping[int, str]) -> dict[int, str]:
-        """Rows whose newest text holds one of their stop strings. Only a tail that could hold it is decoded."""
+        """Rows whose newest token completed one of their stop strings."""
         found: dict[int, str] = {}
         for row, live in enumerate(self.rows):
-            if not live.request.sampling.stop or row in already:
+            stops, length = live.request.sampling.stop, int(self.length_B[row])
+            if not stops or row in already:
                 continue
-            length, drawn = int(self.length_B[row]), self._drawn(row)
-            tail = min(drawn, max(map(len, live.request.sampling.stop)) + 8)
+            tail = min(self._drawn(row), max(map(len, stops)) + 8)
             ids = self.ids_BL[row, length - tail : length].tolist()
-            text = self.policy.decode(ids)
-            if not any(stop in text for stop in live.request.sampling.stop):
-                continue
-            before = self.policy.decode(ids[:-1])  # a resumed rollout may hold one already
-            if any(text.count(stop) > before.count(stop) for stop in live.request.sampling.stop):
+            if completed(ids, stops, self.policy.decode):
                 found[row] = "stop"
         return found
 

@@ -42,33 +42,47 @@ class ModelCopy:
         self.module.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if self.module.config._attn_implementation not in ("sdpa", "eager"):
             self.module.set_attn_implementation("sdpa")  # the others take no mask of ours
-        self._axis = _output_axes(self.module) if precision == "int8" else {}
-        # Tied weights are one tensor under several names, and may be delivered under any of them.
-        self._names: dict[int, list[str]] = {}
-        self._tensors: dict[int, Tensor] = {}
-        for name, tensor in self.module.state_dict(keep_vars=True).items():
-            self._names.setdefault(id(tensor), []).append(f"model.{name}")
-            self._tensors[id(tensor)] = tensor
+        axes = _output_axes(self.module) if precision == "int8" else {}
+        tensors = self.module.state_dict(keep_vars=True)
+        self._fit = Fit({f"model.{name}": tensor for name, tensor in tensors.items()})
+        self._axis = {name: axes[id(tensor)] for name, tensor in self._fit.tensors.items() if id(tensor) in axes}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is amiss."""
+        for name, new in self._fit(state).items():
+            tensor = self._fit.tensors[name]
+            tensor.copy_(rounded(new.to(tensor.device), self._axis[name]) if name in self._axis else new)
+
+
+class Fit:
+    """Delivered weights against a model's own tensors. Tied ones are one tensor under several names, delivered under any of them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors: dict[str, Tensor] = {}  # each once, by its first name
+        self._names: dict[str, list[str]] = {}  # all names of each
+        first: dict[int, str] = {}
+        for name, tensor in tensors.items():
+            known = first.setdefault(id(tensor), name)
+            self.tensors[known] = tensor
+            self._names.setdefault(known, []).append(name)
+
+    def __call__(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The delivered tensor of each, by its first name; a ValueError if anything is unknown, missing or of another shape."""
         unknown = state.keys() - {name for names in self._names.values() for name in names}
-        chosen = {key: [name for name in names if name in state] for key, names in self._names.items()}
-        missing = [self._names[key][0] for key, found in chosen.items() if not found]
+        chosen = {first: [name for name in names if name in state] for first, names in self._names.items()}
+        missing = [first for first, found in chosen.items() if not found]
         wrong = [
-            f"{found[0]} {tuple(state[found[0]].shape)} for {tuple(self._tensors[key].shape)}"
-            for key, found in chosen.items()
-            if found and state[found[0]].shape != self._tensors[key].shape
+            f"{found[0]} {tuple(state[found[0]].shape)} for {tuple(self.tensors[first].shape)}"
+            for first, found in chosen.items()
+            if found and state[found[0]].shape != self.tensors[first].shape
         ]
         if unknown or missing or wrong:
             raise ValueError(
                 f"these weights do not fit the sampler's model: unknown {sorted(unknown)[:3]}, missing {missing[:3]}, of another "
                 f"shape {wrong[:3]}; deliver the state_dict of a policy of the same architecture"
             )
-        for key, found in chosen.items():
-            new, tensor = state[found[0]], self._tensors[key]
-            tensor.copy_(rounded(new.to(tensor.device), self._axis[key]) if key in self._axis else new)
+        return {first: state[found[0]] for first, found in chosen.items()}
 
 
 def _output_axes(model: Any) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,3 +79,15 @@ def draw(
     if rows.greedy_B is not None:
         token_B = token_B.where(~rows.greedy_B, logprob_BV.argmax(-1))
     return token_B, logprob_BV.gather(-1, token_B[:, None])[:, 0], logprob_BV
+
+
+def completed(drawn: Sequence[int], stops: Sequence[str], decode: Callable[[Sequence[int]], str]) -> bool:
+    """Whether the newest of these tokens completed one of the stop strings. Only a tail that could hold it is decoded."""
+    if not stops:
+        return False
+    tail = drawn[-max(map(len, stops)) - 8 :]
+    text = decode(tail)
+    if not any(stop in text for stop in stops):
+        return False
+    before = decode(tail[:-1])  # a resumed rollout may hold one already
+    return any(text.count(stop) > before.count(stop) for stop in stops)

@@ -1,0 +1,308 @@
+"""The vLLM engine: generation by vLLM in this process, driven step by step, so that every token has the version that drew it.
+
+vLLM is given token ids and gives token ids back; text is made of them for stop strings and readers only, by the policy's tokenizer.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.precision import TOLERANCE, Fit
+from gimbal.engines.sampling import Distributions, completed, processed
+from gimbal.ops import philox
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.records import Rollout
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+
+GIB = 1 << 30
+SCORED = "scored"  # the id of the one request that scores instead of drawing
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: which weights draw which token is then known, not guessed
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the one that ``score`` reaches into
+}
+DEFAULTS = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer may share this process
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLLM(AbstractEngineSpec):
+    """vLLM with ``slots`` rollouts at a time, sampled in ``precision``; prompts of a group share their keys and values.
+
+    ``cache``: what happens to rollouts under way when new weights arrive: "keep" goes on from the keys and values of the old weights,
+    "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the most tokens of
+    prompt and rollout together; 0 is what the model was made for.
+
+    Each request has its own seed, of (run seed, task, sample). The same requests to the same weights give the same rollouts on one
+    machine. vLLM's numerics depend a little on who shares a batch, so near a tie a neighbour can change a token; and a rollout that was
+    in flight when its run stopped goes on from its tokens under a new seed, so a resumed run is not the same to the bit.
+
+    One process and one device: no tensor parallelism, no LoRA. Needs the extra ``vllm``.
+    """
+
+    slots: int = 128
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    cache: Literal["keep", "recompute"] = "keep"
+    cache_gb: float = 4.0
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise ValueError(f"engine.slots is {self.slots}; it must be at least 1")
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"engine.precision is {self.precision}; vLLM samples in float32 or bfloat16 here")
+        if self.cache_gb <= 0 or self.longest < 0:
+            raise ValueError(
+                f"engine.cache_gb is {self.cache_gb} and engine.longest {self.longest}; memory above 0 GiB, a length of 0 or above"
+            )
+
+    def start(self, policy: AbstractPolicy) -> VLLMEngine:
+        assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
+        return VLLMEngine(self, policy)
+
+
+@dataclass(kw_only=True)
+class Live:
+    """A request in the queue or with vLLM, and what has been drawn for it."""
+
+    request: Request
+    prompt: list[int]
+    drawn: list[int] = field(default_factory=list)
+    behavior: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+
+class VLLMEngine(AbstractEngine):
+    """The live engine. vLLM holds at most ``slots`` requests; the others wait here, so that none begins under weights that are gone."""
+
+    def __init__(self, spec: VLLM, policy: TokenPolicy) -> None:
+        os.environ.update(ENVIRONMENT)
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        from vllm import EngineArgs, LLMEngine
+
+        self.spec, self.policy = spec, policy
+        self._home = tempfile.TemporaryDirectory(prefix="gimbal-vllm-")  # the architecture; weights come by ``load``
+        policy.model.config.save_pretrained(self._home.name)
+        with torch.random.fork_rng():  # vLLM seeds the whole process
+            self.vllm = LLMEngine.from_engine_args(
+                EngineArgs(
+                    model=self._home.name,
+                    load_format="dummy",
+                    skip_tokenizer_init=True,
+                    dtype=spec.precision,
+                    max_model_len=spec.longest or None,
+                    max_num_seqs=spec.slots + 1,  # one for ``score``
+                    kv_cache_memory_bytes=int(spec.cache_gb * GIB),
+                    gpu_memory_utilization=0.01,  # vLLM's check of free memory; what it takes is cache_gb and the weights
+                    logprobs_mode="processed_logprobs",  # of the distribution sampled from, after temperature and truncation
+                    async_scheduling=False,  # else a step returns tokens that were drawn before the newest weights came
+                    enforce_eager=not torch.cuda.is_available(),
+                    disable_log_stats=True,
+                )
+            )
+        self._runner = self.vllm.collective_rpc(lambda worker: worker.model_runner)[0]
+        self._fit = Fit(policy.state_dict(keep_vars=True))
+        self._longest = self.vllm.model_config.max_model_len - 1  # ``score`` draws one more
+        self._version, self._loads, self._count = -1, 0, 0
+        self.queue: deque[Live] = deque()
+        self.live: dict[str, Live] = {}  # by vLLM's id
+        self.done: list[Finished] = []  # while something was scored
+        self._scored: list[Any] | None = None
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.spec.precision]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.queue) + len(self.live) + len(self.done)
+
+    def submit(self, request: Request) -> None:
+        sampling, prompt = request.sampling, self.policy.encode_task(request.task)
+        if sampling.min_p > 0 and sampling.top_p < 1:
+            raise ValueError(
+                "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
+            )
+        if len(prompt) + sampling.max_length > self._longest:
+            raise ValueError(
+                f"task {request.task.id}: a prompt of {len(prompt)} tokens and {sampling.max_length} more pass the {self._longest} "
+                "that this vLLM engine holds; lower sampling.max_length, or raise engine.longest if the model can take it"
+            )
+        self.queue.append(Live(request=request, prompt=prompt))
+
+    def step(self) -> list[Finished]:
+        assert self._version >= 0, "load comes before step"
+        if not self.done:
+            while self.queue and len(self.live) < self.spec.slots:
+                self._add(self.queue.popleft())
+            self._advance()
+        done, self.done = self.done, []
+        return done
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for finished in self.done:
+            if finished.key == key:
+                self.done.remove(finished)
+                return replace(finished.rollout, stop="cancelled")
+        for live in self.queue:
+            if live.request.key == key:
+                self.queue.remove(live)
+                return self._rollout(live, "cancelled") if live.drawn else None
+        for handle, live in self.live.items():
+            if live.request.key == key:
+                self.vllm.abort_request([handle])
+                del self.live[handle]
+                return self._rollout(live, "cancelled") if live.drawn else None
+        raise KeyError(f"no request {key} is in flight")
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        weights = [(name.removeprefix("model."), tensor) for name, tensor in self._fit(state).items()]
+        self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+        self._version, self._loads = version, self._loads + 1
+        if self.spec.cache == "recompute":
+            self.vllm.reset_prefix_cache(reset_running_requests=True)
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        """By a prefill of the whole rollout. Rollouts under way go on meanwhile; what ends is returned by the next ``step``."""
+        from vllm import SamplingParams
+
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        params = SamplingParams(prompt_logprobs=0, max_tokens=1, seed=0, detokenize=False)
+        self._scored = None
+        with self._prompts_as_sampled(rollout):
+            self.vllm.add_request(SCORED, self._input(ids), params)
+            while self._scored is None:
+                self._advance()
+        found = zip(ids[first:], self._scored[first:], strict=True)
+        return torch.tensor([position[token].logprob for token, position in found])
+
+    def _advance(self) -> None:
+        """One step of vLLM: a token for each request that it holds, but those whose prompt takes it longer."""
+        if not self.vllm.has_unfinished_requests():
+            return
+        for output in self.vllm.step():
+            if output.request_id == SCORED:
+                self._scored = output.prompt_logprobs
+                continue
+            live, drawn = self.live[output.request_id], output.outputs[0]
+            for token, position in zip(drawn.token_ids, drawn.logprobs, strict=True):
+                live.drawn.append(token)
+                live.behavior.append(position[token].logprob)
+                live.versions.append(self._version)
+            stop = drawn.finish_reason
+            stops = live.request.sampling.stop
+            if stop is None and drawn.token_ids and completed(live.drawn, stops, self.policy.decode):
+                self.vllm.abort_request([output.request_id])
+                stop = "stop"
+            if stop is not None:
+                assert stop in ("stop", "length"), stop
+                del self.live[output.request_id]
+                self.done.append(Finished(key=live.request.key, rollout=self._rollout(live, stop)))
+
+    def _add(self, live: Live) -> None:
+        self._count += 1
+        handle = str(self._count)
+        self.live[handle] = live
+        self.vllm.add_request(handle, self._input([*live.prompt, *live.drawn]), self._params(live))
+
+    def _input(self, ids: list[int]) -> Any:
+        """Keys and values are shared only among prompts that began under the same weights."""
+        from vllm.inputs.engine import tokens_input
+
+        return tokens_input(ids, cache_salt=str(self._loads))
+
+    def _params(self, live: Live) -> SamplingParams:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        request, sampling = live.request, live.request.sampling
+        names = (request.seed, request.task.id, request.sample, *([len(live.drawn)] if live.drawn else []))
+        drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_k=sampling.top_k if drawn else 0,
+            top_p=sampling.top_p if drawn else 1.0,
+            min_p=sampling.min_p if drawn else 0.0,
+            max_tokens=sampling.max_length - len(live.drawn),
+            seed=int(philox(*names).integers(2**63)),
+            stop_token_ids=list(self.policy.end_ids),
+            ignore_eos=True,  # what ends a rollout is the policy's to say
+            logprobs=0,  # of the token drawn
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+    @contextmanager
+    def _prompts_as_sampled(self, rollout: Rollout) -> Iterator[None]:
+        """vLLM's log-probabilities of prompts are of temperature 1 and all tokens; within this they are of the rollout's sampling.
+
+        Narrowly: sampling uses the same function for greedy requests, whose log-probabilities must not change meanwhile.
+        """
+        runner, own = self._runner, self._runner._get_prompt_logprobs_dict
+
+        def as_sampled(logits_LV: Tensor) -> Tensor:
+            return processed(logits_LV, Distributions.of([rollout.sampling] * len(logits_LV), logits_LV.device))
+
+        def prompts(*arguments: Any) -> Any:
+            runner.sampler.compute_logprobs = as_sampled
+            try:
+                return own(*arguments)
+            finally:
+                del runner.sampler.compute_logprobs
+
+        runner._get_prompt_logprobs_dict = prompts
+        try:
+            yield
+        finally:
+            del runner._get_prompt_logprobs_dict
+
+    def _rollout(self, live: Live, stop: str) -> Rollout:
+        count = len(live.drawn)
+        return Rollout(
+            task=live.request.task,
+            sample=live.request.sample,
+            decisions=Tokens.row(live.prompt, live.drawn),
+            behavior_S=torch.tensor(live.behavior),
+            version_S=torch.tensor(live.versions),
+            mask_S=torch.ones(count, dtype=torch.bool),
+            reward_S=torch.zeros(count),
+            stop=stop,
+            sampling=live.request.sampling,
+            text=self.policy.decode(live.drawn),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Requests and their tokens; keys and values are computed anew."""
+        return {"live": [_copy(live) for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        assert not self.in_flight, "an engine that is resumed has nothing in flight"
+        self.queue = deque(_copy(live) for live in state["live"])
+        self.done = list(state["done"])
+
+
+def _copy(live: Live) -> Live:
+    return replace(live, drawn=list(live.drawn), behavior=list(live.behavior), versions=list(live.versions))
