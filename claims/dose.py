@@ -1,13 +1,14 @@
 """Dose and response: what staleness, a coarse sampler and small groups cost each method, over seeds.
 
-**Question.** From a dose that does no harm to one that does: age of the data (0, 1, 4, 16, 64 versions), precision of the sampler's weights
-(float32, bfloat16, int8, int4), rollouts a group (2, 4, 8, 16, at 128 a step). One is varied, the others stay at age 1, int8, groups of 8.
-``ahead="full"`` makes every batch exactly as old as it may be once the pipeline is full; at age 64 all of a run of 60 steps learns
-from rollouts of its first weights.
+**Question.** From a dose that does no harm to one that does: age of the data (0, 1, 4, 16, 64 versions), precision of the
+sampler's weights (float32, bfloat16, int8, int4), rollouts a group (2, 4, 8, 16, at 128 a step). One is varied, the others stay
+at age 1, int8, groups of 8. ``ahead="full"`` makes every batch exactly as old as it may be once the pipeline is full; at age 64
+all of a run of 60 steps learns from rollouts of its first weights.
 
 **Rule.** A run has collapsed if its held-out pass@1, sampled by the sampler itself, ends below 0.45 (it starts at 0.36). A method
 withstands a dose if none of its seeds collapses and its median lies within 0.05 of its median at the harmless dose of that axis
-(age 0, float32, groups of 16). Ages 0 to 16 of all methods but ``decoupled`` had been seen when this rule was written; the rest had not.
+(age 0, float32, groups of 16). Ages 0 to 16 of all methods but ``decoupled`` had been seen when this rule was written; the rest
+had not.
 
     python claims/dose.py            # goes on from claims/dose.json; the whole takes three hours on two cores
     python claims/dose.py --verdict  # the tables alone
