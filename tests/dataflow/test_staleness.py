@@ -1,11 +1,28 @@
-"""The bound of docs/staleness.md: hypothesis drives the two sides in any order and looks for one group that is too old."""
+"""The bound of docs/staleness.md: hypothesis drives the two sides in any order and looks for one decision that is too old.
+
+And what each rule makes of rollouts that take long: what is trained on against what was sampled.
+"""
 
 import random
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gimbal.dataflow.staleness import Pace
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "runtime")]
+from small import small_run
+from uneven import Schedule
+
+from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight, Wait, Withhold
+from gimbal.engines.native import Native
+from gimbal.objectives import TruncatedWeight
+from gimbal.runtime.local import Trainer
+
+PATIENT = (Pace, Wait, Withhold)
+BOUNDED = (*PATIENT, DropStale, MaskStale)
+RULES = (*BOUNDED, Reweight)
 
 
 @settings(max_examples=300, deadline=None)
@@ -66,3 +83,126 @@ def test_the_bound_is_reached():
         ages.append(version - stored.pop(0))
         version += 1
     assert max(ages) == ages[-1] == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rule=st.sampled_from(BOUNDED),
+    k=st.integers(0, 3),
+    batch=st.integers(1, 3),
+    seed=st.integers(0, 2**32),
+    slots=st.sampled_from([1, 3, 1000]),
+    held_up=st.sampled_from([0.0, 0.6]),
+    share=st.sampled_from([0.0, 0.4]),
+    oversampling=st.sampled_from([1.0, 1.7]),
+    ahead=st.sampled_from(["ready", "full"]),
+)
+def test_no_rule_with_a_bound_ever_trains_on_an_older_decision(
+    rule, k, batch, seed, slots, held_up, share, oversampling, ahead
+):
+    """Real pipelines, random delays, drops and oversampling; nothing deadlocks, and no group is lost or used twice."""
+    schedule = Schedule(
+        rule(max_staleness=k, groups_per_step=batch),
+        steps=6,
+        seed=seed,
+        slots=slots,
+        held_up=held_up,
+        share=share,
+        oversampling=oversampling,
+        ahead=ahead,
+    )
+    assert schedule.oldest <= k
+    pipeline, trained = schedule.pipeline, schedule.trained
+    assert all(len(chosen) == batch for chosen in schedule.batches)
+    assert len(set(trained)) == len(trained) and not set(trained) & set(pipeline.version_at_dispatch)
+    dropped = sum(count for reason, count in pipeline.drops.items())
+    assert len(trained) + len(pipeline.version_at_dispatch) + dropped == pipeline.dispatched
+    if rule in PATIENT:
+        assert pipeline.drops["stale"] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_staleness_0_is_the_synchronous_run_under_every_rule(seed):
+    runs = [
+        Schedule(rule(max_staleness=0, groups_per_step=3), steps=6, seed=seed, slots=4, held_up=0.5) for rule in RULES
+    ]
+    assert all(run.batches == [[3 * step + i for i in range(3)] for step in range(6)] for run in runs)
+    assert all(run.oldest == 0 and run.pipeline.drops.total() == 0 for run in runs)
+
+
+def test_reweight_gives_the_bound_up_and_the_others_reach_it():
+    oldest = {rule: Schedule(rule(max_staleness=2, groups_per_step=2), steps=40, seed=1).oldest for rule in RULES}
+    assert oldest.pop(Reweight) > 2
+    assert set(oldest.values()) == {2}
+
+
+def test_who_waits_for_a_long_rollout():
+    """Pace trains on what is ready, Wait on the order of dispatch, Withhold wave by wave."""
+    pace, wait, withhold = (
+        Schedule(rule(max_staleness=3, groups_per_step=2), steps=30, seed=2) for rule in (Pace, Wait, Withhold)
+    )
+    assert wait.trained == sorted(wait.trained) == list(range(60))
+    assert pace.trained != sorted(pace.trained)
+    waves = [{index // 8 for index in batch} for batch in withhold.batches]
+    assert all(len(wave) == 1 for wave in waves) and withhold.trained != sorted(withhold.trained)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", PATIENT)
+def test_pacing_selects_nothing(rule, seed):
+    """What was trained on is what was sampled: every group, so every mean, exactly; all that is left out is still under way."""
+    schedule = Schedule(rule(max_staleness=1, groups_per_step=2), steps=150, seed=seed)
+    pipeline = schedule.pipeline
+    assert sorted([*schedule.trained, *pipeline.version_at_dispatch]) == list(range(pipeline.dispatched))
+    assert len(pipeline.version_at_dispatch) <= pipeline.pace.capacity and not pipeline.drops
+    metrics = pipeline.selection.metrics()
+    for quantity in ("length", "success", "difficulty", "latency"):
+        assert metrics[f"selection/trained/{quantity}"] == metrics[f"selection/sampled/{quantity}"]
+    assert not [name for name in metrics if name.startswith("selection/lost")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dropping_selects_short_rollouts_easy_tasks_and_quick_ones(seed):
+    """The same work as above. The shift of each mean is held against what chance would do to a random sample of that size."""
+    schedule = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=150, seed=seed)
+    metrics, stale = schedule.pipeline.selection.metrics(), schedule.pipeline.drops["stale"]
+    shift = {q: metrics[f"selection/trained/{q}"] - metrics[f"selection/sampled/{q}"] for q in ("length", "success")}
+    lost = metrics["selection/lost/stale"]
+    assert stale > 30 and lost == pytest.approx(stale / (stale + 300))
+    chance = 13.4 * (lost / (1 - lost) / (2 * (300 + stale))) ** 0.5  # 13.4: deviation of the lengths
+    assert shift["length"] < -5 * chance and shift["length"] < -0.2 * metrics["selection/sampled/length"]
+    assert shift["success"] > 0.05
+    assert metrics["selection/trained/difficulty"] < metrics["selection/sampled/difficulty"] - 0.05
+    assert metrics["selection/trained/latency"] < metrics["selection/sampled/latency"]
+
+
+def test_masking_trains_on_every_long_rollout_but_not_on_how_it_began():
+    schedule = Schedule(MaskStale(max_staleness=1, groups_per_step=2), steps=100, seed=0)
+    unmasked = Schedule(Reweight(max_staleness=1, groups_per_step=2), steps=100, seed=0)
+    assert schedule.batches == unmasked.batches and schedule.pipeline.drops["stale"] == 0
+    kept, drawn = (sum(len(age_K) for age_K in run.ages) for run in (schedule, unmasked))
+    young = sum(int((age_K <= 1).sum()) for age_K in unmasked.ages)
+    assert kept == young < 0.8 * drawn
+
+
+def test_the_books_are_resumed():
+    schedule = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=20, seed=3)
+    again = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=0, seed=3)
+    again.pipeline.selection.load_state_dict(schedule.pipeline.selection.state_dict())
+    assert again.pipeline.selection.metrics() == schedule.pipeline.selection.metrics() != {}
+    assert again.pipeline.selection.began == schedule.pipeline.selection.began != {}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_real_runs_keep_what_their_rule_promises(rule, single_thread):
+    run = small_run(
+        staleness=rule(), max_staleness=1, engine=Native(slots=3, precision="float32"), correction=TruncatedWeight()
+    )
+    trainer = Trainer(run)
+    ages = [trainer.advance()[0]["staleness/max"] for _ in range(4)]
+    assert max(ages) <= 1 or not rule.bounded
+
+
+def test_the_rule_takes_its_numbers_from_the_run():
+    with pytest.raises(ValueError, match="max_staleness and prompts_per_step"):
+        small_run(staleness=Pace(max_staleness=3))
