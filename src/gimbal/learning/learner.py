@@ -21,9 +21,9 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.controllers.base import State
 from gimbal.critics.base import AbstractCritic
-from gimbal.dataflow.packing import micro_batches
 from gimbal.learning.method import AbstractMethod, Optimization
 from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.ranks import AbstractRanks, Alone
 from gimbal.objectives.base import AbstractObjective
 from gimbal.ops.paths import replace_at
 from gimbal.policies.base import EVALUATED, AbstractPolicy
@@ -40,7 +40,8 @@ class NotFinite(ValueError):
 class Learner:
     """The policy being trained, its optimiser, and the number of steps taken (``version``).
 
-    ``method`` is the recipe's learning half; ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches.
+    ``method`` is the recipe's learning half; ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches;
+    ``ranks`` are the processes that share the work.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Learner:
         reference: AbstractPolicy | None = None,
         total_steps: int = 0,
         seed: int = 0,
+        ranks: AbstractRanks = Alone(),
     ) -> None:
-        self.policy, self.critic, self.reference = policy, critic, reference
+        self.policy, self.critic, self.reference, self.ranks = policy, critic, reference, ranks
         self.sampling, self.total_steps, self.seed = sampling, total_steps, seed
         self.version = 0
         self.updates = 0  # moves of the weights by this object
@@ -142,9 +144,10 @@ class Learner:
         method = self.method
         minibatch, metrics = self._survey(minibatch, method)
         whole = any(part.whole_groups for part in _losses(method))
-        for micro in micro_batches(minibatch, method.optimization.microbatch_tokens, whole_groups=whole):
-            loss = self._micro_loss(micro, method, metrics)
-            if not math.isfinite(value := loss.item()):
+        found: Metrics = defaultdict(float)
+        for micro in self.ranks.micro_batches(minibatch, method.optimization.microbatch_tokens, whole_groups=whole):
+            loss = self._micro_loss(micro, method, found)
+            if not math.isfinite(value := self.ranks.total({"loss": loss.item()})["loss"]):
                 self.optimizer.zero_grad(set_to_none=True)
                 raise NotFinite(
                     f"the loss of step {self.version} is {value}; the weights have not moved. "
@@ -152,7 +155,7 @@ class Learner:
                 )
             if loss.requires_grad:
                 loss.backward()
-        return dict(metrics)
+        return dict(metrics) | self.ranks.total(found)
 
     def _survey(self, minibatch: TrainBatch, method: AbstractMethod) -> tuple[TrainBatch, Metrics]:
         """Everything that must be known of the whole minibatch before it is split: surveys, masks, corrections, weights."""
@@ -201,7 +204,7 @@ class Learner:
         if "values_NSM" in needs:
             assert self.critic is not None, "compose.check refuses a value loss without a critic"
             micro = replace(micro, values_NSM=self.critic.members(decisions, micro.hidden_NSH)[0])
-        loss = evaluation.logprob_NS.new_zeros(())
+        loss = self.ranks.nothing(evaluation.logprob_NS)
         for number, part in enumerate(_losses(method)):
             terms = part(evaluation.logprob_NS, micro)
             weight_NS, share_NS = micro.facts[f"weight/{number}"], micro.facts[f"share/{number}"]
@@ -225,9 +228,9 @@ class Learner:
         ``metrics`` of the minibatch are what a step size goes by.
         """
         method, optimization = self.method, self.method.optimization
-        norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), optimization.max_grad_norm))
+        norm = self.ranks.clip(self.policy, optimization.max_grad_norm)
         if self.critic is not None:
-            torch.nn.utils.clip_grad_norm_(list(self.critic.parameters()), optimization.max_grad_norm)
+            self.ranks.clip(self.critic, optimization.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise NotFinite(f"the gradient norm of step {self.version} is {norm}; the weights have not moved")
@@ -247,6 +250,9 @@ class Learner:
         for path, rule in self._method.controllers.items():
             self.control_state[path] = rule.update(self.control_state[path], metrics)
         return {f"control/{path}": state["value"] for path, state in self.control_state.items()}
+
+    def close(self) -> None:
+        """Nothing is held but memory; a learner in several processes lets the others end."""
 
     @property
     def learning_rate(self) -> float:
@@ -298,14 +304,14 @@ class Learner:
         found: dict[str, Tensor] = {}
         numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=self.device))
         with torch.no_grad():
-            for micro in micro_batches(numbered, self.method.optimization.microbatch_tokens):
-                row_N = micro.column("row_N", self)
+            for micro in self.ranks.micro_batches(numbered, self.method.optimization.microbatch_tokens):
                 for name, value in columns_of(micro).items():
                     shape = batch.shape[: value.ndim] + tuple(value.shape[2:])
                     whole = found.setdefault(name, torch.zeros(shape, device=self.device))
-                    place = row_N if value.ndim == 1 else (row_N, slice(micro.shape[1]))
-                    whole[place] = value.float()
-        return found
+                    if (row_N := micro.row_N) is not None:
+                        place = row_N if value.ndim == 1 else (row_N, slice(micro.shape[1]))
+                        whole[place] = value.float()
+        return self.ranks.joined(found)
 
     def _score_norm_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
         """|grad sum_t log pi| of each row, over all parameters: one backward pass a row."""

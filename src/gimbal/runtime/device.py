@@ -13,9 +13,10 @@ def prepare(threads: int) -> torch.device:
 
     Small models gain little beyond 3 threads, and with as many threads as cores every other busy process, the reward worker first,
     makes all of them wait: 40 times slower was seen. Denormal numbers, which Adam's second moments reach, cost tens of times a
-    normal multiplication on many CPUs, so they are flushed to 0.
+    normal multiplication on many CPUs, so they are flushed to 0. Processes that torchrun started on one machine divide its cores.
     """
-    torch.set_num_threads(threads or max(1, min(4, len(os.sched_getaffinity(0))) - 1))
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(threads or max(1, min(4, cores) - 1))
     torch.set_flush_denormal(True)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -1,0 +1,405 @@
+"""One learner in several processes, under torchrun: weights, gradients and optimiser state in shards, by torch's FSDP2.
+
+Rank 0 runs all of the run but gradients: it generates, scores, writes files. What it asks of its learner every rank does:
+
+    rank 0   lead         prepare, step, control, save_state, load_state: told to all ranks, done by all, answered by its own
+    others   follow       do what they are told until rank 0 has ended
+
+Each rank has the whole batch and takes every statistic of it, so denominators are those of the whole minibatch and gradients add
+up: they are summed by the reduce-scatter, never averaged. Rows are spread so that every rank has about the same number of
+positions; rows of a group stay together where that leaves the shares even, and always where a part compares them.
+
+What it costs: rank 0 also holds the weights whole (engine, exam, delivery proof and checkpoints read them) and gathers them after
+each step; each other rank holds them whole while it starts. A critic is not sharded: each rank has all of it, and
+its gradients are summed.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from gimbal.dataflow.packing import micro_batches
+from gimbal.learning.learner import Learner, Metrics, NotFinite, column_needs
+from gimbal.learning.method import AbstractMethod
+from gimbal.learning.ranks import AbstractRanks, Start
+from gimbal.policies.base import AbstractPolicy, Evaluation
+from gimbal.records import TrainBatch
+
+PATIENCE = timedelta(minutes=10)  # with a rank that does not do its part of the work
+LULL = timedelta(days=7)  # between two things that are told: rank 0 may generate for as long as it likes
+UNEVEN = 1.2  # largest share over the mean share from which groups are split
+END = "end"
+
+
+class RankLost(ValueError):
+    """Another rank died, or did not do its part in time."""
+
+
+class Sharded(AbstractRanks):
+    """The ranks of a torch process group."""
+
+    def __init__(self) -> None:
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(device)
+        if not dist.is_initialized():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
+        self.mesh: DeviceMesh = init_device_mesh(device.type, (self.size,))
+        self.orders = dist.new_group(backend="gloo", timeout=LULL)
+
+    def lead(self, policy: AbstractPolicy, start: Start) -> Leader:
+        return Leader(self, policy, _refused(start(self.shard(copy.deepcopy(policy)), self)))
+
+    def follow(self, policy: AbstractPolicy, start: Start) -> None:
+        member = Member(self, _refused(start(self.shard(policy), self)), None)
+        while True:
+            verb = "wait for rank 0"
+            try:
+                verb, given = self.tell()
+                if verb == END:
+                    return
+                member.do(verb, given)
+            except NotFinite:
+                continue  # all ranks found it, and rank 0 says it
+            except RuntimeError as error:
+                raise (RankLost(_lost(verb, error)) if _is_loss(error) else error) from error
+
+    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+        assert batch.decisions is not None
+        rows = shares(batch, self.size, whole_groups=whole_groups)[self.rank]
+        mine = micro_batches(batch.select(torch.tensor(rows)), tokens, whole_groups=whole_groups) if rows else []
+        most = torch.tensor(len(mine))
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        if len(mine) < int(most):
+            mine += [_idle(batch.select(batch.decisions.cost_N.argmin()[None]))] * (int(most) - len(mine))
+        return mine
+
+    def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        summed = torch.tensor([numbers[name] for name in sorted(numbers)], dtype=torch.float64)
+        dist.all_reduce(summed)
+        found = dict(zip(sorted(numbers), summed.tolist(), strict=True))
+        return {name: found[name] for name in numbers}
+
+    def joined(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        for name in sorted(columns):
+            dist.all_reduce(columns[name])
+        return columns
+
+    def nothing(self, logprob_NS: Float[Tensor, "N S"]) -> Float[Tensor, ""]:
+        # Every rank's backward pass must go through every weight, whatever the losses on its share depend on.
+        return torch.where(torch.zeros_like(logprob_NS, dtype=torch.bool), logprob_NS, 0).sum()
+
+    def clip(self, module: nn.Module, max_norm: float) -> float:
+        if not isinstance(module, FSDPModule):
+            for weight in module.parameters():
+                weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                dist.all_reduce(weight.grad)
+        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm)
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
+        """The policy itself, its weights now shards of those that rank 0 has: one unit for each block of a stack, one for the rest."""
+        source = [tensor.detach() for tensor in policy.parameters()] if self.rank == 0 else []
+        hollow = copy.deepcopy(policy, {id(w): _hollow(w) for w in policy.parameters()})
+        self._cut(policy)
+        with torch.no_grad():
+            for number, weight in enumerate(policy.parameters()):
+                assert isinstance(weight, DTensor)
+                weight.copy_(self.dealt(source[number] if source else None, weight))
+        _copied(policy, hollow, self)
+        return policy
+
+    def gather(self, policy: AbstractPolicy, whole: AbstractPolicy | None) -> None:
+        """Write the weights that training moves, and all buffers, into ``whole``: rank 0's."""
+        own = dict(whole.named_parameters()) if whole is not None else {}
+        with torch.no_grad():
+            for name, weight in policy.named_parameters():
+                if weight.requires_grad:
+                    assert isinstance(weight, DTensor)
+                    full = weight.full_tensor()
+                    if whole is not None:
+                        own[name].copy_(full)
+            if whole is not None:
+                for present, buffer in zip(whole.buffers(), policy.buffers(), strict=True):
+                    present.copy_(buffer)
+
+    def dealt(self, tensor: Tensor | None, like: DTensor) -> DTensor:
+        """A tensor that rank 0 has, in the shards of another."""
+        given = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor
+        return distribute_tensor(given.to(self.device), self.mesh, like.placements, src_data_rank=0)
+
+    def tell(self, order: tuple[str, Any] | None = None) -> tuple[str, Any]:
+        """What rank 0 says, on every rank."""
+        orders = [order]
+        dist.broadcast_object_list(orders, src=0, group=self.orders, device=torch.device("cpu"))
+        assert orders[0] is not None
+        return orders[0]
+
+    def _cut(self, policy: AbstractPolicy) -> None:
+        for block in [*_blocks(policy), policy]:
+            fully_shard(block, mesh=self.mesh)
+            assert isinstance(block, FSDPModule)
+            block.set_gradient_divide_factor(1.0)  # denominators are global, so gradients are summed
+            block.set_force_sum_reduction_for_comms(True)
+        _as_forward(policy)
+
+
+def shares(batch: TrainBatch, count: int, *, whole_groups: bool) -> list[list[int]]:
+    """Rows for each of ``count`` ranks: longest group first, to whoever has least; rows one by one where groups make uneven shares."""
+    assert batch.decisions is not None
+    cost_N = batch.decisions.cost_N.tolist()
+    units: dict[int, list[int]] = defaultdict(list)
+    for row, label in enumerate(range(len(cost_N)) if batch.group_N is None else batch.group_N.tolist()):
+        units[label].append(row)
+    dealt = _dealt(list(units.values()), cost_N, count)
+    largest = max(sum(cost_N[row] for row in rows) for rows in dealt)
+    if whole_groups or largest * count <= UNEVEN * sum(cost_N):
+        return dealt
+    return _dealt([[row] for row in range(len(cost_N))], cost_N, count)
+
+
+def _dealt(units: Sequence[Sequence[int]], cost_N: Sequence[int], count: int) -> list[list[int]]:
+    loads, rows = [0] * count, [list[int]() for _ in range(count)]
+    costs = [sum(cost_N[row] for row in unit) for unit in units]
+    for number in sorted(range(len(units)), key=lambda n: -costs[n]):
+        least = loads.index(min(loads))
+        loads[least] += costs[number]
+        rows[least] += units[number]
+    return [sorted(own) for own in rows]
+
+
+def _idle(micro: TrainBatch) -> TrainBatch:
+    """A micro-batch that weighs nothing, for a rank with fewer than others: all must go through the layers as often."""
+    weightless = {n: torch.zeros_like(x) for n, x in micro.facts.items() if n.startswith(("weight/", "share/"))}
+    return replace(micro.with_columns(weightless), row_N=None)
+
+
+def _blocks(policy: nn.Module) -> list[nn.Module]:
+    """The blocks of its outermost stacks."""
+    if isinstance(policy, nn.ModuleList):
+        return list(policy)
+    return [block for child in policy.children() for block in _blocks(child)]
+
+
+def _hollow(weight: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad)
+
+
+def _as_forward(policy: AbstractPolicy) -> None:
+    """Let ``evaluate`` gather weights as a forward pass does, and let nothing but the backward pass gather them again."""
+    evaluate = policy.evaluate
+
+    def columns(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        evaluation = evaluate(*args, **kwargs)
+        return {"logprob_NS": evaluation.logprob_NS, **evaluation.columns}
+
+    def spread(*args: Any, **kwargs: Any) -> Evaluation:
+        found = vars(policy)["evaluated_columns"](*args, **kwargs)
+        if not torch.is_grad_enabled():
+            assert isinstance(policy, FSDPModule)
+            policy.reshard()  # else the next pass would find these weights, however the shards have moved
+        # A copy: the learner asks for gradients at the log-probabilities, and that must not look like a backward pass.
+        return Evaluation(logprob_NS=found.pop("logprob_NS").clone(), columns=found)
+
+    vars(policy)["evaluated_columns"] = columns
+    register_fsdp_forward_method(policy, "evaluated_columns")
+    vars(policy)["evaluate"] = spread
+
+
+def _copied(policy: AbstractPolicy, hollow: AbstractPolicy, ranks: Sharded) -> None:
+    """Let ``copy.deepcopy``, by which anchors keep old weights, work on a sharded policy: FSDP refuses it."""
+
+    def deepcopy(memo: dict[int, Any]) -> AbstractPolicy:
+        new = copy.deepcopy(hollow)
+        ranks._cut(new)
+        new.to_empty(device=ranks.device)
+        assert isinstance(new, FSDPModule)
+        new.unshard()  # ties weights anew that have two names
+        new.reshard()
+        with torch.no_grad():
+            for copies, originals in ((new.parameters(), policy.parameters()), (new.buffers(), policy.buffers())):
+                for own, other in zip(copies, originals, strict=True):
+                    own.copy_(other)
+        for own, other in zip(new.parameters(), policy.parameters(), strict=True):
+            own.requires_grad_(other.requires_grad)
+        _copied(new, hollow, ranks)
+        return new
+
+    vars(policy)["__deepcopy__"] = deepcopy
+
+
+class Member:
+    """One rank's part: its learner over shards, and, on rank 0, the policy whole."""
+
+    def __init__(self, ranks: Sharded, learner: Learner, whole: AbstractPolicy | None) -> None:
+        self.ranks, self.learner, self.whole = ranks, learner, whole
+        self.batch: TrainBatch | None = None
+
+    def do(self, verb: str, given: Any) -> Any:
+        """The same on every rank."""
+        match verb:
+            case "prepare":
+                self.batch = self.learner.prepare(given)
+                return self.batch
+            case "step":  # without a batch: the one that was prepared
+                batch = self.batch if given is None else given.to(self.ranks.device)
+                assert batch is not None, "prepare comes before step"
+                metrics = self.learner.step(batch)
+                self.ranks.gather(self.learner.policy, self.whole)
+                return metrics
+            case "control":
+                return self.learner.control(given)
+            case "save_state":
+                return _whole(self.learner.save_state(), keep=self.whole is not None)
+            case "load_state":
+                return self.learner.load_state(self._dealt(given))
+            case _:
+                raise AssertionError(verb)
+
+    def _dealt(self, state: Any, path: tuple[Any, ...] = ()) -> Any:
+        """What rank 0 loaded, on every rank: weights and their moments in shards."""
+        if isinstance(state, Mapping):
+            return {name: self._dealt(value, (*path, name)) for name, value in state.items()}
+        if isinstance(state, list | tuple):
+            return type(state)(self._dealt(value, (*path, place)) for place, value in enumerate(state))
+        if not isinstance(state, Tensor):
+            return state
+        tensor = None if state.is_meta else state
+        like = self._like(path)
+        if like is not None and like.shape == state.shape:
+            return self.ranks.dealt(tensor, like)
+        plain = torch.empty_like(state, device=self.ranks.device) if tensor is None else tensor.to(self.ranks.device)
+        dist.broadcast(plain, src=0)
+        return plain
+
+    def _like(self, path: tuple[Any, ...]) -> DTensor | None:
+        """The weight that a tensor of the state belongs to: a moment of it, or another version."""
+        if path[:2] == ("optimizer", "state"):
+            weights = [weight for group in self.learner.optimizer.param_groups for weight in group["params"]]
+            found = weights[path[2]]
+        else:
+            found = self.learner.policy.state_dict().get(path[-1])
+        return found if isinstance(found, DTensor) else None
+
+
+class Leader:
+    """The learner as rank 0's run sees it; whatever is asked of it all ranks do. ``policy`` is whole, and of the present version."""
+
+    def __init__(self, ranks: Sharded, policy: AbstractPolicy, learner: Learner) -> None:
+        self.ranks, self.policy, self.member = ranks, policy, Member(ranks, learner, policy)
+        self._gone = False
+        signal.signal(signal.SIGTERM, self._stopped)
+
+    @property
+    def version(self) -> int:
+        return self.member.learner.version
+
+    @property
+    def method(self) -> AbstractMethod:
+        return self.member.learner.method
+
+    def prepare(self, batch: TrainBatch) -> TrainBatch:
+        return self._all("prepare", batch)
+
+    def step(self, batch: TrainBatch) -> Metrics:
+        return self._all("step", None if batch is self.member.batch else batch.to(torch.device("cpu")))
+
+    def control(self, metrics: Mapping[str, float]) -> Metrics:
+        return self._all("control", dict(metrics))
+
+    def save_state(self) -> dict[str, Any]:
+        """In the layout of a learner in one process."""
+        return self._all("save_state", None)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._all("load_state", state, told=_outline(state))
+
+    def close(self) -> None:
+        """Let the other ranks end."""
+        if not self._gone:
+            self._gone = True
+            self.ranks.tell((END, None))
+
+    def _all(self, verb: str, given: Any, told: Any = None) -> Any:
+        try:
+            self.ranks.tell((verb, given if told is None else told))
+            return self.member.do(verb, given)
+        except RuntimeError as error:
+            self._gone = _is_loss(error)
+            raise (RankLost(_lost(verb, error)) if self._gone else error) from error
+
+    def _stopped(self, number: int, frame: FrameType | None) -> None:
+        """torchrun asks the survivors to end; a death is known sooner only while all ranks work together."""
+        if self._gone:
+            return
+        self._gone = True
+        print(
+            "gimbal: torchrun asks this run to stop: another rank died, and said why above, or the whole job is to end. "
+            "Nothing is lost that the newest checkpoint holds: go on with --resume",
+            file=sys.stderr,
+            flush=True,
+        )
+        raise SystemExit(2)
+
+
+def _refused(learner: Learner) -> Learner:
+    """The learner, unless it does what cannot be done in shards."""
+    if "score_norm_N" in column_needs(learner.method):
+        raise ValueError(
+            f"{type(learner.method.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
+            "processes does not take: train in one, or use another advantage"
+        )
+    return learner
+
+
+def _whole(state: Any, *, keep: bool) -> Any:
+    """With every shard gathered; only where it is to be kept does anything stay."""
+    if isinstance(state, Mapping):
+        return {name: _whole(value, keep=keep) for name, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_whole(value, keep=keep) for value in state)
+    if isinstance(state, DTensor):
+        full = state.full_tensor()
+        return full.detach().cpu() if keep else None
+    return state
+
+
+def _outline(state: Any) -> Any:
+    """With every tensor's shape and type in its place."""
+    if isinstance(state, Mapping):
+        return {name: _outline(value) for name, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_outline(value) for value in state)
+    return torch.empty_like(state, device="meta") if isinstance(state, Tensor) else state
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Torch has a class of its own only for some of these."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+
+
+def _lost(verb: str, error: RuntimeError) -> str:
+    reason = str(error).splitlines()[0].rpartition("] ")[2]
+    return (
+        f"rank {dist.get_rank()} lost another rank ({verb}: {reason}): it died, and said why above, or did nothing for "
+        f"{PATIENCE}. Nothing is lost that the newest checkpoint holds: start all ranks again with --resume"
+    )

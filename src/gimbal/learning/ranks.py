@@ -1,0 +1,103 @@
+"""What a learner asks of the processes it is one of: its share of the work, and sums over all of them."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.dataflow.packing import micro_batches
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import TrainBatch
+
+if TYPE_CHECKING:
+    from gimbal.learning.distributed import Leader
+    from gimbal.learning.learner import Learner
+
+Start = Callable[[AbstractPolicy, "AbstractRanks"], "Learner"]
+
+
+def rank() -> int:
+    """Of this process; 0 where torchrun did not start several."""
+    return int(os.environ["RANK"]) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+
+
+def join() -> AbstractRanks:
+    """Meet the other ranks that torchrun started; ``Alone`` if it started one, or did not start us."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Alone()
+    from gimbal.learning.distributed import Sharded  # half a second that a single process need not wait
+
+    return Sharded()
+
+
+class AbstractRanks(ABC):
+    """Every rank has the whole batch and takes every statistic of it; what is spread over them is forward and backward passes.
+
+    All ranks make the same calls in the same order: each may wait for all others.
+    """
+
+    @abstractmethod
+    def lead(self, policy: AbstractPolicy, start: Start) -> Learner | Leader:
+        """The learner of rank 0's run. Among several ranks ``policy`` stays whole, and shards of a copy are trained."""
+
+    @abstractmethod
+    def follow(self, policy: AbstractPolicy, start: Start) -> None:
+        """What every other rank does: as it is told, until rank 0 has ended."""
+
+    @abstractmethod
+    def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
+        """The policy with this rank's part of its weights, which are rank 0's."""
+
+    @abstractmethod
+    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+        """Those of this rank; on every rank as many. One that is there only to keep step weighs nothing and has no ``row_N``."""
+
+    @abstractmethod
+    def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """The sum of each over the ranks, all of which know the same names."""
+
+    @abstractmethod
+    def joined(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Columns of the whole batch, of which each rank filled the rows of its share and left the others 0."""
+
+    @abstractmethod
+    def nothing(self, logprob_NS: Float[Tensor, "N S"]) -> Float[Tensor, ""]:
+        """A loss of 0, to which others are added."""
+
+    @abstractmethod
+    def clip(self, module: nn.Module, max_norm: float) -> float:
+        """Scale the gradient of the whole minibatch down to this norm; returns the norm it had."""
+
+
+class Alone(AbstractRanks):
+    """One process: its share is all of it."""
+
+    def lead(self, policy: AbstractPolicy, start: Start) -> Learner:
+        return start(policy, self)
+
+    def follow(self, policy: AbstractPolicy, start: Start) -> None:
+        raise AssertionError("there is nobody to follow")
+
+    def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
+        return policy
+
+    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+        return micro_batches(batch, tokens, whole_groups=whole_groups)
+
+    def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        return dict(numbers)
+
+    def joined(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        return columns
+
+    def nothing(self, logprob_NS: Float[Tensor, "N S"]) -> Float[Tensor, ""]:
+        return logprob_NS.new_zeros(())
+
+    def clip(self, module: nn.Module, max_norm: float) -> float:
+        return float(torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm))
