@@ -270,10 +270,12 @@ def test_light_and_dark_on_wide_and_narrow(browser, small, scheme, width):
 def test_several_runs_seeds_and_curves(browser, tmp_path):
     recipe = "recipe: demo\nrun: {{seed: {}, clip: {}}}\n"
     runs = [make_run(tmp_path / f"r{i}", steps=30, recipe=recipe.format(i % 3, (0.2, 0.3)[i // 3])) for i in range(6)]
-    JsonLines(runs[5] / "metrics.jsonl").append({"step": 31, "loss": None, "pass_rate": 0.0})
+    JsonLines(runs[5] / "metrics.jsonl").append(
+        {"step": 31, "loss": None, "pass_rate": 0.0, "tokens": 310.0, "time/step": 1.0}
+    )
     url = "file://" + str(write_report(*runs))
     with opened(browser, url) as page:
-        assert page.inner_text("h1") == "6 runs" and "overlap" in page.inner_text("#conclusion")
+        assert page.inner_text("h1") == "6 runs" and "demo (clip=0.2) 0.750 (3 seeds" in page.inner_text("#conclusion")
         assert page.locator("#differs tbody tr").all_inner_texts() == ["clip\t0.2\t0.3"]
         plot = "[...drawn].find(([card]) => card.names[0] === 'pass_rate')[1]"
         assert page.evaluate(f"{plot}.series.filter((s) => s.label.startsWith('demo')).map((s) => s.label)") == [

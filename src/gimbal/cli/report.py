@@ -8,8 +8,9 @@ from pathlib import Path
 HELP = """\
 gimbal report RUN [RUN ...] [--serve]
 
-One page of these runs: what was learned, how stable, what it cost; curves; rollouts. It is one file that opens offline:
-RUN/report.html, or report.html beside the first of several. Runs of one recipe that differ in their seed only are drawn as one curve with a band.
+RUN is a run, a directory of runs, or a pattern such as 'demo-*'. One page of these runs: what was learned, how stable, what it
+cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html beside the first of several. Runs of one
+recipe that differ in their seed only are drawn as one curve with a band.
 
   --out FILE     another file
   --serve        follow runs that go on, at an address of this machine (127.0.0.1); nothing is written
@@ -34,7 +35,7 @@ def report(argv: Sequence[str]) -> int:
     from gimbal import api
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
-    directories = [api.find_run(word, runs) for word in dict.fromkeys(arguments.words)]
+    directories = list(dict.fromkeys(found for word in arguments.words for found in api.find_runs(word, runs)))
     if serving:
         from gimbal.report.serve import serve
 

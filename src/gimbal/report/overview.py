@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,9 +74,7 @@ def describe(runs: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[str]]
     keys = list(dict.fromkeys(run.key for run in runs))
     values = {key: {str(run.settings.get(key)) for run in runs} for run in runs for key in run.settings}
     differs = [key for key, found in values.items() if len(found) > 1]
-    labels = [_label(next(run for run in runs if run.key == key), differs) for key in keys]
-    if len(set(labels)) < len(labels):
-        labels = [next(run.name for run in runs if run.key == key) for key in keys]
+    labels = _labels([[run for run in runs if run.key == key] for key in keys], differs)
     described = [
         {
             "name": run.name,
@@ -97,12 +96,18 @@ def describe(runs: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[str]]
     return described, differs
 
 
-def _label(run: Recorded, differs: Sequence[str]) -> str:
-    """The recipe's name, with what sets it apart from the others where that is short."""
-    apart = [key for key in differs if key != "recipe" and run.settings.get(key) is not None]
-    told = ", ".join(f"{key.rpartition('.')[2]}={run.settings[key]}" for key in apart) if len(apart) <= 2 else run.name
-    name = str(run.settings.get("recipe", run.name))
-    return f"{name} ({told})" if told else name
+def _labels(families: Sequence[Sequence[Recorded]], differs: Sequence[str]) -> list[str]:
+    """Of each family: what its runs' names have in common before the seed; or its recipe with what sets it apart; or its first run."""
+    stems = [{re.sub(r"-s?\d+$", "", run.name) for run in runs} for runs in families]
+    if all(len(stem) == 1 for stem in stems) and len(set.union(*stems)) == len(families):
+        return [stem.pop() for stem in stems]
+    apart = [key for key in differs if key != "recipe" and key.removeprefix("run.") not in BOOKKEEPING][:2]
+    told = [", ".join(f"{key.rpartition('.')[2]}={runs[0].settings.get(key)}" for key in apart) for runs in families]
+    recipes = [str(runs[0].settings.get("recipe", runs[0].name)) for runs in families]
+    for labels in (recipes, [f"{recipe} ({words})" for recipe, words in zip(recipes, told, strict=True)]):
+        if len(set(labels)) == len(labels):
+            return labels
+    return [runs[0].name for runs in families]
 
 
 def _exam(summary: Summary) -> list[tuple[str, float | None, float | None]]:
@@ -263,11 +268,19 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
     (figure,) = figures
     if len(ranked) == 1:
         return f"One recipe, {len(scores[ranked[0]])} seeds. The {figure} at the end: {told(ranked[0])}."
-    first, second = ranked[:2]
-    if min(len(scores[first]), len(scores[second])) < 2:
-        sure = "With one seed of either this may be chance."
-    elif min(scores[first]) > max(scores[second]):
-        sure = "Every seed of the first ended above every seed of the second."
-    else:
-        sure = "Their seeds overlap."
-    return f"Highest {figure} at the end: {told(first)}; next {told(second)}. {sure}"
+    return f"Highest {figure} at the end: {told(ranked[0])}; next {told(ranked[1])}."
+
+
+def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> str:
+    """The verdict of ``gimbal compare`` on these runs, or why there is none."""
+    from gimbal.report.arms import arms
+    from gimbal.report.compare import compare
+
+    sides: dict[str, list[Path]] = {}
+    best_first = sorted(zip(runs, directories, strict=True), key=lambda pair: -(pair[0]["learned"]["after"] or 0.0))
+    for run, directory in best_first:
+        sides.setdefault(run["label"], []).append(directory)
+    try:
+        return compare(arms(list(sides.items()))).verdict
+    except ValueError as error:
+        return f"Whether that is chance is not told: {error}."

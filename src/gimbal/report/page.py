@@ -111,6 +111,7 @@ def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -
     index, details = _rollouts(_spread(rows))
     data = {
         "conclusion": overview.conclusion(runs),
+        "compared": overview.compared(runs, directories) if len(runs) > 1 else "",
         "differs": differs,
         "runs": runs,
         "rollouts": index,

@@ -5,7 +5,7 @@ function take(data, given) {
     Object.assign(state, { rollouts: [], groups: new Map(), recorded: 0 });
     chosen = null;
   }
-  Object.assign(state, { runs: data.runs, conclusion: data.conclusion, differs: data.differs, marks: data.marks });
+  Object.assign(state, { runs: data.runs, conclusion: data.conclusion, compared: data.compared, differs: data.differs, marks: data.marks });
   state.recorded += data.recorded;
   for (let i = 0; i < step.length; i++) {
     const task = tasks[index.task[i]], r = { run: run[i], step: step[i], group: group[i], sample: sample[i], score: score[i], solved: solved[i], stop: stop[i], text: text[i],

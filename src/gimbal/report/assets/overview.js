@@ -19,7 +19,8 @@ function moved(run, low, high) {
   const fill = bar.appendChild(make("i"));
   fill.style.left = at(Math.min(before, after));
   fill.style.right = `${100 - parseFloat(at(Math.max(before, after)))}%`;
-  node.append(`${number(before, 3)} → `, make("b", "", number(after, 3)));
+  const told = (v) => (Math.abs(v) < 10 ? v.toFixed(3) : number(v, 3));
+  node.append(`${told(before)} → `, make("b", "", told(after)));
   return node;
 }
 
@@ -127,6 +128,7 @@ function overview() {
   document.querySelector("h1").textContent = state.runs.length === 1 ? state.runs[0].name : `${state.runs.length} runs`;
   $("conclusion").textContent = state.conclusion;
   wrongButton();
+  $("compared").textContent = state.compared;
   board();
   signs();
 }
