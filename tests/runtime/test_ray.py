@@ -1,0 +1,193 @@
+"""Real Ray, real actors: the same weights as without it, and nothing lost, doubled or too old whatever becomes of the actors."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
+from small import small_run
+
+from gimbal.engines.base import AbstractEngineSpec
+from gimbal.ops.activity import doing
+from gimbal.runtime import checkpoint
+from gimbal.runtime.local import Trainer, run_local
+from gimbal.runtime.members import Judge, Sampler
+from gimbal.runtime.ray import Ray, RayBackend
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    context = ray.init(
+        num_cpus=2,
+        object_store_memory=200_000_000,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
+def sampler(spec, cpus=0.0):
+    return RayBackend(Sampler, (Nothing(), spec, 1), cpus=cpus, gpus=0.0)
+
+
+def judge(reward):
+    return RayBackend(Judge, ([reward],), cpus=0.0, gpus=0.0)
+
+
+def trained(steps=4, **changes):
+    trainer = Trainer(small_run(**changes))
+    try:
+        metrics = [trainer.advance()[0] for _ in range(steps)]
+        return metrics, {name: tensor.clone() for name, tensor in trainer.learner.policy.state_dict().items()}
+    finally:
+        trainer.close()
+
+
+def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster):
+    ours, weights = trained(runtime=Ray(workers=2))
+    theirs, expected = trained()
+    assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, expected[name]), name
+    assert all(m["sync/gap"] < 1e-5 for m in ours), "every worker is proved before the next batch"
+
+
+def test_kills_delays_and_joins(cluster):
+    """No decision too old, lost or doubled while actors are killed, added and removed at random and steps take random time."""
+    spec = Counting(delay=0.004)
+    pipeline = wired(sampler(spec), judge(SampleIsScore()), k=2, scorers=1)
+    engine, draw, kills = pipeline.parts.engine, random.Random(0), []
+
+    def kill(fleet):
+        with fleet.changed:
+            up = [member for member, one in fleet.members.items() if one.up]
+            if up:
+                kills.append(up[0])
+                ray.kill(fleet.members[draw.choice(up)].handle)
+
+    def between(version):
+        if version % 8 == 3:
+            kill(engine.fleet)
+        if version == 20:
+            kill(pipeline.parts.scorer.fleet)
+        if version == 10:
+            engine.add()
+        if version == 25 and len(engine.workers) > 1:
+            engine.remove(engine.workers[0])
+
+    try:
+        account = drive(pipeline, 30, k=2, between=between)
+    finally:
+        closed(pipeline)
+    assert len(kills) >= 4 and account["repeated"] > 0 and max(account["ages"]) == 2, (kills, account)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnceStuck(AbstractEngineSpec):
+    """The first worker to be asked for task 3 never returns from it."""
+
+    mark: str
+
+    def start(self, policy):
+        engine = CountingEngine(Counting())
+        step = engine.step
+
+        def stuck():
+            tasks = [request.task.id for request, *_ in engine.live.values()]
+            if "rows-3" in tasks or any(task.endswith("3") for task in tasks):
+                try:
+                    os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    return step()
+                with doing("tool search", task="3", turn=2):
+                    time.sleep(600)
+            return step()
+
+        engine.step = stuck
+        return engine
+
+
+def test_a_hung_worker_is_named_and_its_work_done_elsewhere(cluster, tmp_path):
+    notes = []
+    stuck = sampler(OnceStuck(mark=str(tmp_path / "mark")))
+    pipeline = wired(stuck, judge(SampleIsScore()), k=1, scorers=1, patience=1.0, note=notes.append)
+    try:
+        account = drive(pipeline, 12, k=1)
+    finally:
+        closed(pipeline)
+    assert account["repeated"] > 0 and account["consumed"] == 24
+    assert len(notes) == 1 and "tool search for task 3, turn 2" in notes[0] and "is replaced" in notes[0], notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverAtFirst(SampleIsScore):
+    """The first call about group 2 does not return."""
+
+    mark: str
+
+    def __call__(self, group):
+        if group.index == 2 and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            time.sleep(600)
+        return super().__call__(group)
+
+
+def test_a_reward_that_never_returns(cluster, tmp_path):
+    notes = []
+    reward = NeverAtFirst(mark=str(tmp_path / "mark"))
+    pipeline = wired(sampler(Counting()), judge(reward), k=2, workers=1, scorers=2, patience=1.0, note=notes.append)
+    try:
+        account = drive(pipeline, 12, k=2)
+    finally:
+        closed(pipeline)
+    assert account["consumed"] == 24 and not pipeline.drops
+    assert len(notes) == 1 and "reward sample for task" in notes[0], notes
+
+
+LEARNER = """
+import sys; sys.path.insert(0, {here!r})
+import ray; ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
+from pathlib import Path
+from small import small_run
+from gimbal.runtime.local import run_local
+from gimbal.runtime.ray import Ray
+run_local(small_run(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(workers=1)), Path({directory!r}))
+"""
+
+
+def test_a_dead_learner_resumes_from_its_checkpoint(single_thread, cluster, tmp_path):
+    directory = tmp_path / "run"
+    source = LEARNER.format(here=str(HERE), address=cluster, directory=str(directory))
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while checkpoint.newest(directory) is None or checkpoint.newest(directory).name < "step_000003":
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    found = checkpoint.newest(directory)
+    stored = checkpoint.load(found)["pipeline"]
+    outstanding = set(stored["version_at_dispatch"])
+    assert outstanding, "the store goes with the checkpoint"
+    steps = int(found.name[-6:]) + 3
+    run = small_run(max_staleness=2, steps=steps, runtime=Ray(workers=1), record_every=1)
+    run_local(run, directory, resume=True)
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, steps + 1)) and max(row["staleness/max"] for row in rows) <= 2
