@@ -179,9 +179,18 @@ class VLLMEngine(AbstractEngine):
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         weights = [(name.removeprefix("model."), tensor) for name, tensor in self._fit(state).items()]
         self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+        self._repack_head()
         self._version, self._loads = version, self._loads + 1
         if self.spec.cache == "recompute":
             self.vllm.reset_prefix_cache(reset_running_requests=True)
+
+    def _repack_head(self) -> None:
+        """vLLM's CPU kernels read a packed copy of each layer, and a reload leaves that of a tied output layer as it was."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+        for layer in self._runner.model.modules():
+            if isinstance(layer, ParallelLMHead):
+                layer.quant_method.process_weights_after_loading(layer)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         """By a prefill of the whole rollout. Rollouts under way go on meanwhile; what ends is returned by the next ``step``."""
