@@ -12,6 +12,7 @@ from typing import Any
 
 from gimbal import config, recipes
 from gimbal.policies.base import AbstractPolicy
+from gimbal.report import trackers
 from gimbal.report.compare import Comparison
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
@@ -40,14 +41,17 @@ def train(
     name: str | None = None,
     resume: str | Path | None = None,
     runs: str | Path = RUNS,
+    track: str | Sequence[str] = (),
     **overrides: Any,
 ) -> Result:
     """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return what came of it.
 
     ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
-    function (or several, or rewards of gimbal), ``tasks`` a JSONL path, a list of dicts, or tasks of gimbal.
+    function (or several, or rewards of gimbal), ``tasks`` a JSONL path, a list of dicts, or tasks of gimbal. ``track`` names
+    trackers: tensorboard, wandb, trackio.
     """
+    tracked = trackers.asked(track)
     if resume is not None:
         if overrides or name:
             raise ValueError("a resumed run goes on as it was; to change it, train it anew from its recipe.yaml")
@@ -56,13 +60,12 @@ def train(
     else:
         run = recipes.load(recipe, config.flatten(overrides))
         directory = create(run, recipe, name, Path(runs))
-    return launch(run, directory, recipe, resume=resume is not None)
+    return launch(run, directory, recipe, resume=resume is not None, track=tracked)
 
 
 def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
     """A new directory with the resolved recipe in it. A name is never silently used again."""
-    stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
-    stem = name or f"{stem}-{run.seed}"
+    stem = name or f"{stem_of(recipe)}-{run.seed}"
     text = config.dump(run, recipe)  # before the directory: what cannot be saved shall not leave an empty one
     count = 1
     while True:
@@ -81,12 +84,18 @@ def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
     return directory
 
 
-def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False) -> Result:
+def stem_of(recipe: str) -> str:
+    """What a run's directory is named after: the recipe's own name, or its file's."""
+    return Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
+
+
+def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False, track: Sequence[str] = ()) -> Result:
     """Train in this directory. A run that fails before it has written anything leaves nothing behind."""
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-        return Result(directory=directory, run=run, summary=run_local(run, directory, resume=resume, name=recipe))
+        summary = run_local(run, directory, resume=resume, name=recipe, track=track)
+        return Result(directory=directory, run=run, summary=summary)
     except BaseException:
         if not resume and os.listdir(directory) == [config.RECIPE_FILE]:
             (directory / config.RECIPE_FILE).unlink()

@@ -34,7 +34,7 @@ def trained(monkeypatch, tmp_path):
     """Runs under tmp_path whose training is a stub; what it was asked for."""
     asked: list[tuple[Run, Path, bool, str]] = []
 
-    def run_local(run, directory, *, resume=False, name=""):
+    def run_local(run, directory, *, resume=False, name="", track=()):
         asked.append((run, directory, resume, name))
         (directory / "metrics.jsonl").touch()
         return Summary(
@@ -174,7 +174,7 @@ def test_from_starts_anew_and_resume_goes_on(trained):
 
 
 def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
-    def interrupted(run, directory, *, resume=False, name=""):
+    def interrupted(run, directory, *, resume=False, name="", track=()):
         (directory / "metrics.jsonl").touch()
         raise KeyboardInterrupt
 
@@ -185,7 +185,7 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):
-    def refused(run, directory, *, resume=False, name=""):
+    def refused(run, directory, *, resume=False, name="", track=()):
         raise ValueError("no model")
 
     monkeypatch.setattr(local, "run_local", refused)

@@ -24,6 +24,10 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   --runs DIRECTORY   other than runs
   --from RUN         the recipe of an earlier run, anew; overrides allowed
   --resume RUN       go on where it stopped, to the same bits
+  --seeds 5          the runs NAME-s0 to NAME-s4, each in a process of its own; --seeds 3,8 are these two. The same command
+                     again goes on with those that stopped or failed. `gimbal compare` puts them beside others
+  --jobs 2           so many of them at a time, each on cores of its own
+  --track LIST       tensorboard, wandb, trackio, or several with commas between
   --dry-run          say what would be done
   --print-config     print the resolved recipe as YAML, and stop"""
 
@@ -34,7 +38,9 @@ The held-out exam of a run's newest checkpoint, or of a model directory under th
 
 
 def train(argv: Sequence[str]) -> int:
-    arguments = parse(argv, ("help", "dry-run", "print-config"), ("name", "runs", "from", "resume"))
+    arguments = parse(
+        argv, ("help", "dry-run", "print-config"), ("name", "runs", "from", "resume", "seeds", "jobs", "track")
+    )
     if "help" in arguments.flags and not arguments.words:
         print(TRAIN_HELP)
         return 0
@@ -45,6 +51,12 @@ def train(argv: Sequence[str]) -> int:
         raise ValueError(f"{' and '.join(chosen)} both say what to train; give one of them")
     if "resume" in arguments.flags and (arguments.overrides or "name" in arguments.flags):
         raise ValueError("a resumed run goes on as it was; to change it use --from, which starts it anew")
+    if "seeds" in arguments.flags and ("resume" in arguments.flags or "seed" in arguments.overrides):
+        raise ValueError(
+            "--seeds says which seeds; leave out seed=, and give the first command again rather than --resume"
+        )
+    if "jobs" in arguments.flags and "seeds" not in arguments.flags:
+        raise ValueError("--jobs is for several seeds: give --seeds too")
     return _train(arguments)
 
 
@@ -52,10 +64,12 @@ def _train(arguments: Arguments) -> int:
     from gimbal import api, config, recipes
     from gimbal.cli import show
     from gimbal.recipes.configure import configured
+    from gimbal.report import trackers
     from gimbal.runtime import compose
     from gimbal.runtime.run import Run
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
+    track = trackers.asked(arguments.flags.get("track", ""))
     earlier = arguments.flag("resume") or arguments.flag("from")
     if earlier:
         directory = api.find_run(earlier, runs)
@@ -72,13 +86,22 @@ def _train(arguments: Arguments) -> int:
         print(f"{recipe}: {api.statement(run)}")
         for warning in compose.check(run):
             recipes.tell(warning)
+    elif text := arguments.flag("seeds"):
+        from gimbal.cli.seeds import numbers, train_seeds
+
+        jobs = arguments.flags.get("jobs", "1")
+        if not jobs.isdecimal():
+            raise ValueError(f"--jobs is {jobs}; it is a number of runs, such as 2")
+        rest = ["--track", ",".join(track)] if track else []
+        name = arguments.flag("name") or api.stem_of(recipe)
+        return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest)
     else:
         resumed = "resume" in arguments.flags
         if not resumed:
             directory = api.create(run, recipe, arguments.flag("name"), runs)
         print(f"{directory}: {api.statement(run)}", flush=True)
         try:
-            api.launch(run, directory, recipe, resume=resumed)
+            api.launch(run, directory, recipe, resume=resumed, track=track)
         except KeyboardInterrupt:
             recipes.tell(api.way_on(directory))
             return 130

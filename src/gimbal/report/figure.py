@@ -146,7 +146,7 @@ def dots(
             x, y = panel.at(mean.value, row + 0.38)
             parts.append(f'<path stroke="{colour}" stroke-width="4" d="M{x:.1f},{y - 7:.1f} v14"/>')
             if mean.low is not None and mean.high is not None:
-                low, high = (panel.at(min(max(end, panel.x[0]), panel.x[1]), 0)[0] for end in (mean.low, mean.high))
+                low, high = (panel.at(min(max(end, panel.x[0]), panel.x[1]), 0.0)[0] for end in (mean.low, mean.high))
                 parts.append(f'<path stroke="{colour}" stroke-width="2" d="M{low:.1f},{y:.1f} H{high:.1f}"/>')
         x, y = panel.at(panel.x[0], row + 0.14)
         missing = sum(not math.isfinite(value) for value in runs)

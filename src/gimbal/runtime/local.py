@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -39,6 +39,7 @@ from gimbal.report.metrics import (
     weight_metrics,
 )
 from gimbal.report.page import write_report
+from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
 from gimbal.runtime.device import peak_memory_mb
@@ -210,10 +211,12 @@ class Trainer:
         return drawn
 
 
-def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "") -> Summary:
+def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
 
     A run that was killed before its first checkpoint begins again.
+
+    ``track`` names trackers that hear of every step beside the run's own files.
 
     Ctrl-C ends the run at a checkpoint after the present step (KeyboardInterrupt is raised then); a second one ends it at once.
     """
@@ -228,7 +231,7 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
             console.alarm(run.faults.sentence())
         trainer = Trainer(run, newest, console.note)
         try:
-            session = Session(trainer, directory, console, name or directory.name)
+            session = Session(trainer, directory, console, name or directory.name, track)
             try:
                 return session.train()
             except Exception as error:
@@ -236,6 +239,8 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
                     json.dumps(stopped(trainer.learner.version, error)) + "\n", encoding="utf-8"
                 )
                 raise
+            finally:
+                session.trackers.close()
         finally:
             trainer.close()
     finally:
@@ -245,7 +250,9 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
 class Session:
     """One sitting of a run: its files, its console, and what adds up over sittings."""
 
-    def __init__(self, trainer: Trainer, directory: Path, console: Console, recipe: str) -> None:
+    def __init__(
+        self, trainer: Trainer, directory: Path, console: Console, recipe: str, track: Sequence[str] = ()
+    ) -> None:
         self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
         self.metrics = JsonLines(directory / "metrics.jsonl")
         self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps, trainer.run.record_mb * 1_000_000)
@@ -257,12 +264,14 @@ class Session:
         self.rollouts.truncate_after(step)
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
+        self.trackers = Trackers(track, directory, step, console.note)
 
     def train(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run
         if run.held_out is not None and not self.totals["before"]:
             self.totals["before"] = trainer.examine().metrics()
             self.console.note("before: " + _figures(self.totals["before"]))
+            self.trackers.log(0, self.totals["before"])
         with _interruptible() as interrupted:
             while trainer.learner.version < run.steps:
                 self._step()
@@ -290,6 +299,7 @@ class Session:
         if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
             metrics |= trainer.examine().metrics()
         self.metrics.append({"step": step, **metrics})
+        self.trackers.log(step, metrics)
         self.console.step({"step": float(step), **metrics})
         if run.record_every and (step == 1 or step % run.record_every == 0):
             self.rollouts.append(step, groups, batch, self.trainer.pieces)
@@ -316,6 +326,7 @@ class Session:
             drops=dict(trainer.pipeline.drops),
         )
         summary.save(self.directory / "summary.json")
+        self.trackers.log(trainer.learner.version, summary.after)
         trainer.learner.policy.save(self.directory / "model")
         self.console.verdict(summary)
         if run.faults is not None:

@@ -1,0 +1,145 @@
+"""gimbal train --seeds: one recipe over several seeds, each an ordinary run in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gimbal.runtime.run import Run
+
+
+def numbers(text: str) -> list[int]:
+    """``5`` is the seeds 0 to 4; ``3,8`` are these two, and ``7,`` is one."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(word.isdecimal() for word in words):
+        raise ValueError(f"--seeds is {text}; it is a number of seeds, such as 5, or the seeds themselves, such as 3,8")
+    found = [int(word) for word in words] if "," in text else list(range(int(text)))
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"--seeds {text} names {'no seed' if not found else 'a seed twice'}")
+    return found
+
+
+def train_seeds(
+    run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int, rest: Sequence[str]
+) -> int:
+    """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, every one on cores of its own. Exit code 2 if any failed.
+
+    What the same command finished before is left as it is, and what it began goes on, so a broken series is mended by
+    giving the command again. ``rest`` are words for each run's own command line.
+    """
+    from gimbal import api, recipes
+    from gimbal.runtime import compose
+
+    compose.check(run)  # what is refused is refused once
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= jobs <= len(cores):
+        raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
+    directories = prepared(run, recipe, stem, runs, seeds)
+    missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
+    if len(missing) < len(directories):
+        recipes.tell(
+            f"{len(directories) - len(missing)} of {len(directories)} runs are finished already (another --name trains them anew)"
+        )
+    series = Series(missing, jobs, cores if jobs > 1 else [], rest)
+    series.run()
+    ended = [directory for directory in directories if (directory / "summary.json").is_file()]
+    if ended:
+        print(api.compare(ended).verdict, flush=True)
+    if series.stopped:
+        recipes.tell("stopped; the same command goes on")
+        return 130
+    if series.failed:
+        named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
+        raise ValueError(
+            f"{len(series.failed)} of {len(seeds)} runs failed: {named}; the same command goes on with them"
+        )
+    return 0
+
+
+def prepared(run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int]) -> list[Path]:
+    """A directory with the recipe in it for each seed; one that is there must hold this very recipe, else nothing is made."""
+    from gimbal import api, config
+
+    texts = {seed: config.dump(replace(run, seed=seed), recipe) for seed in seeds}
+    for seed, text in texts.items():
+        file = runs / f"{stem}-s{seed}" / config.RECIPE_FILE
+        if file.parent.exists() and not (file.is_file() and file.read_text(encoding="utf-8") == text):
+            raise ValueError(f"{file.parent} is there already, and is not this recipe; choose another name with --name")
+    for seed in seeds:
+        if not (runs / f"{stem}-s{seed}").exists():
+            api.create(replace(run, seed=seed), recipe, f"{stem}-s{seed}", runs)
+    return [runs / f"{stem}-s{seed}" for seed in seeds]
+
+
+@dataclass
+class Series:
+    """Runs waiting, running, and failed. Ctrl-C reaches every run once, and each stops at a checkpoint; a second one ends them."""
+
+    waiting: Sequence[Path]
+    jobs: int
+    cores: Sequence[int]  # shared out among the jobs; none leaves them where they are
+    rest: Sequence[str]
+    failed: dict[str, int] = field(default_factory=dict)
+    stopped: bool = False
+    running: set[subprocess.Popen[str]] = field(default_factory=set)
+
+    def run(self) -> None:
+        todo: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for directory in self.waiting:
+            todo.put(directory)
+        workers = [threading.Thread(target=self._work, args=(todo, job)) for job in range(self.jobs)]
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _work(self, todo: queue.SimpleQueue[Path], job: int) -> None:
+        while not self.stopped:
+            try:
+                directory = todo.get_nowait()
+            except queue.Empty:
+                return
+            code = self._train(directory, job)
+            if code and not self.stopped:
+                self.failed[directory.name] = code
+
+    def _train(self, directory: Path, job: int) -> int:
+        """A run's exit code. Alone it has the terminal; one of several has its lines marked with its name."""
+        several = self.jobs > 1
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gimbal", "train", "--resume", str(directory), *self.rest],
+            stdout=subprocess.PIPE if several else None,
+            stderr=subprocess.STDOUT if several else None,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # the terminal's Ctrl-C comes to us, and from us once to each
+        )
+        self.running.add(process)
+        if self.cores:
+            os.sched_setaffinity(process.pid, self.cores[job :: self.jobs])
+        if self.stopped:
+            process.send_signal(signal.SIGINT)
+        for line in process.stdout or ():
+            print(f"{directory.name} | {line}", end="", flush=True)
+        code = process.wait()
+        self.running.discard(process)
+        return code
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopped = True
+        for process in list(self.running):
+            process.send_signal(signal.SIGINT)

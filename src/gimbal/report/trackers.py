@@ -1,0 +1,145 @@
+"""A run's figures to TensorBoard, Weights & Biases or trackio beside its own files. A tracker that fails never stops a run."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gimbal.config import RECIPE_FILE, nearest, read_file
+
+PROJECT = "gimbal"  # unless WANDB_PROJECT names another
+
+
+class AbstractTracker(ABC):
+    """``log`` after every step, in order; a resumed run logs some steps a second time, with the same figures."""
+
+    @abstractmethod
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class TensorBoard(AbstractTracker):
+    """Event files under ``directory``/tensorboard."""
+
+    def __init__(self, directory: Path, recipe: Mapping[str, Any], step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1 if step else None)
+        self.writer.add_text(
+            "recipe", f"    {(directory / RECIPE_FILE).read_text(encoding='utf-8')}".replace("\n", "\n    ")
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Wandb(AbstractTracker):
+    """A run of this directory's name; WANDB_MODE, WANDB_PROJECT and wandb's other variables hold. Resumed, it is the same run."""
+
+    def __init__(self, directory: Path, recipe: Mapping[str, Any], step: int) -> None:
+        import os
+
+        import wandb
+
+        identity = directory / "wandb.id"
+        if not identity.is_file():
+            identity.write_text(secrets.token_hex(4), encoding="utf-8")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=directory.name,
+            id=identity.read_text(encoding="utf-8"),
+            resume="allow",
+            dir=str(directory),
+            config=dict(recipe),
+            settings=wandb.Settings(console="off", quiet=True),
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Trackio(AbstractTracker):
+    """A local trackio run of this directory's name (`trackio show`); TRACKIO_DIR and trackio's other variables hold."""
+
+    def __init__(self, directory: Path, recipe: Mapping[str, Any], step: int) -> None:
+        import trackio
+
+        self.run = trackio.init(
+            project=PROJECT,
+            name=directory.name,
+            config=dict(recipe),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+KNOWN: dict[str, type[AbstractTracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio}
+
+
+def asked(names: str | Sequence[str]) -> tuple[str, ...]:
+    """The trackers of ``tensorboard,wandb``, each known and installed (else ValueError, ModuleNotFoundError)."""
+    words = names.split(",") if isinstance(names, str) else names
+    found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+    for name in found:
+        if name not in KNOWN:
+            raise ValueError(f"there is no tracker {name}{nearest(name, KNOWN)}; there are {', '.join(KNOWN)}")
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return found
+
+
+class Trackers:
+    """Those that were asked for. One that fails, at the start or on the way, is left out from then on, and that is said once."""
+
+    def __init__(self, names: Sequence[str], directory: Path, step: int, note: Callable[[str], None]) -> None:
+        self.note = note
+        self.live: dict[str, AbstractTracker] = {}
+        recipe = read_file(directory / RECIPE_FILE)["run"] if names else {}
+        for name in names:
+            try:
+                self.live[name] = KNOWN[name](directory, recipe, step)
+            except Exception as error:  # whatever it is: not the run's business
+                self._lost(name, error)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, tracker in list(self.live.items()):
+            try:
+                tracker.log(step, metrics)
+            except Exception as error:
+                del self.live[name]
+                self._lost(name, error)
+
+    def close(self) -> None:
+        for name, tracker in self.live.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                self._lost(name, error)
+        self.live.clear()
+
+    def _lost(self, name: str, error: Exception) -> None:
+        cause = " ".join(str(error).split())[:200] or type(error).__name__
+        self.note(
+            f"{name} failed and is left out from here on: {cause}; the run goes on, and metrics.jsonl has everything"
+        )
