@@ -20,6 +20,10 @@ ASIDE_SECONDS = 5.0  # for a member that hangs to say in what
 LOSSES_IN_A_ROW = 12  # members lost with no answer in between, after which replacing them is given up
 
 
+class Unserved(ValueError):
+    """Members were lost again and again, so the run ends. Nothing has been trained on since the last step."""
+
+
 class Died(Exception):
     """A member's process, or its machine, is gone."""
 
@@ -205,7 +209,7 @@ class Fleet:
             return
         doing = "its start"
         if not any(other.up for other in self.members.values()):
-            self.failure = self.failure or ValueError(
+            self.failure = self.failure or Unserved(
                 f"no {self.name} was up after {now - one.since:.0f} s: are there processors (and memory) left for it?"
             )
         if one.aside is not None:
@@ -227,7 +231,7 @@ class Fleet:
         if gone.up:
             self.owner.lost(member, hung)
         if self.lost_in_a_row >= LOSSES_IN_A_ROW:
-            self.failure = self.failure or ValueError(
+            self.failure = self.failure or Unserved(
                 f"{self.lost_in_a_row} {self.name} processes were lost one after the other and none finished anything; the last, "
                 f"{self.name} {member}, {why}. Mend the cause and go on with --resume"
             )

@@ -45,6 +45,7 @@ from gimbal.runtime import checkpoint, compose, device
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, examine
 from gimbal.runtime.faults import Faults
+from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 
@@ -288,7 +289,7 @@ class Session:
         started = time.perf_counter()
         try:
             metrics, groups, batch = trainer.advance()
-        except (RewardError, Starved):
+        except (RewardError, Starved, Unserved):
             # Nothing has been trained on since the last step, so the run can go on from here once the cause is mended.
             self._save()
             raise

@@ -18,7 +18,7 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, Finished, Request, Witness
 from gimbal.records import Drop, Group, Rollout
 from gimbal.runtime.base import AbstractScorer, Scored
-from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet
+from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet, Unserved
 from gimbal.runtime.ledger import Key, Ledger
 from gimbal.runtime.members import packed
 
@@ -188,7 +188,7 @@ class PoolEngine(AbstractEngine, AbstractOwner):
             call = hung.rpartition(", ")[0] or hung  # without the seconds
             self.hangs[call] += 1
             if self.hangs[call] >= TRIES:
-                self.fleet.failure = self.fleet.failure or ValueError(
+                self.fleet.failure = self.fleet.failure or Unserved(
                     f"{TRIES} workers did not return from {call}; give it a time limit of its own, or mend it, and --resume"
                 )
         self._feed()
