@@ -81,6 +81,7 @@ class TokenPolicy(AbstractPolicy):
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
+        self._checkpointing = False
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -134,8 +135,12 @@ class TokenPolicy(AbstractPolicy):
         return Evaluation(logprob_NS=scatter(picked[0]), columns={name: scatter(x) for name, x in asked.items()})
 
     def _hidden(self, layout: Layout, checkpointing: bool) -> Float[Tensor, "R L H"]:
-        if checkpointing and not self.model.is_activation_checkpointing:
-            self.model.activation_checkpointing_enable({"use_reentrant": False})
+        if checkpointing and not self._checkpointing:
+            # Renamed in the releases of transformers that vLLM does not take yet.
+            new = hasattr(self.model, "activation_checkpointing_enable")
+            enable = self.model.activation_checkpointing_enable if new else self.model.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
+            self._checkpointing = True
         self.model.train(checkpointing and torch.is_grad_enabled())
         return self.model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
 
