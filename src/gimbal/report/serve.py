@@ -29,7 +29,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A page of another site may make this browser ask here under a name of its own (DNS rebinding); no answer to that.
-        port = self.server.server_address[1]
+        assert isinstance(self.server, ThreadingHTTPServer)
+        port = self.server.server_port
         if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             return self._send(HTTPStatus.FORBIDDEN, "text/plain", "this server answers to its own machine only")
         url = urlsplit(self.path)
@@ -72,7 +73,7 @@ def server(directories: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
 def serve(directories: Sequence[Path], port: int = 0) -> None:
     """Until Ctrl-C."""
     with server(directories, port) as running:
-        print(f"http://{LOOPBACK}:{running.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+        print(f"http://{LOOPBACK}:{running.server_port}/  (Ctrl-C ends it)", flush=True)
         try:
             running.serve_forever()
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ const make = (tag, className, text) => {
 };
 const number = (x, digits = 4) => {
   if (x === null || x === undefined) return "–";
-  if (Number.isInteger(x)) return x.toLocaleString("en");
+  if (Number.isInteger(x)) return (x || 0).toLocaleString("en");
   return Math.abs(x) < 1e-3 ? x.toExponential(digits - 1).replace(/\.?0+e/, "e") : Number(x.toPrecision(digits)).toString();
 };
 const signed = (x, digits) => (x > 0 ? "+" : "") + number(x, digits);

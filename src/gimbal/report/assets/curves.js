@@ -119,14 +119,14 @@ function plot(card) {
       const [low, high] = c.low ? [u.data[from + 1][at], u.data[from + 2][at]] : [null, null];
       return number(v) + (low === null || low === undefined ? "" : ` [${number(low, 3)}, ${number(high, 3)}]`);
     };
-    series.push({ label: c.label, stroke: c.colour, width: 1.6, spanGaps: true, points: { show: c.y.filter((v) => v !== null).length < 12 }, value: (u, v, _, at) => told(u, v, at) });
+    series.push({ label: c.label, stroke: c.colour, width: 1.6, spanGaps: !log, points: { show: c.y.filter((v) => v !== null).length < 12 }, value: (u, v, _, at) => told(u, v, at) });
     if (!c.low) continue;
     for (const label of ["low", "high"]) series.push({ label, class: "edge", stroke: c.colour + "00", points: { show: false }, spanGaps: true });
     bands.push({ series: [from + 2, from + 1], fill: c.colour + "33" });
   }
   drawn.set(card, new uPlot({
     width: holder.clientWidth, height: 190,
-    cursor: { sync: { key: "run" }, points: { size: 6 } },
+    cursor: { sync: { key: "run" }, points: { size: 6 }, y: false },
     scales: { x: { time: false }, y: log ? { distr: 3, ...(flat ? { range: [least / 2, most * 2] } : {}) } : flat ? { range: around(known[0]) } : {} },
     axes: [
       { ...axis, ...($("across").value ? { values: (_, all) => all.map((v) => Intl.NumberFormat("en", { notation: "compact" }).format(v)) } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] }) },
