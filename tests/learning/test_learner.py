@@ -10,6 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
+from gimbal.engines.base import Witness
 from gimbal.engines.native import Native
 from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.method import Optimization
@@ -136,8 +137,8 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
     trainer_S, sampler_S = torch.zeros(4), torch.zeros(4)
     trainer = Trainer(small_run(engine=Native(slots=12, precision="int8")))
     engine, proof = trainer.engine, DeliveryProof(trainer.learner.policy, trainer.proof.canary[:1])
-    monkeypatch.setattr(engine, "score", lambda rollout: sampler_S)
-    monkeypatch.setattr(proof, "_trainer_S", lambda rollout: trainer_S)
+    monkeypatch.setattr(engine, "witness", lambda due, _: [Witness(who="", due=due, version=0, logprob_D=sampler_S)])
+    monkeypatch.setattr(proof, "_trainer_D", lambda: trainer_S)
     for shift, gap in ((0.0, 0.01), (0.1, 0.0001)):  # the second is proved with hardly a gap
         trainer_S, sampler_S = torch.full((4,), shift), torch.full((4,), shift + gap)
         proof(engine, 0)

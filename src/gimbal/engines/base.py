@@ -93,6 +93,10 @@ class AbstractEngine(ABC):
         logprob_D = torch.cat([self.score(rollout).cpu() for rollout in canary])
         return [Witness(who="", due=version, version=self.version, logprob_D=logprob_D)]
 
+    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
+        """The names of weights that are not, bit for bit, what loading ``state`` leaves; None where the engine cannot tell."""
+        return None
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Everything in flight, so that a resumed engine goes on to the same bits (weights are loaded apart)."""

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness
 from gimbal.engines.cache import SlotCache
 from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
 from gimbal.engines.sampling import Distributions, completed, draw, processed
@@ -203,6 +203,23 @@ class NativeEngine(AbstractEngine):
         logits_SV = self.copy.module(input_ids=ids_L[None], use_cache=False).logits[0, first - 1 : -1].float()
         rows = Distributions.of([rollout.sampling] * len(logits_SV), self.device)
         return processed(logits_SV, rows).gather(-1, ids_L[first:, None])[:, 0]
+
+    @torch.inference_mode()
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        """All rollouts in one forward pass: with short ones, several would take several times as long."""
+        tokens = Tokens.stack([rollout.decisions for rollout in canary]).to(self.device)
+        first = int(tokens.prompt_N.min())
+        logits_NLV = self.copy.module(input_ids=tokens.ids_NL, use_cache=False).logits[:, first - 1 : -1].float()
+        found = []
+        for row in range(len(canary)):
+            start, end = int(tokens.prompt_N[row]), int(tokens.length_N[row])
+            rows = Distributions.of([canary[row].sampling] * (end - start), self.device)
+            logprob_SV = processed(logits_NLV[row, start - first : end - first], rows)
+            found.append(logprob_SV.gather(-1, tokens.ids_NL[row, start:end, None])[:, 0].cpu())
+        return [Witness(who="", due=version, version=self._version, logprob_D=torch.cat(found))]
+
+    def differing(self, state: Mapping[str, Tensor]) -> list[str]:
+        return self.copy.differing(state)
 
     def _refill(self) -> None:
         """Move queued requests into free rows; a prompt shared by neighbours in the queue is prefilled once."""

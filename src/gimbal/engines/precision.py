@@ -51,8 +51,19 @@ class ModelCopy:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is amiss."""
         for name, new in self._fit(state).items():
-            tensor = self._fit.tensors[name]
-            tensor.copy_(rounded(new.to(tensor.device), self._axis[name]) if name in self._axis else new)
+            self._fit.tensors[name].copy_(self._sampled(name, new))
+
+    @torch.no_grad()
+    def differing(self, state: Mapping[str, Tensor]) -> list[str]:
+        """The names of weights that are not, bit for bit, what loading ``state`` leaves."""
+        expected = self._fit(state)
+        return [n for n, tensor in self._fit.tensors.items() if not torch.equal(tensor, self._sampled(n, expected[n]))]
+
+    def _sampled(self, name: str, new: Tensor) -> Tensor:
+        """A weight as this precision holds it."""
+        tensor = self._fit.tensors[name]
+        new = new.to(tensor.device)
+        return (rounded(new, self._axis[name]) if name in self._axis else new).to(tensor.dtype)
 
 
 class Fit:

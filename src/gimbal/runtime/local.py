@@ -49,7 +49,7 @@ from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 
-CANARIES = 4  # rollouts that every delivery is proved on
+CANARIES = 2  # rollouts that every delivery is proved on
 
 
 class Trainer:
