@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal import config, recipes
+from gimbal.learning.ranks import rank
 from gimbal.policies.base import AbstractPolicy
 from gimbal.report import trackers
 from gimbal.report.compare import Comparison
@@ -59,6 +60,12 @@ def train(
         recipe, run = config.load(directory, Run)
     else:
         run = recipes.load(recipe, config.flatten(overrides))
+    if rank() > 0:  # under torchrun what comes after this call is for rank 0
+        from gimbal.runtime.local import follow
+
+        follow(run)
+        raise SystemExit(0)
+    if resume is None:
         directory = create(run, recipe, name, Path(runs))
     return launch(run, directory, recipe, resume=resume is not None, track=tracked)
 

@@ -29,7 +29,9 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   --jobs 2           so many of them at a time, each on cores of its own
   --track LIST       tensorboard, wandb, trackio, or several with commas between
   --dry-run          say what would be done
-  --print-config     print the resolved recipe as YAML, and stop"""
+  --print-config     print the resolved recipe as YAML, and stop
+
+torchrun --nproc-per-node 2 -m gimbal train ... spreads the learner over processes (docs/distributed.md)"""
 
 EVAL_HELP = """\
 gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
@@ -63,6 +65,7 @@ def train(argv: Sequence[str]) -> int:
 def _train(arguments: Arguments) -> int:
     from gimbal import api, config, recipes
     from gimbal.cli import show
+    from gimbal.learning.ranks import rank, several
     from gimbal.recipes.configure import configured
     from gimbal.report import trackers
     from gimbal.runtime import compose
@@ -78,7 +81,14 @@ def _train(arguments: Arguments) -> int:
     else:
         recipe = arguments.words[0] if arguments.words else "demo"
         run = recipes.load(recipe, arguments.overrides)
-    if "help" in arguments.flags:
+    if several() and "seeds" in arguments.flags:
+        raise ValueError("--seeds starts processes of its own: leave out torchrun, or --seeds")
+    if rank() > 0:
+        if not {"help", "print-config", "dry-run"} & set(arguments.flags):
+            from gimbal.runtime.local import follow
+
+            follow(run)
+    elif "help" in arguments.flags:
         print(show.fields_page(run, recipe))
     elif "print-config" in arguments.flags:
         print(config.dump(run, recipe), end="")

@@ -398,7 +398,7 @@ def _is_loss(error: RuntimeError) -> bool:
 
 
 def _lost(verb: str, error: RuntimeError) -> str:
-    reason = str(error).splitlines()[0].rpartition("] ")[2]
+    reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". This is")[0]
     return (
         f"rank {dist.get_rank()} lost another rank ({verb}: {reason}): it died, and said why above, or did nothing for "
         f"{PATIENCE}. Nothing is lost that the newest checkpoint holds: start all ranks again with --resume"

@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 Start = Callable[[AbstractPolicy, "AbstractRanks"], "Learner"]
 
 
+def several() -> bool:
+    """Whether torchrun, or somebody who sets the same variables, started more than this process."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 def rank() -> int:
-    """Of this process; 0 where torchrun did not start several."""
-    return int(os.environ["RANK"]) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+    """Of this process; 0 where it is alone."""
+    return int(os.environ["RANK"]) if several() else 0
 
 
 def join() -> AbstractRanks:
-    """Meet the other ranks that torchrun started; ``Alone`` if it started one, or did not start us."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    """Meet the other ranks, if there are any."""
+    if not several():
         return Alone()
     from gimbal.learning.distributed import Sharded  # half a second that a single process need not wait
 

@@ -14,9 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import torch
 
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
@@ -24,9 +27,11 @@ from gimbal.engines.base import Request
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.ranks import AbstractRanks, join
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
+from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
@@ -60,18 +65,11 @@ class Trainer:
     ) -> None:
         self.run = run
         self.device = device.prepare(run.threads)
+        ranks = join()
         saved = checkpoint.load(resume) if resume else None
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        self.learner = Learner(
-            policy,
-            run,
-            sampling=run.sampling,
-            critic=run.critic.load(run.seed).to(self.device) if run.critic else None,
-            reference=run.policy.load(run.seed).to(self.device) if "reference_NS" in column_needs(run) else None,
-            total_steps=run.steps,
-            seed=run.seed,
-        )
+        self.learner = ranks.lead(policy, partial(_learner, run, self.device))
         self.host = run.runtime.open(run, policy, self.rewards, note)
         self.faults = run.faults or Faults()  # without a fault each of its wrappers is the part itself
         self.engine = self.faults.around_engine(self.host.engine, run.seed)
@@ -181,6 +179,7 @@ class Trainer:
         )
 
     def close(self) -> None:
+        self.learner.close()
         self.host.close()
         for reward in self.rewards:
             reward.close()
@@ -210,6 +209,26 @@ class Trainer:
         while self.engine.in_flight:
             drawn += [finished.rollout for finished in self.engine.step()]
         return drawn
+
+
+def _learner(run: Run, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:
+    return Learner(
+        policy,
+        run,
+        sampling=run.sampling,
+        critic=run.critic.load(run.seed).to(where) if run.critic else None,
+        reference=ranks.shard(run.policy.load(run.seed).to(where)) if "reference_NS" in column_needs(run) else None,
+        total_steps=run.steps,
+        seed=run.seed,
+        ranks=ranks,
+    )
+
+
+def follow(run: Run) -> None:
+    """What a rank above 0 does: a share of the learner's work, as rank 0 tells it, until that one's run has ended."""
+    where = device.prepare(run.threads)
+    ranks = join()
+    ranks.follow(run.policy.load(run.seed).to(where), partial(_learner, run, where))
 
 
 def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()) -> Summary:
