@@ -1,10 +1,11 @@
 """Whether ``gimbal doctor`` is right: runs made sick on purpose, each sickness over seeds, and healthy ones of several recipes.
 
-Every run is a real one, of at most 12 steps on one thread, judged by what it left on disk and nothing else: the doctor reads neither the
-faults of the recipe nor what a fault wrote. Written: each run with its expected and its found signature, the counts, and the machine's cores.
+Every run is a real one, of at most 12 steps on one thread, judged by what it left on disk and nothing else: the doctor reads neither
+the faults of the recipe nor what a fault wrote. Written: each run with its expected and its found signature, and the counts.
 
     python benchmarks/doctor.py --out benchmarks/doctor.json      # about 80 runs; 20 minutes on 2 cores
-    python benchmarks/doctor.py --runs DIRECTORY --again          # judge the runs that are there by the rules of today
+
+A directory of runs that is there already is judged anew by the rules of today.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
-from gimbal.runtime.attribution import CAUSES, Sides, attribute, drawn_by, explain
+from gimbal.report.gap import CAUSES
+from gimbal.runtime.attribution import Sides, attribute, drawn_by, explain
 from gimbal.runtime.faults import Faults
 
 

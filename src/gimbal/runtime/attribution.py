@@ -16,7 +16,7 @@ changes one thing, so the links are the causes and their sum is the log-ratio:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -28,11 +28,11 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout, Sampling
+from gimbal.report.gap import CAUSES, Attribution
 from gimbal.runtime import device
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.run import Run
 
-CAUSES = ("delivery", "numerics", "sampling", "token drift", "staleness", "update")
 REPRODUCES = (
     0.02  # nats: a sampler's own batching moves its log-probabilities by less (0.01 at bfloat16, 1e-5 in float32)
 )
@@ -54,29 +54,6 @@ class Sides:
     before: AbstractPolicy | None = None
     after: AbstractPolicy | None = None
     against: AbstractEngine | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attribution:
-    """Of D decisions: the signed part of each cause, their sum, and what each decision is."""
-
-    part_D: Mapping[str, Float[Tensor, " D"]]
-    total_D: Float[Tensor, " D"]
-    pieces: Sequence[str]
-    rollout: Sequence[int]  # which rollout each decision is of
-    sampling: Sampling | None  # what the sampler seems to draw at, where that is not what is on record
-    reproduced: float  # mean gap between the record and the same sampler's second opinion, at that sampling
-    drifted: int  # rollouts whose tokens do not spell their text
-    against: Mapping[str, float] = field(default_factory=dict)  # mean |gap| of the halves of numerics
-
-    @property
-    def size(self) -> dict[str, float]:
-        """Mean |part| of each cause, in nats a decision."""
-        return {cause: float(part_D.abs().mean()) for cause, part_D in self.part_D.items()}
-
-    @property
-    def worst(self) -> str:
-        return max(CAUSES, key=lambda cause: self.size[cause])
 
 
 def explain(
@@ -137,8 +114,8 @@ def attribute(rollouts: Sequence[Rollout], sides: Sides) -> Attribution:
     return Attribution(
         part_D={cause: joined[cause] for cause in CAUSES},
         total_D=joined["total"],
-        pieces=[piece for rollout in rollouts for piece in drew.pieces(rollout.decisions)],
-        rollout=[index for index, rollout in enumerate(rollouts) for _ in range(rollout.length)],
+        pieces=[p for r in rollouts for p, ours in zip(drew.pieces(r.decisions), r.mask_S, strict=True) if ours],
+        rollout=[index for index, rollout in enumerate(rollouts) for _ in range(int(rollout.mask_S.sum()))],
         sampling=found,
         reproduced=float(joined["reproduced"].abs().mean()),
         drifted=sum(drawn is not rollout for rollout, drawn in zip(rollouts, whole, strict=True)),

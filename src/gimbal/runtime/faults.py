@@ -221,10 +221,11 @@ class FaultyEngine(AbstractEngine):
             raise ValueError("faults.token_drift is for texts; this policy's decisions are no tokens")
         ids_NL, first = tokens.ids_NL.clone(), int(tokens.prompt_N[0])
         own = ids_NL[0, first : int(tokens.length_N[0]) - 1]
-        if len(own.unique()) > 1:
-            for place in (draws.random(len(own)) < self.faults.token_drift).nonzero()[0].tolist():
-                others = own[own != own[place]].unique()
-                own[place] = others[int(draws.integers(len(others)))] if len(others) else own[place]
+        before = own.clone()
+        for place in (draws.random(len(own)) < self.faults.token_drift).nonzero()[0].tolist():
+            others = before[before != before[place]].unique()
+            if len(others):  # a text of one character has no other
+                own[place] = others[int(draws.integers(len(others)))]
         return replace(tokens, ids_NL=ids_NL)
 
 

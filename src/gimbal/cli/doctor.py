@@ -1,0 +1,103 @@
+"""gimbal doctor: what ails a run, and what a gap between sampler and trainer is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gimbal.cli.words import Arguments, parse
+
+HELP = """\
+gimbal doctor RUN [--json]
+
+Names what ails a run by what it left on disk: no delivery, lost samples, noisy reward, mismatch, staleness, filter starvation,
+dead gradient, length run-away, reward hacking, entropy collapse, or nothing wrong. With the evidence, and one experiment to do next.
+
+gimbal doctor CHECKPOINT --engine A [--against B] [--older CHECKPOINT] [--rollouts 32] [--json]
+
+Draws rollouts with a checkpoint's weights in engine A and splits the log-ratio of every token to the trainer into causes that
+add up: delivery, numerics (beside engine B), sampling, token drift, staleness (drawn by OLDER weights).
+
+  --engine native:int8       an engine and its precision, or a part: 'Native(precision="bfloat16", cache="recompute")'
+  --json                     the same as JSON"""
+
+
+def doctor(argv: Sequence[str]) -> int:
+    arguments = parse(argv, ("help", "json"), ("engine", "against", "older", "rollouts"))
+    if "help" in arguments.flags:
+        print(HELP)
+        return 0
+    if len(arguments.words) != 1 or arguments.overrides:
+        raise ValueError("gimbal doctor wants one run or one checkpoint (gimbal doctor --help)")
+    if "engine" in arguments.flags:
+        return _engines(Path(arguments.words[0]), arguments)
+    if arguments.flags.keys() - {"json"}:
+        raise ValueError("--against, --older and --rollouts explain an engine; name it: --engine native:int8")
+    from gimbal.api import find_run
+    from gimbal.report.doctor import examine
+
+    diagnosis = examine(find_run(arguments.words[0]))
+    print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
+    return 0
+
+
+def _engines(checkpoint: Path, arguments: Arguments) -> int:
+    from gimbal import config
+    from gimbal.engines.base import AbstractEngineSpec
+    from gimbal.report.gap import described, figures
+    from gimbal.runtime.attribution import explain
+    from gimbal.runtime.run import Run
+
+    def engine(flag: str) -> AbstractEngineSpec | None:
+        words = arguments.flag(flag)
+        if words is None:
+            return None
+        name, colon, precision = words.partition(":")
+        if "(" not in words and "." not in words:
+            words = f"{name.capitalize()}({f'precision={precision!r}' if colon else ''})"
+        return config.read(config.Text(words), AbstractEngineSpec, flag)
+
+    older = arguments.flag("older")
+    chosen = engine("engine")
+    assert chosen is not None
+    _, run = config.load(_run_of(checkpoint), Run)
+    found = explain(
+        run,
+        _weights(checkpoint),
+        chosen,
+        engine("against"),
+        older=_weights(Path(older)) if older else None,
+        count=config.read(config.Text(arguments.flags.get("rollouts", "32")), int, "--rollouts"),
+    )
+    if "json" in arguments.flags:
+        import json
+
+        print(json.dumps(figures(found), indent=1))
+    else:
+        print(described(found, arguments.flags["engine"], arguments.flag("against")))
+    return 0
+
+
+def _weights(checkpoint: Path) -> Path:
+    """The model of a checkpoint, of a run (its newest), or a model directory itself."""
+    from gimbal.api import weights
+
+    if (checkpoint / "model" / "config.json").is_file() and (checkpoint / "manifest.json").is_file():
+        return checkpoint / "model"
+    if (checkpoint / "checkpoints").is_dir():
+        return weights(checkpoint)
+    if (checkpoint / "config.json").is_file():
+        return checkpoint
+    raise ValueError(f"{checkpoint} is neither a checkpoint nor a run with one (runs/NAME/checkpoints/step_000025)")
+
+
+def _run_of(checkpoint: Path) -> Path:
+    """The run directory that a checkpoint lies in: its tasks, sampling and faults."""
+    from gimbal.config import RECIPE_FILE
+
+    for directory in (checkpoint, *checkpoint.resolve().parents[:3]):
+        if (directory / RECIPE_FILE).is_file():
+            return directory
+    raise ValueError(
+        f"{checkpoint} lies in no run: there is no {RECIPE_FILE} above it, which says what is sampled and how"
+    )
