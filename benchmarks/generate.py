@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from pathlib import Path
@@ -90,7 +91,9 @@ def main() -> None:
         print(f"{name:16s} {statistics.median(values):8.0f} tokens/s  ({min(values):.0f} to {max(values):.0f})")
     print(f"native float32 / generate: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
     if o.out:
-        record = {"options": {k: str(v) for k, v in vars(o).items()}, "tokens_per_s": rates, "ratios": ratios}
+        setting = {"cores": os.cpu_count()} | {k: v for k, v in vars(o).items() if k != "out"}
+        runs = [{"arm": arm, "seed": i, "tokens a second": x} for arm in rates for i, x in enumerate(rates[arm])]
+        record = {"setting": setting, "runs": runs}
         o.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

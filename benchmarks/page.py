@@ -1,0 +1,105 @@
+"""Writes docs/benchmarks.md from the recorded benchmarks/*.json: `python benchmarks/page.py`; a test holds the page against it.
+
+A record is one of three: ``runs`` of several ``arm`` (the same work done by peers, in turns), a list of rows, or plain figures. The
+words of a section are the first paragraph of its script's docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+Written by benchmarks/page.py from what the scripts recorded. Each comparison was measured in one run of one script, both sides taking
+turns on the same machine, which is named by its cores only; benchmarks/README.md says what was held equal. Figures of one table can be
+compared with each other, not with those of another machine."""
+ROWS = 40  # most rows of a table; of a longer record only the figures about it are shown
+
+
+def page() -> str:
+    records = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
+    order = sorted(records, key=lambda name: (not of_peers(rows_of(records[name])), name))
+    return "\n\n".join([HEAD, *(section(name, records[name]) for name in order)]) + "\n"
+
+
+def section(name: str, record: Any) -> str:
+    """The title, the words, the setting, the table."""
+    script = HERE / f"{name}.py"
+    words = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")
+    parts = [f"## {words[0].rstrip('.')}", f"`python benchmarks/{name}.py --out benchmarks/{name}.json`"]
+    if about := figures(record):
+        parts.append("; ".join(f"{key} {value}" for key, value in about.items()))
+    rows = rows_of(record)
+    if of_peers(rows):
+        parts.append(peers(rows))
+    elif 0 < len(rows) <= ROWS:
+        parts.append(table([list(plain(rows[0])), *([shown(v) for v in plain(row).values()] for row in rows)]))
+    return "\n\n".join(parts)
+
+
+def rows_of(record: Any) -> Sequence[Mapping[str, Any]]:
+    return record if isinstance(record, list) else next((v for v in record.values() if listed(v)), [])
+
+
+def of_peers(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(rows) and all("arm" in row for row in rows)
+
+
+def peers(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Median (least - most) of every figure by arm; of two arms also the ratio of their medians."""
+    arms = list(dict.fromkeys(run["arm"] for run in runs))
+    head = ["median (least - most)", *(f"{arm}, {sum(run['arm'] == arm for run in runs)} runs" for arm in arms)]
+    rows = [head + ["ratio"] * (len(arms) == 2)]
+    for name, value in runs[0].items():
+        if name == "seed" or not isinstance(value, int | float):
+            continue
+        columns = [[float(run[name]) for run in runs if run["arm"] == arm] for arm in arms]
+        cells = [f"{shown(statistics.median(c))} ({shown(min(c))} - {shown(max(c))})" for c in columns]
+        if len(arms) == 2:
+            first, second = map(statistics.median, columns)
+            cells.append(f"{first / second:.2f}" if second else "")
+        rows.append([name, *cells])
+    return table(rows)
+
+
+def figures(record: Any) -> dict[str, str]:
+    """The plain figures about a record, its setting's among them. Digests of weights say nothing to a reader."""
+    if isinstance(record, list):
+        return {}
+    nested = {k: v for value in record.values() if isinstance(value, Mapping) for k, v in flat(value).items()}
+    return {k: shown(v) for k, v in {**plain(record), **nested}.items() if not k.endswith("sha256")}
+
+
+def flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {k: v for part in value.values() if isinstance(part, Mapping) for k, v in flat(part).items()}
+    return plain(value) | inner
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if isinstance(value, int | float | str)}
+
+
+def listed(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

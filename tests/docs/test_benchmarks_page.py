@@ -1,0 +1,40 @@
+"""docs/benchmarks.md is what the recorded figures say."""
+
+import importlib.util
+import json
+import re
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("page", ROOT / "benchmarks" / "page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_current():
+    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == load().page(), (
+        "run: python benchmarks/page.py"
+    )
+
+
+def test_figures_are_those_recorded_and_name_no_machine():
+    page = load().page()
+    runs = json.loads((ROOT / "benchmarks" / "vs_trl.json").read_text())["runs"]
+    trl, ours = ([run["seconds"] for run in runs if run["arm"] == arm] for arm in ("trl", "gimbal"))
+    row = re.search(r"\| seconds \| ([\d.]+) \(([\d.]+) - ([\d.]+)\) \| ([\d.]+) .* \| ([\d.]+) \|", page)
+    told = [float(figure) for figure in row.groups()]
+    expected = [statistics.median(trl), min(trl), max(trl), statistics.median(ours)]
+    assert all(abs(a - b) < 0.06 for a, b in zip(told, expected, strict=False))
+    assert abs(told[4] - statistics.median(trl) / statistics.median(ours)) < 0.006
+    assert not re.search(r"(?i)xeon|epyc|intel|amd |hostname|/tmp|/home", page)
+
+
+def test_peers_by_hand():
+    seconds = {"a": (4.0, 2.0, 9.0), "b": (1.0, 2.0, 3.0)}
+    runs = [{"arm": arm, "seed": seed, "s": s} for arm in seconds for seed, s in enumerate(seconds[arm])]
+    assert load().peers(runs).splitlines()[2] == "| s | 4 (2 - 9) | 2 (1 - 3) | 2.00 |"
