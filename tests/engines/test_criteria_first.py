@@ -126,7 +126,7 @@ def test_every_request_comes_out_once_and_judgements_hold_their_criteria(single_
 
 
 def test_reduces_to_the_sampler_without_judgements(single_thread):
-    made, plain = engine(), engine().sampler
+    made, plain = engine(), engine().inner
     for one in (made, plain):
         one.submit(request(0))
         one.submit(request(1))

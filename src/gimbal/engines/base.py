@@ -105,6 +105,51 @@ class AbstractEngine(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+class AbstractEngineAround(AbstractEngine):
+    """An engine around another: what a concrete one does not say of itself is the inner one's."""
+
+    inner: AbstractEngine
+
+    @property
+    def version(self) -> int:
+        return self.inner.version
+
+    @property
+    def tolerance(self) -> float:
+        return self.inner.tolerance
+
+    @property
+    def in_flight(self) -> int:
+        return self.inner.in_flight
+
+    def submit(self, request: Request) -> None:
+        self.inner.submit(request)
+
+    def step(self) -> list[Finished]:
+        return self.inner.step()
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        return self.inner.cancel(key)
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.inner.load(version, state)
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return self.inner.score(rollout)
+
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        return self.inner.witness(version, canary)
+
+    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
+        return self.inner.differing(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.inner.load_state_dict(state["inner"])
+
+
 class AbstractEngineSpec(ABC):
     """The saved, frozen choice of an engine; ``start`` makes the live one."""
 

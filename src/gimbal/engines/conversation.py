@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.ops.activity import doing
@@ -45,24 +43,14 @@ class Talk:
     rollout: Rollout | None = None
 
 
-class ConversationEngine(AbstractEngine):
+class ConversationEngine(AbstractEngineAround):
     """The live engine around another. A segment that ends at a trigger is answered and queued again as the same request."""
+
+    inner: NativeEngine
 
     def __init__(self, spec: Conversation, inner: NativeEngine, policy: TokenPolicy) -> None:
         self.spec, self.inner, self.policy = spec, inner, policy
         self.talks: dict[tuple[int, int], Talk] = {}
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def tolerance(self) -> float:
-        return self.inner.tolerance
-
-    @property
-    def in_flight(self) -> int:
-        return self.inner.in_flight
 
     def submit(self, request: Request) -> None:
         self.talks[request.key] = Talk(request=request)
@@ -81,18 +69,12 @@ class ConversationEngine(AbstractEngine):
         del self.talks[key]
         return None if rollout is None else replace(self._labelled(talk, rollout), stop="cancelled")
 
-    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.inner.load(version, state)
-
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.inner.score(rollout)
-
     def state_dict(self) -> dict[str, Any]:
         talks = {key: (talk.request, list(talk.spans), talk.rollout) for key, talk in self.talks.items()}
-        return {"inner": self.inner.state_dict(), "talks": talks}
+        return super().state_dict() | {"talks": talks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.inner.load_state_dict(state["inner"])
+        super().load_state_dict(state)
         self.talks = {
             key: Talk(request=request, spans=list(spans), rollout=rollout)
             for key, (request, spans, rollout) in state["talks"].items()

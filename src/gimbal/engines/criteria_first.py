@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
@@ -46,30 +43,22 @@ class CriteriaFirst(AbstractEngineSpec):
         return CriteriaFirstEngine(self, policy)
 
 
-class CriteriaFirstEngine(AbstractEngine):
+class CriteriaFirstEngine(AbstractEngineAround):
     """Judgements wait for the criteria they go by; weights and witnesses are the sampler's."""
 
     def __init__(self, spec: CriteriaFirst, policy: AbstractPolicy) -> None:
-        self.spec, self.sampler = spec, spec.sampler.start(policy)
+        self.spec, self.inner = spec, spec.sampler.start(policy)
         self.waiting: dict[Key, list[Request]] = {}  # judgements, by the criteria in flight that they go by
 
     @property
-    def version(self) -> int:
-        return self.sampler.version
-
-    @property
-    def tolerance(self) -> float:
-        return self.sampler.tolerance
-
-    @property
     def in_flight(self) -> int:
-        return self.sampler.in_flight + sum(map(len, self.waiting.values()))
+        return self.inner.in_flight + sum(map(len, self.waiting.values()))
 
     def submit(self, request: Request) -> None:
         place = request.sample - self.spec.criteria
         if place < 0 or request.group < 0 or self.spec.column not in request.task.columns:
             self.waiting[request.key] = []
-            self.sampler.submit(request)
+            self.inner.submit(request)
             return
         first = (request.group, place % self.spec.criteria)
         if first not in self.waiting:
@@ -77,7 +66,7 @@ class CriteriaFirstEngine(AbstractEngine):
         self.waiting[first].append(request)
 
     def step(self) -> list[Finished]:
-        finished = self.sampler.step()
+        finished = self.inner.step()
         for one in finished:
             self._release(one.key, one.rollout)
         return finished
@@ -88,7 +77,7 @@ class CriteriaFirstEngine(AbstractEngine):
                 if request.key == key:
                     requests.remove(request)
                     return None
-        rollout = self.sampler.cancel(key)
+        rollout = self.inner.cancel(key)
         self._release(key, rollout)
         return rollout
 
@@ -101,21 +90,15 @@ class CriteriaFirstEngine(AbstractEngine):
             prompt = fill(self.spec.template, task, criteria=text, response=response)
             columns = {name: value for name, value in task.columns.items() if name != "messages"}
             columns |= {"criterion": number, "side": ("better", "worse")[side]}
-            self.sampler.submit(replace(request, task=replace(task, prompt=prompt, columns=columns)))
+            self.inner.submit(replace(request, task=replace(task, prompt=prompt, columns=columns)))
 
     def _side(self, sample: int) -> int:
         return (sample - self.spec.criteria) // self.spec.criteria % 2
 
-    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.sampler.load(version, state)
-
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.sampler.score(rollout)
-
     def state_dict(self) -> dict[str, Any]:
         waiting = [(key, list(requests)) for key, requests in self.waiting.items()]
-        return {"sampler": self.sampler.state_dict(), "waiting": waiting}
+        return super().state_dict() | {"waiting": waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sampler.load_state_dict(state["sampler"])
+        super().load_state_dict(state)
         self.waiting = {tuple(key): list(requests) for key, requests in state["waiting"]}

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.demonstrated import DemonstratedEngine
 from gimbal.engines.native import Native
 from gimbal.policies.base import AbstractPolicy
@@ -35,47 +34,36 @@ class Guided(AbstractEngineSpec):
         return GuidedEngine(self, policy)
 
 
-class GuidedEngine(AbstractEngine):
+class GuidedEngine(AbstractEngineAround):
     """Two engines behind one queue; weights and witnesses are the sampler's."""
 
     def __init__(self, spec: Guided, policy: AbstractPolicy) -> None:
         self.spec = spec
         assert isinstance(policy, TokenPolicy), "demonstrations are texts"
-        self.sampler, self.guide = spec.sampler.start(policy), DemonstratedEngine(policy)
-
-    @property
-    def version(self) -> int:
-        return self.sampler.version
-
-    @property
-    def tolerance(self) -> float:
-        return self.sampler.tolerance
+        self.inner, self.guide = spec.sampler.start(policy), DemonstratedEngine(policy)
 
     @property
     def in_flight(self) -> int:
-        return self.sampler.in_flight + self.guide.in_flight
+        return self.inner.in_flight + self.guide.in_flight
 
     def submit(self, request: Request) -> None:
         guided = request.sample < self.spec.guides and "completion" in request.task.columns
-        (self.guide if guided else self.sampler).submit(request)
+        (self.guide if guided else self.inner).submit(request)
 
     def step(self) -> list[Finished]:
-        return [*self.guide.step(), *self.sampler.step()]
+        return [*self.guide.step(), *self.inner.step()]
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         waiting = any(request.key == key for request in self.guide.queue)
-        return (self.guide if waiting else self.sampler).cancel(key)
+        return (self.guide if waiting else self.inner).cancel(key)
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.sampler.load(version, state)
+        super().load(version, state)
         self.guide.load(version, state)
 
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.sampler.score(rollout)
-
     def state_dict(self) -> dict[str, Any]:
-        return {"sampler": self.sampler.state_dict(), "guide": self.guide.state_dict()}
+        return super().state_dict() | {"guide": self.guide.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sampler.load_state_dict(state["sampler"])
+        super().load_state_dict(state)
         self.guide.load_state_dict(state["guide"])

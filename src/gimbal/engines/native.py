@@ -207,7 +207,9 @@ class NativeEngine(AbstractEngine):
     @torch.inference_mode()
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
         """All rollouts in one forward pass: with short ones, several would take several times as long."""
-        tokens = Tokens.stack([rollout.decisions for rollout in canary]).to(self.device)
+        rows_of = [rollout.decisions for rollout in canary if isinstance(rollout.decisions, Tokens)]
+        assert len(rows_of) == len(canary), "this engine draws tokens"
+        tokens = Tokens.stack(rows_of).to(self.device)
         first = int(tokens.prompt_N.min())
         logits_NLV = self.copy.module(input_ids=tokens.ids_NL, use_cache=False).logits[:, first - 1 : -1].float()
         found = []

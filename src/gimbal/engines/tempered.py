@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
@@ -49,25 +48,13 @@ class Tempered(AbstractEngineSpec):
         return TemperedEngine(self, self.engine.start(policy))
 
 
-class TemperedEngine(AbstractEngine):
+class TemperedEngine(AbstractEngineAround):
     """The live engine around another; all the members of a group are submitted at once, so they share a temperature."""
 
     def __init__(self, spec: Tempered, inner: AbstractEngine) -> None:
         self.spec, self.inner = spec, inner
         self.entropy: float | None = None  # as measured under the weights before the present ones
         self._total, self._count = 0.0, 0
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def tolerance(self) -> float:
-        return self.inner.tolerance
-
-    @property
-    def in_flight(self) -> int:
-        return self.inner.in_flight
 
     def submit(self, request: Request) -> None:
         if self._chosen(request.group) and self.entropy is not None:
@@ -83,23 +70,17 @@ class TemperedEngine(AbstractEngine):
                 self._measure(item.rollout)
         return finished
 
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        return self.inner.cancel(key)
-
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.inner.load(version, state)
+        super().load(version, state)
         if self._count:
             self.entropy = self._total / self._count
         self._total, self._count = 0.0, 0
 
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.inner.score(rollout)
-
     def state_dict(self) -> dict[str, Any]:
-        return {"inner": self.inner.state_dict(), "entropy": self.entropy, "measured": (self._total, self._count)}
+        return super().state_dict() | {"entropy": self.entropy, "measured": (self._total, self._count)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.inner.load_state_dict(state["inner"])
+        super().load_state_dict(state)
         self.entropy, (self._total, self._count) = state["entropy"], state["measured"]
 
     def _chosen(self, group: int) -> bool:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, Finished, Request, Witness
+from gimbal.engines.base import AbstractEngine, AbstractEngineAround, Finished, Request
 from gimbal.engines.precision import TOLERANCE, rounded
 from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
@@ -136,7 +135,7 @@ class Faults:
         return replace(group, rollouts=tuple(arrived or group.rollouts[:1]))
 
 
-class FaultyEngine(AbstractEngine):
+class FaultyEngine(AbstractEngineAround):
     """Draws at another distribution than it is asked for, records what it did not draw, holds finished rollouts back."""
 
     def __init__(self, faults: Faults, inner: AbstractEngine, seed: int) -> None:
@@ -144,10 +143,6 @@ class FaultyEngine(AbstractEngine):
         self.asked: dict[tuple[int, int], Sampling] = {}
         self.held: list[tuple[int, Finished]] = []  # (when it is let go, what)
         self.clock = 0
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
 
     @property
     def tolerance(self) -> float:
@@ -190,18 +185,15 @@ class FaultyEngine(AbstractEngine):
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.inner.load(version, {name: _rounded(name, x, self.faults.weight_precision) for name, x in state.items()})
 
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.inner.score(rollout)
-
-    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
-        return self.inner.witness(version, canary)
+    def differing(self, state: Mapping[str, Tensor]) -> None:
+        """Rounded weights differ, and are a fault that the run is to live with."""
 
     def state_dict(self) -> dict[str, Any]:
         held = {"asked": dict(self.asked), "held": list(self.held), "clock": self.clock}
-        return {"inner": self.inner.state_dict(), **held}
+        return super().state_dict() | held
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.inner.load_state_dict(state["inner"])
+        super().load_state_dict(state)
         self.asked, self.held, self.clock = dict(state["asked"]), list(state["held"]), state["clock"]
 
     def _recorded(self, key: tuple[int, int], rollout: Rollout) -> Rollout:
