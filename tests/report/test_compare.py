@@ -127,6 +127,7 @@ def test_exams_on_the_way_are_the_curve_where_all_have_them(tmp_path):
     assert (found.curve, found.window) == ("eval/pass@1", 1)
     assert found.arms[0].tokens.times[0][0] == 400.0 and found.arms[1].tokens.times[0][0] == 800.0
     assert found.arms[0].curve[0][0] == 0.0  # the exam before
+    assert api.compare([tmp_path], threshold=0.8, metric="pass@1") == found  # the short name means the same
 
 
 def test_training_curves_on_different_tasks_are_not_held_against_one_threshold(tmp_path):

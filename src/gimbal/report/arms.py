@@ -62,6 +62,8 @@ def read(directory: Path) -> Finished:
             f"{directory} has not ended ({len(rows)} of {settings['steps']} steps are recorded); "
             f"end it with: gimbal train --resume {directory}; or leave it out"
         )
+    if not rows:
+        raise ValueError(f"{directory} took no step; there is nothing to compare in it")
     return Finished(
         directory=directory,
         recipe=str(saved.get("recipe", directory.name)),

@@ -119,7 +119,7 @@ def compare(
     from gimbal.report.verdict import verdict
 
     generator = np.random.default_rng(seed)
-    metric = metric or _metric(found[0].all_runs[0])
+    metric = _metric(found[0].all_runs[0], metric)
     scores = {arm.name: _scores(arm, metric) for arm in found}
     if len(found[0].runs) > 1 and not all((x >= 0).all() and (x <= 1).all() for x in scores.values()):
         raise ValueError(
@@ -186,9 +186,8 @@ class Curves:
     def of(cls, found: Sequence[Arm], metric: str) -> Curves | None:
         """The exam's own curve where all runs sat it equally often; else the training curve, unless it measures different things."""
         runs = [run for arm in found for run in arm.all_runs]
-        if runs[0].every and all(
-            run.every == runs[0].every and metric in run.rows[-1] | run.summary.after for run in runs
-        ):
+        known = all(metric in run.rows[-1] or metric in run.summary.after for run in runs)
+        if runs[0].every and known and all(run.every == runs[0].every for run in runs):
             return cls(metric, 1, found)
         if any(key.startswith(TRAINED_ON) for key in differing(found)):
             return None
@@ -345,11 +344,12 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _metric(run: Finished) -> str:
-    for name in ("eval/pass@1", "eval/score"):
+def _metric(run: Finished, asked: str | None) -> str:
+    """The full name of what was asked for, or else the first that the run has."""
+    for name in ("eval/pass@1", "eval/score") if asked is None else (f"eval/{asked}",):
         if name in run.summary.after:
             return name
-    return "reward/mean"
+    return asked or "reward/mean"
 
 
 def _scores(arm: Arm, metric: str) -> Array:
@@ -358,9 +358,8 @@ def _scores(arm: Arm, metric: str) -> Array:
 
 
 def _score(run: Finished, metric: str) -> float:
-    for name in (metric, f"eval/{metric}"):
-        if name in run.summary.after:
-            return float(run.summary.after[name])
+    if metric in run.summary.after:
+        return float(run.summary.after[metric])
     newest = [row[metric] for row in run.rows[-WINDOW:] if row.get(metric) is not None]
     if not newest:
         known = ", ".join(sorted(run.summary.after)) or "reward/mean"

@@ -94,7 +94,11 @@ class Trackio(AbstractTracker):
         self.run.finish()
 
 
-KNOWN: dict[str, type[AbstractTracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio}
+KNOWN: dict[str, Callable[[Path, Mapping[str, Any], int], AbstractTracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "trackio": Trackio,
+}
 
 
 def asked(names: str | Sequence[str]) -> tuple[str, ...]:
