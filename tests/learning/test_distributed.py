@@ -21,7 +21,7 @@ from gimbal.learning.ranks import Alone, join
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 
-RUN = ["grpo", "steps=4", "prompts_per_step=3", "num_generations=3", "held_out=None", "checkpoint_every=2", "threads=1"]
+RUN = ["grpo", "steps=4", "prompts_per_step=3", "num_generations=3", "held_out=None", "threads=1"]
 RUN += ["engine.precision=float32", "sampling.max_length=8", "epsilon=1e-6"]
 DIES = """
 import os, signal, sys
@@ -86,7 +86,7 @@ def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(single_th
         torchrun("-m", "gimbal", "train", *words)
 
     for name, go in (("one", train), ("two", spread_train)):
-        go(*RUN, "--runs", str(tmp_path), "--name", name)
+        go(*RUN, "checkpoint_every=2", "--runs", str(tmp_path), "--name", name)
         shutil.copytree(tmp_path / name, tmp_path / f"{name}-cut")
         shutil.rmtree(checkpoint.newest(tmp_path / f"{name}-cut"))
     train("--resume", str(tmp_path / "two-cut"))
