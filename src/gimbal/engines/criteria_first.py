@@ -87,7 +87,7 @@ class CriteriaFirstEngine(AbstractEngineAround):
             number, side = (request.sample - self.spec.criteria) % self.spec.criteria, self._side(request.sample)
             task, text = request.task, "" if criteria is None else criteria.text
             response = str(chosen(task, self.spec.column, side))
-            prompt = fill(self.spec.template, task, criteria=text, response=response)
+            prompt = fill(self.spec.template, task, {"criteria": text, "response": response})
             columns = {name: value for name, value in task.columns.items() if name != "messages"}
             columns |= {"criterion": number, "side": ("better", "worse")[side]}
             self.inner.submit(replace(request, task=replace(task, prompt=prompt, columns=columns)))

@@ -32,12 +32,11 @@ class Mixture(nn.Module):
     ) -> tuple[Float[Tensor, "K H"], Int[Tensor, "K C"]]:
         """The output, and the experts it is of: those of ``route_KC`` if given. Gates are of the present logits, with gradient."""
         logit_KE = self.router(x_KH)
-        if route_KC is None:
-            route_KC = logit_KE.topk(self.chosen, dim=-1).indices
-        gate_KC = logit_KE.gather(-1, route_KC).softmax(-1)
+        taken_KC = logit_KE.topk(self.chosen, dim=-1).indices if route_KC is None else route_KC
+        gate_KC = logit_KE.gather(-1, taken_KC).softmax(-1)
         every_KEH = torch.stack([expert(x_KH) for expert in self.experts], dim=1)
-        picked_KCH = every_KEH.gather(1, route_KC[..., None].expand(-1, -1, x_KH.shape[1]))
-        return x_KH + (gate_KC[..., None] * picked_KCH).sum(1), route_KC
+        picked_KCH = every_KEH.gather(1, taken_KC[..., None].expand(-1, -1, x_KH.shape[1]))
+        return x_KH + (gate_KC[..., None] * picked_KCH).sum(1), taken_KC
 
 
 class MixturePolicy(AbstractControlPolicy):

@@ -80,7 +80,7 @@ class AnswerConsistency(AbstractReward):
     def _again(self, group: Group, rollout: Rollout, number: int) -> Task:
         task, options = group.task, self._shuffled(group, rollout)
         lines = "\n".join(f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
-        prompt = fill(self.template, task, options=lines) + self._thought(rollout)
+        prompt = fill(self.template, task, {"options": lines}) + self._thought(rollout)
         return Task(
             id=f"{task.id}:{self.name}:{number}", prompt=prompt, answer=task.answer, source=task.source, seed=task.seed
         )

@@ -7,12 +7,12 @@ import re
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from gimbal.records import Rollout, Task
+from gimbal.records import Task
 from gimbal.rewards.scoring import NoVerdict
 
 PLACE = re.compile(r"\{(\w+)\}")
@@ -93,17 +93,15 @@ def _answer(judge: Asked, question: str, name: str) -> Any:
     return NoVerdict(f"{name}_{reason}")
 
 
-def fill(template: str, task: Task, rollout: Rollout | None = None, **more: str) -> str:
-    """The template with {prompt}, {answer}, {completion}, columns of the task and ``more`` in their places.
+def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> str:
+    """The template with {prompt}, {answer}, columns of the task and ``more``, such as {completion}, in their places.
 
     What is put in is not read again, whatever braces a completion holds. ``more`` wins over the task.
     """
     values: dict[str, Any] = {**task.columns, "prompt": _asked(task)}
     if task.answer is not None:
         values["answer"] = task.answer
-    if rollout is not None:
-        values["completion"] = rollout.text
-    values |= more
+    values |= more or {}
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:

@@ -50,7 +50,7 @@ class ByJudge(AbstractPreference):
     def __call__(self, group: Group) -> list[list[float | None]]:
         texts = [rollout.text for rollout in group.rollouts]
         pairs = [(a, b) for a in dict.fromkeys(texts) for b in dict.fromkeys(texts) if a != b]
-        questions = [fill(self.judge.template, group.task, first=a, second=b) for a, b in pairs]
+        questions = [fill(self.judge.template, group.task, {"first": a, "second": b}) for a, b in pairs]
         said = dict(zip(pairs, self.judge.verdicts(questions), strict=True))
         table = [[0.5 if a == b else _both(said[a, b], said[b, a]) for b in texts] for a in texts]
         return [_compared(row, place) for place, row in enumerate(table)]
@@ -58,9 +58,10 @@ class ByJudge(AbstractPreference):
 
 def _both(forth: float | None, back: float | None) -> float | None:
     """P(the first beats the second) by both answers; a NoVerdict if one failed."""
-    for said in (forth, back):
-        if said is None or isinstance(said, NoVerdict):
-            return said
+    if forth is None or isinstance(forth, NoVerdict):
+        return forth
+    if back is None or isinstance(back, NoVerdict):
+        return back
     return (forth + 1 - back) / 2
 
 

@@ -65,7 +65,9 @@ class Checklist(AbstractReward):
         if self.judge is None:
             return [[self._found(entry, rollout.text) for rollout in group.rollouts] for entry in entries]
         asked = [replace(task, columns={**task.columns, "item": entry}) for entry in entries]
-        questions = [fill(self.judge.template, one, rollout) for one in asked for rollout in group.rollouts]
+        questions = [
+            fill(self.judge.template, one, {"completion": rollout.text}) for one in asked for rollout in group.rollouts
+        ]
         verdicts, size = self.judge.verdicts(questions), len(group.rollouts)
         return [verdicts[start : start + size] for start in range(0, len(verdicts), size)]
 

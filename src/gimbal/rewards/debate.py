@@ -158,7 +158,7 @@ class _Table:
             decision, other = (game.decision, self.baseline)[::side]
             listed = "\n".join(f"{number}. {self.pieces[p]}" for number, p in enumerate(places, start=1))
             more = {"decision": decision, "other": other, "evidence": self._shown(game.revealed), "hidden": listed}
-            questions.append(fill(self.rule.argued, self.task, **more))
+            questions.append(fill(self.rule.argued, self.task, more))
         judge = self.rule.judge
         replies = ask(
             self.rule.advocate,
@@ -179,7 +179,7 @@ class _Table:
     def _margins(self, positions: Sequence[tuple[_Game, set[int]]]) -> list[float]:
         """J(rollout) - J(baseline) on each set of revealed pieces; a NoVerdict where the judge gave none."""
         questions = [
-            fill(self.rule.judge.template, self.task, evidence=self._shown(revealed), decision=decision)
+            fill(self.rule.judge.template, self.task, {"evidence": self._shown(revealed), "decision": decision})
             for game, revealed in positions
             for decision in (game.decision, self.baseline)
         ]

@@ -68,7 +68,9 @@ class JudgeScore(AbstractReward):
             )
 
     def __call__(self, group: Group) -> list[float | None]:
-        return self.verdicts([fill(self.template, group.task, rollout) for rollout in group.rollouts])
+        return self.verdicts(
+            [fill(self.template, group.task, {"completion": rollout.text}) for rollout in group.rollouts]
+        )
 
     def verdicts(self, questions: Sequence[str]) -> list[float | None]:
         """The score that each question is answered with; a NoVerdict where there is none."""

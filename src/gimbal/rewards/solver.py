@@ -134,7 +134,7 @@ class SolverScore(AbstractReward):
         stream = philox(self.name, group.task.id, group.index, -1 if rollout is None else rollout.sample)
         chosen = [questions[i] for i in stream.integers(len(questions), size=self.draws)] if self.draws else questions
         asked = [_worded(question, stream) for question in chosen for _ in range(self.samples)]
-        return [(fill(self.template, group.task, completion=part, **more), right) for more, right in asked]
+        return [(fill(self.template, group.task, {"completion": part} | more), right) for more, right in asked]
 
     def _part(self, rollout: Rollout) -> str | None:
         opening, closing = self.part
