@@ -42,6 +42,7 @@ from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
+from gimbal.engines.vllm import VLLM
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
@@ -66,6 +67,8 @@ from gimbal.objectives.sequence_weight import SequenceWeight
 from gimbal.ops import ConstantMean, SequenceMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.records import Sampling
+from gimbal.policies.lora import LoRA
+from gimbal.policies.token import CausalLM
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
@@ -93,6 +96,7 @@ REFUSALS = [
     ({"engine": Tempered()}, "as if on-policy"),
     ({**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)}, "tells tempered groups by"),
     ({"anchor": SamplingVersion(window=1), "max_staleness": 2}, "fewer versions than"),
+    ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "only the adapter travels"),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number"),
     ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs"),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports"),

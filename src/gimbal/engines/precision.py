@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import torch
@@ -38,14 +38,17 @@ class ModelCopy:
     """
 
     def __init__(self, model: Any, precision: Precision) -> None:
+        frozen = {f"model.{name}" for name, parameter in model.named_parameters() if not parameter.requires_grad}
         self.module: Any = copy.deepcopy(model).eval().requires_grad_(False)
         self.module.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if self.module.config._attn_implementation not in ("sdpa", "eager"):
             self.module.set_attn_implementation("sdpa")  # the others take no mask of ours
         axes = _output_axes(self.module) if precision == "int8" else {}
         tensors = self.module.state_dict(keep_vars=True)
-        self._fit = Fit({f"model.{name}": tensor for name, tensor in tensors.items()})
+        self._fit = Fit({f"model.{name}": tensor for name, tensor in tensors.items()}, frozen)
         self._axis = {name: axes[id(tensor)] for name, tensor in self._fit.tensors.items() if id(tensor) in axes}
+        for name in frozen:  # they need not be delivered
+            self._fit.tensors[name].copy_(self._sampled(name, self._fit.tensors[name]))
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -56,8 +59,8 @@ class ModelCopy:
     @torch.no_grad()
     def differing(self, state: Mapping[str, Tensor]) -> list[str]:
         """The names of weights that are not, bit for bit, what loading ``state`` leaves."""
-        expected = self._fit(state)
-        return [n for n, tensor in self._fit.tensors.items() if not torch.equal(tensor, self._sampled(n, expected[n]))]
+        expected = self._fit(state).items()
+        return [n for n, new in expected if not torch.equal(self._fit.tensors[n], self._sampled(n, new))]
 
     def _sampled(self, name: str, new: Tensor) -> Tensor:
         """A weight as this precision holds it."""
@@ -67,9 +70,11 @@ class ModelCopy:
 
 
 class Fit:
-    """Delivered weights against a model's own tensors. Tied ones are one tensor under several names, delivered under any of them."""
+    """Delivered weights against a model's own tensors. Tied ones are one tensor under several names, delivered under any of them;
+    ``frozen`` ones are as they should be and may be left out."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], frozen: Collection[str] = ()) -> None:
+        self._frozen = frozenset(frozen)
         self.tensors: dict[str, Tensor] = {}  # each once, by its first name
         self._names: dict[str, list[str]] = {}  # all names of each
         first: dict[int, str] = {}
@@ -82,7 +87,7 @@ class Fit:
         """The delivered tensor of each, by its first name; a ValueError if anything is unknown, missing or of another shape."""
         unknown = state.keys() - {name for names in self._names.values() for name in names}
         chosen = {first: [name for name in names if name in state] for first, names in self._names.items()}
-        missing = [first for first, found in chosen.items() if not found]
+        missing = [first for first, found in chosen.items() if not found and first not in self._frozen]
         wrong = [
             f"{found[0]} {tuple(state[found[0]].shape)} for {tuple(self.tensors[first].shape)}"
             for first, found in chosen.items()
@@ -93,13 +98,16 @@ class Fit:
                 f"these weights do not fit the sampler's model: unknown {sorted(unknown)[:3]}, missing {missing[:3]}, of another "
                 f"shape {wrong[:3]}; deliver the state_dict of a policy of the same architecture"
             )
-        return {first: state[found[0]] for first, found in chosen.items()}
+        return {first: state[found[0]] for first, found in chosen.items() if found}
 
 
 def _output_axes(model: Any) -> dict[int, int]:
-    """id of the weight -> the axis of its output channels, for every linear layer but the output layer."""
+    """id of the weight -> the axis of its output channels, for every linear layer but the output layer and adapters."""
     from transformers.pytorch_utils import Conv1D
 
     head = model.get_output_embeddings()
-    axes = {id(m.weight): 0 for m in model.modules() if isinstance(m, nn.Linear) and m is not head}
+    linear = [
+        m for name, m in model.named_modules() if isinstance(m, nn.Linear) and ".lora_" not in name and m is not head
+    ]
+    axes = {id(m.weight): 0 for m in linear}
     return axes | {id(m.weight): 1 for m in model.modules() if isinstance(m, Conv1D)}

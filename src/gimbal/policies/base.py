@@ -48,6 +48,10 @@ class AbstractPolicy(nn.Module, ABC):
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         """Each decision of the first row as a person would read it."""
 
+    def weights(self) -> dict[str, Tensor]:
+        """What training changes, by its names in ``state_dict``: this is what travels to samplers, which have the rest."""
+        return self.state_dict()
+
     @abstractmethod
     def save(self, directory: Path) -> None:
         """Into the layout that the spec's ``model`` loads from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
 from gimbal.policies.layout import Layout, apart, shared
+from gimbal.policies.lora import LoRA, whole_model
 from gimbal.records import AbstractDecisions, Task
 
 TINY = "gimbal-tiny"  # the model shipped in the package
@@ -173,6 +174,12 @@ class TokenPolicy(AbstractPolicy):
         ids = decisions.ids_NL[0, int(decisions.prompt_N[0]) : int(decisions.length_N[0])].tolist()
         return [self.tokenizer.decode([token]) for token in ids]
 
+    def weights(self) -> dict[str, Tensor]:
+        """All of them, or the adapter where the rest is frozen."""
+        every = self.state_dict(keep_vars=True).items()
+        frozen = (isinstance(tensor, nn.Parameter) and not tensor.requires_grad for _, tensor in every)
+        return {name: tensor.detach() for (name, tensor), held in zip(every, frozen, strict=True) if not held}
+
     def save(self, directory: Path) -> None:
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
@@ -180,10 +187,11 @@ class TokenPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(AbstractPolicySpec):
-    """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package).
+    """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package), or one of an adapter, merged in.
 
     ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
-    ``fresh`` keeps the architecture and the tokenizer and draws the weights anew from the run's seed.
+    ``fresh`` keeps the architecture and the tokenizer and draws the weights anew from the run's seed. ``lora`` trains adapters of the
+    model instead of its weights; checkpoints then hold the adapter alone.
     """
 
     unit: ClassVar[str] = "tokens"
@@ -191,19 +199,28 @@ class CausalLM(AbstractPolicySpec):
     model: str = TINY
     dtype: str = "float32"
     fresh: bool = False
+    lora: LoRA | None = None
 
     @property
     def path(self) -> str:
         return str(Path(__file__).parent.parent / "assets" / TINY) if self.model == TINY else self.model
 
     def load(self, seed: int = 0) -> TokenPolicy:
+        policy = self._whole(seed)
+        if self.lora is not None:
+            self.lora.attach(policy.model, seed)
+            policy.model.eval()
+        return policy
+
+    def _whole(self, seed: int) -> TokenPolicy:
         # Imported here: it takes a second, and `gimbal --help` should not.
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # it would tear the live console
         local = Path(self.path)
-        if local.exists() and not (local / "config.json").is_file():
+        adapter = (local / "adapter_config.json").is_file()
+        if local.exists() and not adapter and not (local / "config.json").is_file():
             raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
         if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
             raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
@@ -215,11 +232,14 @@ class CausalLM(AbstractPolicySpec):
                     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self.path))
                 model.generation_config.eos_token_id = tokenizer.eos_token_id
                 return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
-            model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))
+            whole = whole_model if adapter else AutoModelForCausalLM.from_pretrained
+            model = whole(self.path, dtype=getattr(torch, self.dtype))
         except (OSError, ValueError, RuntimeError) as error:
             # transformers raises all three for missing, malformed and truncated files.
             raise ValueError(f"{self.path} does not load as a causal language model: {error}") from error
         return TokenPolicy(model.eval(), tokenizer)
 
     def at(self, directory: Path) -> CausalLM:
+        if self.lora is not None:
+            return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return CausalLM(model=str(directory), dtype=self.dtype)

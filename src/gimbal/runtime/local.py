@@ -185,7 +185,7 @@ class Trainer:
             reward.close()
 
     def _deliver(self) -> None:
-        self.sync.publish(self.learner.version, self.learner.policy.state_dict())
+        self.sync.publish(self.learner.version, self.learner.policy.weights())
         self.sync.deliver(self.engine)
 
     def _proved(self) -> Metrics:

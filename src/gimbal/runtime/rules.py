@@ -53,6 +53,7 @@ from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
+from gimbal.engines.vllm import VLLM
 from gimbal.learning.learner import column_needs
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
@@ -85,6 +86,7 @@ from gimbal.objectives.turn_value_loss import TurnValueLoss
 from gimbal.objectives.value_loss import ValueLoss
 from gimbal.ops import SequenceMean, SequenceSum, TokenMean
 from gimbal.ops.part_mean import PartMean
+from gimbal.policies.lora import LoRA
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.run import Run
@@ -157,6 +159,10 @@ REFUSED: tuple[Rule, ...] = (
     (
         lambda cast: any(p.window < cast.run.max_staleness for p in cast.all(SamplingVersion)),
         "SamplingVersion keeps fewer versions than decisions may be old: set anchor.window to max_staleness",
+    ),
+    (
+        lambda cast: cast.has(LoRA) and cast.has(VLLM),
+        "VLLM is given whole models, and with policy.lora only the adapter travels: engine=Native()",
     ),
     (
         lambda cast: cast.has(Reweight) and cast.has(SamplingVersion),

@@ -1,0 +1,84 @@
+"""LoRA by peft: low-rank adapters are trained, saved and delivered; the model under them stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ADAPTER = "default"  # peft's name of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """W + (alpha / rank) B A in place of W, B starting at 0 (arXiv:2106.09685); only A and B are trained. By peft (extra ``peft``).
+
+    ``targets`` are names of modules as peft takes them; none means every linear layer but the output layer. ``adapter`` is a
+    directory in peft's layout to go on from (rank, alpha and targets are then its own). There is no dropout: the trainer must
+    evaluate the distribution that was sampled from.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ()
+    adapter: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"policy.lora.rank is {self.rank}; it must be at least 1")
+
+    def attach(self, model: Any, seed: int) -> None:
+        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` draws A."""
+        LoraConfig = _peft().LoraConfig
+        if self.adapter:
+            try:
+                model.load_adapter(self.adapter, adapter_name=ADAPTER, is_trainable=True)
+            except (OSError, ValueError, RuntimeError) as error:
+                # peft and transformers raise all three for what is missing or does not fit.
+                raise ValueError(f"{self.adapter} does not load as an adapter of this model: {error}") from error
+            return
+        config = LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,
+            lora_dropout=0.0,
+            target_modules=list(self.targets) or "all-linear",
+            task_type="CAUSAL_LM",
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model.add_adapter(config, adapter_name=ADAPTER)
+
+
+def whole_model(directory: str, *, dtype: torch.dtype) -> Any:
+    """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model."""
+    adapted = _peft().AutoPeftModelForCausalLM.from_pretrained(directory, dtype=dtype)
+    return adapted.merge_and_unload().requires_grad_(True)
+
+
+def merged(model: Any) -> dict[str, Tensor]:
+    """The weights of an adapted model with its adapters added in, in float32 and then in the model's own precision, under the names
+    that they have without adapters: what an engine is given that takes whole models only."""
+    from peft.tuners.lora import LoraLayer
+
+    state: dict[str, Tensor] = {}
+    changed = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        owner, _, rest = name.partition(".base_layer.")
+        state[f"{owner}.{rest}" if rest else name] = tensor
+    for name, module in changed.items():
+        weight = module.get_base_layer().weight.detach()
+        change = module.get_delta_weight(ADAPTER).detach()
+        state[f"{name}.weight"] = (weight.float() + change.float()).to(weight.dtype)
+    return state
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ValueError("LoRA adapters need peft: pip install 'gimbal-rl[peft]'") from error
+    return peft
