@@ -66,9 +66,9 @@ from gimbal.objectives.right_likelihood import RightLikelihood
 from gimbal.objectives.sequence_weight import SequenceWeight
 from gimbal.ops import ConstantMean, SequenceMean
 from gimbal.ops.part_mean import PartMean
-from gimbal.records import Sampling
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
+from gimbal.records import Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
