@@ -1,8 +1,9 @@
 """Does the simulator predict real runs? Speeds and lengths from a few local runs, forecasts of others that it has not seen.
 
-The forecast runs differ from the calibrating ones in seed, staleness, slots, batch, length limit and ``ahead``. Each run is a process of
-one thread. On a machine that is not idle, wall time measures the neighbours; so times are processor seconds unless ``--clock
-wall`` says otherwise (with one thread and rewards in the same process they are the wall seconds of an idle machine).
+The forecast runs differ from the calibrating ones in seed, staleness, slots, batch, length limit and ``ahead``. All are run in
+turns, several rounds of them, on one thread. A run does the same work in every round, to the bit, and neighbours on the
+machine only add to its time: each step counts with its least time over rounds. Times are processor seconds, which are the wall
+seconds of an idle machine where there is one thread and rewards are in the same process; ``--clock wall`` takes wall seconds.
 
     python benchmarks/plan.py --out benchmarks/plan.json
 """
@@ -11,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -23,10 +21,10 @@ from typing import Any, Literal
 from gimbal.engines.native import Native
 from gimbal.recipes.grpo import grpo
 from gimbal.records import Group, Sampling
-from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import calibrate, local
 from gimbal.runtime.run import Run
+from gimbal.runtime.virtual import Speeds
 
 GOAL = 0.15
 
@@ -43,8 +41,8 @@ class Case:
     ahead: Literal["ready", "full"] = "ready"
 
 
-# Speeds and lengths come from these three, with seed 1 ...
-CALIBRATION = (Case(0, 64, 8, 8, 64), Case(1, 12, 6, 4, 64), Case(1, 48, 8, 8, 20))
+# Speeds and lengths come from these, with seed 1 ...
+CALIBRATION = (Case(0, 192, 16, 12, 64), Case(0, 64, 8, 8, 64), Case(1, 12, 4, 4, 64), Case(1, 48, 8, 8, 20))
 # ... and these are forecast, with seed 0.
 FORECAST = (
     Case(0, 128, 16, 8, 64),
@@ -87,26 +85,48 @@ def run_of(case: Case, seed: int, steps: int) -> Run:
     )
 
 
-def measure(work: tuple[Case, int, int, str]) -> tuple[calibrate.Measured, dict[str, float]]:
-    """One run, and what its metrics say of its ages and lengths."""
-    case, seed, steps, clock = work
-    if clock == "cpu":
-        local.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
-    run = run_of(case, seed, steps)
-    with tempfile.TemporaryDirectory() as directory:
-        began = time.perf_counter()
-        local.run_local(run, Path(directory), name=str(case))
-        wall = time.perf_counter() - began
-        rows, rollouts = (JsonLines(Path(directory) / f"{name}.jsonl").read() for name in ("metrics", "rollouts"))
-    found = calibrate.measured(str(case), run, rows, rollouts, 0.0)
+Rows = list[dict[str, Any]]
+
+
+def measure(case: Case, seed: int, steps: int, clock: str) -> tuple[Rows, Rows]:
+    """One run: its metrics, and of its rollouts what rollouts.jsonl would hold."""
+    ticks = time.process_time if clock == "cpu" else time.perf_counter
+    local.time = SimpleNamespace(perf_counter=ticks)  # type: ignore[assignment]
+    trainer, rows, rollouts = local.Trainer(run_of(case, seed, steps)), [], []
+    try:
+        for _ in range(steps):
+            metrics, groups, _ = trainer.advance()
+            rows.append(metrics)
+            rollouts += [
+                {
+                    "group": group.index,
+                    "version": r.version_S.tolist(),
+                    "pieces": trainer.pieces(r),
+                    "prompt": r.task.prompt,
+                }
+                for group in groups
+                for r in group.rollouts
+            ]
+    finally:
+        trainer.close()
+    return rows, rollouts
+
+
+def least(rounds: list[Rows]) -> Rows:
+    """The rows of equal runs, each time the least that any of them took."""
+    merged = []
+    for rows in zip(*rounds, strict=True):
+        assert len({row["length/mean"] for row in rows}) == 1, "the rounds did not do the same work"
+        times = {name: min(row[name] for row in rows) for name in rows[0] if name.startswith("time/")}
+        merged.append({**rows[0], **times})
+    return merged
+
+
+def compare(real: calibrate.Measured, rows: Rows, known: calibrate.Measured, speeds: Speeds) -> dict[str, Any]:
+    """The forecast knows the case alone; lengths and prompt are those of calibrating runs."""
     timed = rows[1:]
     facts = {name: sum(row[name] for row in timed) / len(timed) for name in ("staleness/mean", "length/mean")}
-    return found, {"wall_s_of_the_whole_run": wall, **facts}
-
-
-def compare(real: calibrate.Measured, facts: dict[str, float], base: calibrate.Measured, speeds: Any) -> dict[str, Any]:
-    """The forecast knows the case alone; lengths and prompt are the calibrating run's."""
-    blind = replace(real, plan=replace(real.plan, lengths=base.plan.lengths, prompt=base.plan.prompt))
+    blind = replace(real, plan=replace(real.plan, lengths=known.plan.lengths, prompt=known.plan.prompt))
     forecast = calibrate.again(blind, speeds)
     return {
         "measured_rollouts_per_s": real.rollouts_per_s,
@@ -118,40 +138,50 @@ def compare(real: calibrate.Measured, facts: dict[str, float], base: calibrate.M
         "forecast_age_mean": forecast.age_mean,
         "measured_length_mean": facts["length/mean"],
         "forecast_length_mean": forecast.trained["decisions"] / forecast.trained["rollouts"],
-        **facts,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=6, help="of a run; the first is a warm-up")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
-    work = [(case, 1, words.steps, words.clock) for case in CALIBRATION]
-    work += [(case, 0, words.steps, words.clock) for case in FORECAST]
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        done = list(pool.map(measure, work))
-    known, unseen = done[: len(CALIBRATION)], done[len(CALIBRATION) :]
-    base, speeds = known[0][0], calibrate.fit([run for run, _ in known])
+    work = [(case, 1) for case in CALIBRATION] + [(case, 0) for case in FORECAST]
+    rounds = []
+    for number in range(words.rounds):
+        rounds.append([measure(case, seed, words.steps, words.clock) for case, seed in work])
+        print(f"round {number + 1} of {words.rounds}", flush=True)
+    all_rows = [least([one[i][0] for one in rounds]) for i in range(len(work))]
+    runs = [
+        calibrate.measured(str(case), run_of(case, seed, words.steps), rows, rounds[0][i][1], 0.0)
+        for i, ((case, seed), rows) in enumerate(zip(work, all_rows, strict=True))
+    ]
+    count = len(CALIBRATION)
+    known, speeds = calibrate.pooled(runs[:count]), calibrate.fit(runs[:count])
     report = {
         "clock": words.clock,
         "steps": words.steps,
-        "calibration": [asdict(case) for case in CALIBRATION],
+        "rounds": words.rounds,
         "speeds": asdict(speeds),
-        "calibration_runs": [compare(run, facts, run, speeds) for run, facts in known],
+        "calibration": [
+            {**asdict(case), **compare(run, rows, run, speeds)}
+            for case, run, rows in zip(CALIBRATION, runs, all_rows, strict=False)
+        ],
         "forecasts": [
-            {**asdict(case), **compare(run, facts, base, speeds)}
-            for case, (run, facts) in zip(FORECAST, unseen, strict=True)
+            {**asdict(case), **compare(run, rows, known, speeds)}
+            for case, run, rows in zip(FORECAST, runs[count:], all_rows[count:], strict=True)
         ],
     }
     print(json.dumps(report["speeds"]))
-    for row in report["forecasts"]:
+    for row in [*report["calibration"], *report["forecasts"]]:
         case = {name: row[name] for name in asdict(FORECAST[0])}
         print(
-            f"{case}: measured {row['measured_rollouts_per_s']:.4g} rollouts/s, forecast {row['forecast_rollouts_per_s']:.4g} "
-            f"({row['error']:+.1%}); generation {row['measured_generate_share']:.0%} / {row['forecast_generate_share']:.0%}; "
+            f"{case}: measured {row['measured_rollouts_per_s']:.4g} rollouts/s, "
+            f"forecast {row['forecast_rollouts_per_s']:.4g} ({row['error']:+.1%}); "
+            f"generation {row['measured_generate_share']:.0%} / {row['forecast_generate_share']:.0%}; "
+            f"length {row['measured_length_mean']:.1f} / {row['forecast_length_mean']:.1f}; "
             f"age {row['measured_age_mean']:.2f} / {row['forecast_age_mean']:.2f}"
         )
     errors = [abs(row["error"]) for row in report["forecasts"]]

@@ -29,6 +29,7 @@ SPEEDS = Speeds(
     score_s=0.5,
     train_step_s=0.2,
     train_token_s=1e-3,
+    train_prompt_token_s=5e-4,
     sync_s=0.1,
 )
 ALWAYS_20 = Recorded(groups=((20,) * 8,))
@@ -123,11 +124,11 @@ def test_one_sampler_and_constant_lengths_in_closed_form():
     speeds = replace(SPEEDS, context_s=0.0, score_s=0.0)
     plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=8, prompts_per_step=2, num_generations=8)
     generate = 2 * (30 * 1e-4 + 8 * 2e-3 + 20 * (0.02 + 8e-3))
-    train = 0.2 + 1e-3 * (16 * 20 + 2 * 30) + 0.1
+    train = 0.2 + 1e-3 * 16 * 20 + 5e-4 * 2 * 30 + 0.1
     serial = simulate(replace(plan, samplers=1, trainers=0, max_staleness=0), "serial")
     assert serial.step_s == pytest.approx(generate + train)
     serial = simulate(replace(plan, max_staleness=0, num_generations=8, prompts_per_step=4), "serial")  # on two devices
-    assert serial.step_s == pytest.approx(generate + 0.2 + 1e-3 * 760 / 2 + 0.1)
+    assert serial.step_s == pytest.approx(generate + 0.2 + (1e-3 * 640 + 5e-4 * 120) / 2 + 0.1)
     sync = simulate(plan, "sync")
     assert sync.step_s == pytest.approx(generate + train + 0.3)
     assert sync.trainer_idle == pytest.approx(1 - train / sync.step_s)
@@ -157,7 +158,15 @@ def test_staleness_0_is_the_synchronous_run_under_every_schedule_that_has_k():
 def test_a_learner_that_takes_no_time_leaves_the_samplers_the_only_limit():
     """Slots are always full; so the sampler's own speed, in closed form, bounds every schedule, and k reaches it."""
     speeds = replace(
-        SPEEDS, context_s=0.0, score_s=0.0, load_s=0.0, train_step_s=0.0, train_token_s=0.0, sync_s=0.0, start_s=0.0
+        SPEEDS,
+        context_s=0.0,
+        score_s=0.0,
+        load_s=0.0,
+        train_step_s=0.0,
+        train_token_s=0.0,
+        train_prompt_token_s=0.0,
+        sync_s=0.0,
+        start_s=0.0,
     )
     plan = Plan(speeds=replace(speeds, prefill_token_s=0.0), lengths=ALWAYS_20, slots=8, prompts_per_step=3)
     best = 8 / (20 * (0.02 + 8e-3))
@@ -169,16 +178,21 @@ def test_a_learner_that_takes_no_time_leaves_the_samplers_the_only_limit():
 
 
 def test_samplers_that_take_no_time_leave_the_learner_the_only_limit():
-    speeds = Speeds(train_step_s=0.5, train_token_s=1e-3, sync_s=0.25)
+    speeds = Speeds(train_step_s=0.5, train_token_s=1e-3, train_prompt_token_s=2e-3, sync_s=0.25)
     plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=10, prompts_per_step=2, num_generations=8, trainers=4)
     for schedule in SCHEDULES[1:]:
         forecast = simulate(plan, schedule)
-        assert forecast.step_s == pytest.approx(0.5 + 1e-3 * (320 + 20) / 4 + 0.25)
+        assert forecast.step_s == pytest.approx(0.5 + (1e-3 * 320 + 2e-3 * 20) / 4 + 0.25)
         assert forecast.trainer_idle == pytest.approx(0)
 
 
 def test_what_the_filters_drop_is_drawn_all_the_same():
-    half = replace(PLAN, kept=0.5, speeds=replace(SPEEDS, train_step_s=0.0, train_token_s=0.0, sync_s=0.0), steps=40)
+    half = replace(
+        PLAN,
+        kept=0.5,
+        speeds=replace(SPEEDS, train_step_s=0.0, train_token_s=0.0, train_prompt_token_s=0.0, sync_s=0.0),
+        steps=40,
+    )
     whole = replace(half, kept=1.0)
     share = simulate(half, "partial-rollout").rollouts_per_s / simulate(whole, "partial-rollout").rollouts_per_s
     assert 0.4 < share < 0.6

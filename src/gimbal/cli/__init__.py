@@ -1,4 +1,4 @@
-"""The command line: gimbal train | eval | list | show | report | compare | env. A module a family of commands, imported when called."""
+"""The command line: a module a family of commands, imported when it is called (COMMANDS)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ gimbal: reinforcement-learning post-training that stays level when generation an
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
   gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
+  gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
+  gimbal doctor RUN|CHECKPOINT              what ails a run; what a gap between sampler and trainer is made of
   gimbal env                                versions, for a bug report
 
 gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -40,9 +42,11 @@ COMMANDS = {
     "show": "show:show",
     "report": "report:report",
     "compare": "compare:compare",
+    "plan": "plan:plan",
+    "doctor": "doctor:doctor",
     "env": "env:environment",
 }
-OWN_HELP = ("train", "eval", "report", "compare")  # commands with a help page of their own
+OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor")  # commands with a help page of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -150,8 +150,8 @@ def simulate(plan: Plan, schedule: Schedule) -> Forecast:
         if version == plan.warmup:
             before = _snapshot(engine, tally)
         groups, _ = pipeline.next_batch(version)
-        tokens = _count(groups, version, tally) + len(groups) * plan.prompt
-        seconds = plan.speeds.train(tokens, trainers) + plan.speeds.sync_s
+        decisions = _count(groups, version, tally)
+        seconds = plan.speeds.train(decisions, len(groups) * plan.prompt, trainers) + plan.speeds.sync_s
         tally.training += seconds
         if serial:
             engine.freeze(seconds)

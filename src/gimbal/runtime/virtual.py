@@ -87,16 +87,18 @@ class Speeds:
     load_s: float = 0.0  # a device stops for it when it loads weights
     score_s: float = 0.0  # from the last decision of a rollout to its score; holds up no device
     train_step_s: float = 0.0  # of a learner step, however much it trains on
-    train_token_s: float = 0.0  # more for each decision and prompt token (once a group), on one device
+    train_token_s: float = 0.0  # more for each decision, on one device
+    train_prompt_token_s: float = 0.0  # more for each prompt token, once a group
     sync_s: float = 0.0  # of the learner after each step: publish, prove, record
 
     def __post_init__(self) -> None:
         if any(not value >= 0 for value in vars(self).values()):
             raise ValueError(f"{self}: seconds are 0 or above")
 
-    def train(self, tokens: int, devices: int) -> float:
+    def train(self, decisions: int, prompt_tokens: int, devices: int) -> float:
         """The work of a step divides over devices, its fixed part does not."""
-        return self.train_step_s + self.train_token_s * tokens / devices
+        work = self.train_token_s * decisions + self.train_prompt_token_s * prompt_tokens
+        return self.train_step_s + work / devices
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,190 @@
+"""gimbal plan: what other hardware, another schedule or another bound on staleness would do for throughput."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gimbal.cli.words import parse, table
+
+if TYPE_CHECKING:
+    from gimbal.runtime.calibrate import Measured
+    from gimbal.runtime.simulator import Forecast, Plan, Schedule
+
+HELP = """\
+gimbal plan [--from RUN[,RUN...]] [key=value ...]
+
+Simulates the pipeline on a virtual clock under five schedules. Speeds and lengths are those of finished local runs, or given:
+
+  --from RUN[,RUN...]   speeds, lengths and recipe of a run; more runs, with other slots and lengths, pin the speeds down
+  samplers=6 trainers=2 slots=64 prompts_per_step=128 max_staleness=2       what to simulate
+  speeds.step_s=0.02 speeds.row_s=1e-4 speeds.train_token_s=5e-5 ...        seconds on one device
+  'lengths=LogNormal(mean=4000, cv=1, limit=16384)'                         decisions of a rollout
+  --schedule NAME[,NAME...]   of serial, sync, one-step-off, bounded-async, partial-rollout
+  --runs DIRECTORY            other than runs
+  --json                      the forecasts as JSON
+
+serial: all devices generate, then all train, as the local runtime does. sync: apart, and each side waits. one-step-off: the
+next batch is drawn while one is trained on. bounded-async: up to max_staleness ahead; a sampler finishes its rollouts
+before it loads weights. partial-rollout: the same, but weights are loaded in the middle of rollouts.
+
+Keys:
+"""
+ENOUGH = 0.97  # of the best throughput: the least staleness that reaches it is recommended
+BOUNDS = (1, 2, 4, 8)  # of staleness, tried for the recommendation
+
+
+def plan(argv: Sequence[str]) -> int:
+    arguments = parse(argv, ("help", "json"), ("from", "runs", "schedule"))
+    if "help" in arguments.flags:
+        print(HELP, end="")
+        _keys()
+        return 0
+    if arguments.words:
+        raise ValueError(f"{arguments.words[0]!r} is no key=value; runs are named after --from")
+    from gimbal import api, config, recipes
+    from gimbal.runtime import calibrate
+    from gimbal.runtime.simulator import Plan, simulate
+    from gimbal.runtime.virtual import Speeds
+
+    runs = Path(arguments.flags.get("runs", api.RUNS))
+    measured = [calibrate.read(api.find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
+    base = Plan()
+    if measured:
+        # A plan is about two sides: a run on one device becomes one sampler and one trainer.
+        base = replace(
+            measured[0].plan, speeds=calibrate.fit(measured), trainers=1, warmup=base.warmup, steps=base.steps
+        )
+    wanted = config.override(base, arguments.overrides, recipes.tell)
+    if wanted.speeds == Speeds():
+        raise ValueError("no speeds are known: name a finished run (--from RUN) or give them (speeds.step_s=0.02 ...)")
+    schedules = _schedules(arguments.flag("schedule"))
+    forecasts = [simulate(wanted, schedule) for schedule in schedules]
+    advice = recommendation(wanted, forecasts)
+    if "json" in arguments.flags:
+        checks = [_check(run, base) for run in measured]
+        document = {
+            "plan": config.plain(wanted),
+            "forecasts": [forecast.as_dict() for forecast in forecasts],
+            "recommendation": advice,
+            "runs": [{"name": n, "measured_rollouts_per_s": m, "simulated_rollouts_per_s": s} for n, m, s in checks],
+        }
+        print(json.dumps(document, indent=1))
+        return 0
+    for name, real, simulated in (_check(run, base) for run in measured):
+        print(f"{name} itself: measured {real:.3g} rollouts/s, simulated {simulated:.3g} ({simulated / real - 1:+.0%})")
+    print(
+        f"{wanted.samplers} samplers of {wanted.slots} slots, {wanted.trainers} trainers; a step trains on "
+        f"{wanted.prompts_per_step} x {wanted.num_generations} rollouts"
+    )
+    print(rows(forecasts))
+    print(advice)
+    return 0
+
+
+def _check(run: Measured, base: Plan) -> tuple[str, float, float]:
+    """(name, rollouts a second as measured, and as the fitted speeds explain them)."""
+    from gimbal.runtime.calibrate import again
+
+    return run.name, run.rollouts_per_s, again(run, base.speeds).rollouts_per_s
+
+
+def _schedules(asked: str | None) -> Sequence[Schedule]:
+    from gimbal.config import nearest
+    from gimbal.runtime.simulator import SCHEDULES
+
+    known = {name: name for name in SCHEDULES}
+    names = asked.split(",") if asked else list(SCHEDULES)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no schedule {name}{nearest(name, SCHEDULES)}; there are {', '.join(SCHEDULES)}")
+    return [known[name] for name in names]
+
+
+def rows(forecasts: Sequence[Forecast]) -> str:
+    """The table."""
+    head = (
+        "schedule",
+        "k",
+        "rollouts/s",
+        "tokens/s",
+        "s/step",
+        "sampler idle",
+        "slots used",
+        "trainer idle",
+        "sync MB/s",
+    )
+    lines = [(*head, "ages")]
+    for f in forecasts:
+        ages = " ".join(f"{age}:{share:.0%}" for age, share in f.ages.items())
+        figures = (f.rollouts_per_s, f.tokens_per_s, f.step_s)
+        shares = (f.sampler_idle, f.occupancy, f.trainer_idle)
+        lines.append(
+            (
+                f.schedule,
+                str(f.max_staleness),
+                *(f"{figure:.3g}" if figure < 1000 else f"{figure:.0f}" for figure in figures),
+                *(f"{share:.0%}" for share in shares),
+                f"{f.sync_bytes_per_s / 1e6:.3g}",
+                ages,
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  " + "  ".join(f"{cell:{'<' if i in (0, 9) else '>'}{widths[i]}}" for i, cell in enumerate(line)).rstrip()
+        for line in lines
+    )
+
+
+def recommendation(plan: Plan, forecasts: Sequence[Forecast]) -> str:
+    """One sentence: the least stale schedule within 3 % of the best, and which side is the limit.
+
+    Beside what was asked for it tries other bounds for the schedules that have one.
+    """
+    from gimbal.runtime.simulator import simulate
+
+    tried = list(forecasts)
+    for forecast in forecasts:
+        if forecast.schedule in ("bounded-async", "partial-rollout"):
+            others = [k for k in BOUNDS if k != forecast.max_staleness]
+            tried += [simulate(replace(plan, max_staleness=k), forecast.schedule) for k in others]
+    best = max(forecast.rollouts_per_s for forecast in tried)
+    enough = [forecast for forecast in tried if forecast.rollouts_per_s >= ENOUGH * best]
+    chosen = min(enough, key=lambda forecast: (forecast.age_mean, -forecast.rollouts_per_s))
+    bound = f" with max_staleness={chosen.max_staleness}" if chosen.schedule != "sync" else ""
+    plain = next((f.rollouts_per_s for f in forecasts if f.schedule == "sync"), None)
+    times = f", {chosen.rollouts_per_s / plain:.2f} times sync" if plain and chosen.schedule != "sync" else ""
+    return (
+        f"Recommended: {chosen.schedule}{bound}: {chosen.rollouts_per_s:.3g} rollouts/s{times}, mean age "
+        f"{chosen.age_mean:.2g}; {_limit(chosen)}."
+    )
+
+
+def _limit(f: Forecast) -> str:
+    if f.schedule == "serial":
+        return f"generation takes {f.trainer_idle:.0%} of the time and training the rest"
+    if f.trainer_idle > max(0.1, f.sampler_idle):
+        return f"the samplers are the limit (trainers idle {f.trainer_idle:.0%}), so another trainer would not help"
+    if f.sampler_idle > 0.1:
+        return f"the trainers are the limit (samplers idle {f.sampler_idle:.0%}), so another sampler would not help"
+    return f"both sides are busy (samplers idle {f.sampler_idle:.0%}, trainers {f.trainer_idle:.0%})"
+
+
+def _keys() -> None:
+    import inspect
+    import re
+    from dataclasses import fields
+
+    from gimbal.runtime.simulator import Plan
+    from gimbal.runtime.virtual import LogNormal, Speeds
+
+    for prefix, part in (("", Plan()), ("speeds.", Speeds()), ("lengths.", LogNormal())):
+        source, page = inspect.getsource(type(part)), {}
+        for item in fields(part):
+            comment = re.search(rf"^ +{item.name}: .*?  # (.*)$", source, re.MULTILINE)
+            if item.name not in ("speeds", "lengths"):
+                page[f"{prefix}{item.name}={vars(part)[item.name]}"] = comment[1] if comment else ""
+        table(page)
