@@ -131,8 +131,9 @@ class Fleet:
             one.calls.append((self.backend.call(one.handle, method, arguments), method))
             self.changed.notify_all()
 
-    def busy(self, member: int, method: str) -> bool:
-        return any(method == other for _, other in self.members[member].calls)
+    def queued(self, member: int, method: str) -> int:
+        """Calls of this method that have not been answered."""
+        return sum(method == other for _, other in self.members[member].calls)
 
     def check(self) -> None:
         """Say what there is to say, and raise what ended the fleet. For the thread that the run is in."""

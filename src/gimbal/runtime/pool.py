@@ -24,6 +24,7 @@ from gimbal.runtime.members import packed
 
 ADVANCE_SECONDS = 0.1  # of generation between two looks at what else there is to do
 GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that are up begin
+AHEAD = 2  # such calls outstanding, so that a worker need not wait for a learner that is slow to ask for the next
 TRIES = 3  # times that one request or group may end the member that holds it
 
 
@@ -194,11 +195,11 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         self._feed()
 
     def _feed(self) -> None:
-        """Hand out what waits, and keep every member that has something to do in one advance."""
+        """Hand out what waits, and keep every member that has something to do in advances."""
         for worker, tickets in self.ledger.hand_out(self._sent).items():
             self.outbox[worker] += [(ticket.number, ticket.request) for ticket in tickets]
         for worker, load in self.ledger.load.items():
-            if (load or self.cancelled[worker]) and not self.fleet.busy(worker, "advance"):
+            while (load or self.cancelled[worker]) and self.fleet.queued(worker, "advance") < AHEAD:
                 new, gone = self.outbox.pop(worker, []), self.cancelled.pop(worker, [])
                 self.fleet.call(worker, "advance", new, gone, ADVANCE_SECONDS)
 
