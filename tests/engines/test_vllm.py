@@ -18,7 +18,7 @@ from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
-from gimbal.policies.token import CausalLM
+from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Sampling, Task
 from gimbal.runtime.local import Trainer
 
@@ -199,6 +199,14 @@ def test_a_group_shares_its_prompt(engine, monkeypatch):
     assert sorted(count > 0 for count in cached.values()) == [False, True, True, True]
 
 
+def test_prompts_beyond_one_step_of_vllm(engine):
+    """More tokens of prompts than vLLM takes in one step, between requests that are being decoded."""
+    engine.submit(request(group=99, max_length=30, temperature=1.5))
+    engine.step()
+    rollouts = drawn(engine, [request(n, prompt=f"{n} " + LONG + LONG[:80], max_length=3) for n in range(20)])
+    assert len(rollouts) == 21
+
+
 def test_cancelled(engine):
     for sample in range(SPEC.slots + 1):
         engine.submit(request(sample=sample, max_length=60))
@@ -280,6 +288,10 @@ def test_refused_with_the_way_out(engine, policy):
     state["model.model.norm.weight"] = torch.zeros(3)
     with pytest.raises(ValueError, match="do not fit"):
         engine.load(1, state)
+    with pytest.raises(ValueError, match="no adapters"):
+        SPEC.start(
+            TokenPolicy(torch.nn.ModuleDict({"q": torch.nn.ModuleDict({"lora_A": torch.nn.Linear(2, 2)})}), None)
+        )
     with pytest.raises(ValueError, match="slots"):
         VLLM(slots=0)
     assert engine.version == 0

@@ -74,6 +74,10 @@ class VLLM(AbstractEngineSpec):
 
     def start(self, policy: AbstractPolicy) -> VLLMEngine:
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
+        if any(".lora_" in name for name in policy.state_dict()):
+            raise ValueError(
+                "the vLLM engine takes whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+            )
         return VLLMEngine(self, policy)
 
 
@@ -112,6 +116,8 @@ class VLLMEngine(AbstractEngine):
                     kv_cache_memory_bytes=int(spec.cache_gb * GIB),
                     gpu_memory_utilization=0.01,  # vLLM's check of free memory; what it takes is cache_gb and the weights
                     logprobs_mode="processed_logprobs",  # of the distribution sampled from, after temperature and truncation
+                    # On CPUs a prompt cut in two makes vLLM wind a request's generator back, which that of a CPU cannot do.
+                    enable_chunked_prefill=torch.cuda.is_available(),
                     async_scheduling=False,  # else a step returns tokens that were drawn before the newest weights came
                     enforce_eager=not torch.cuda.is_available(),
                     disable_log_stats=True,
