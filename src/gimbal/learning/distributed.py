@@ -20,6 +20,7 @@ import copy
 import os
 import signal
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -307,7 +308,8 @@ class Leader:
     def __init__(self, ranks: Sharded, policy: AbstractPolicy, learner: Learner) -> None:
         self.ranks, self.policy, self.member = ranks, policy, Member(ranks, learner, policy)
         self._gone = False
-        signal.signal(signal.SIGTERM, self._stopped)
+        self._main = threading.current_thread() is threading.main_thread()
+        self._previous = signal.signal(signal.SIGTERM, self._stopped) if self._main else None
 
     @property
     def version(self) -> int:
@@ -338,6 +340,8 @@ class Leader:
         if not self._gone:
             self._gone = True
             self.ranks.tell((END, None))
+        if self._main:
+            signal.signal(signal.SIGTERM, self._previous)
 
     def _all(self, verb: str, given: Any, told: Any = None) -> Any:
         try:
