@@ -95,7 +95,10 @@ class TokenPolicy(AbstractPolicy):
         return (configured,) if isinstance(configured, int) else tuple(configured)
 
     def encode_task(self, task: Task) -> list[int]:
-        """The prompt's tokens; chat messages (``columns["messages"]``) go through the tokenizer's own template."""
+        """The prompt's tokens: those of ``columns["prompt_ids"]``, or chat messages (``columns["messages"]``) by the tokenizer's own
+        template, or the prompt's text."""
+        if (ids := task.columns.get("prompt_ids")) is not None:
+            return list(ids)
         messages = task.columns.get("messages")
         if messages is None:
             return self.tokenizer.encode(task.prompt, add_special_tokens=True)
