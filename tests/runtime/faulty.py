@@ -189,7 +189,7 @@ class Here(AbstractBackend):
         return ""
 
 
-def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lambda sentence: None, oversampling=1.0):
+def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lambda sentence: None, surplus="wait"):
     """A pipeline over these backends: 2 groups of 3 a batch."""
     scorer = PoolScorer(judges, scorers=scorers, patience=patience, in_order=k == 0, note=note)
     engine = PoolEngine(samplers, workers=workers, patience=patience, note=note)
@@ -205,8 +205,10 @@ def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lamb
         filters=[],
         sampling=sampling,
     )
-    pipeline = Pipeline(parts, Pace(max_staleness=k, groups_per_step=2), ahead="ready", seed=0, max_empty_batches=1000)
-    pipeline.oversampling = oversampling
+    pipeline = Pipeline(
+        parts, Pace(max_staleness=k, groups_per_step=2), ahead="ready", seed=0, max_empty_batches=1000, surplus=surplus
+    )
+    pipeline.oversampling = 1.0 if surplus == "wait" else 2.0
     return pipeline
 
 

@@ -49,6 +49,42 @@ def test_faults_by_the_hundred(monkeypatch, k, seed):
     assert max(account["ages"]) == k  # the bound is reached, so a test of it means something
 
 
+@pytest.mark.parametrize("k", [0, 2])
+def test_unfinished_surplus_is_begun_anew(monkeypatch, k):
+    """Twice as many groups as are wanted, steps without the last of them; these are taken back, given out first, and accounted for."""
+    monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
+    monkeypatch.setattr("gimbal.runtime.pool.TRIES", 10**6)
+    monkeypatch.setattr("gimbal.runtime.pool.ADVANCE_SECONDS", 0.0)  # a step at a time, so that something is unfinished
+    pipeline = wired(*members(FAULTS, 0), k=k, patience=0.01, surplus="recycle")
+    given, back, submit = [], [], pipeline.parts.engine.submit
+    pipeline.parts.engine.submit = lambda one: (given.append(one), submit(one))
+    lose = pipeline._lose
+    pipeline._lose = lambda index, reason: (
+        back.append((reason, pipeline.tasks.get(index), len(given))),
+        lose(index, reason),
+    )
+    try:
+        account = drive(pipeline, 60, k=k)
+    finally:
+        closed(pipeline)
+    taken = [(task, at) for reason, task, at in back if reason == "recycled"]
+    assert len(taken) == pipeline.drops["recycled"] > 5 and max(account["ages"]) == k
+    task, at = taken[0]
+    assert given[at].task == task, "it is the next to be given out"
+    assert wired_waits(k) == 0
+
+
+def wired_waits(k):
+    """Groups taken back where surplus is waited for."""
+    pipeline = wired(*members({}, 0), k=k)
+    pipeline.oversampling = 2.0
+    try:
+        drive(pipeline, 10, k=k)
+    finally:
+        closed(pipeline)
+    return pipeline.drops["recycled"]
+
+
 def test_a_pool_that_forgets_is_caught(monkeypatch):
     """The same without the taking back of what a dead worker held: the pipeline waits for it, and would for ever."""
     monkeypatch.setattr(Ledger, "leave", lambda self, worker: self.load.pop(worker) and [])
@@ -132,7 +168,7 @@ def test_what_hangs_again_and_again_ends_the_run_with_its_name():
     judges = Here(Judge, ([SampleIsScore()],), random.Random(0), {})
     samplers.armed = False
     notes = []
-    pipeline = wired(samplers, judges, k=0, patience=0.01, note=notes.append)
+    pipeline = wired(samplers, judges, k=0, patience=0.05, note=notes.append)
     samplers.armed = True
     spawn = samplers.spawn
     # Members come up well and hang in their first call.
@@ -156,7 +192,7 @@ def test_what_hangs_again_and_again_ends_the_run_with_its_name():
 def test_a_reward_that_never_returns_costs_its_group_and_no_more():
     samplers = Here(Sampler, (Nothing(), Counting(), 1), random.Random(0), {})
     judges = Here(Judge, ([SampleIsScore()],), random.Random(0), {})
-    pipeline = wired(samplers, judges, k=1, patience=0.01)
+    pipeline = wired(samplers, judges, k=1, patience=0.05)
     execute = judges._execute
 
     def never_the_third(reference):

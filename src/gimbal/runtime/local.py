@@ -96,6 +96,7 @@ class Trainer:
             ahead=run.ahead,
             seed=run.seed,
             max_empty_batches=run.max_empty_batches,
+            surplus=run.surplus,
         )
         self.sync = self.faults.around_sync(run.sync.start(), run.seed)
         self.restored: Mapping[str, Any] = saved["totals"] if saved else {}

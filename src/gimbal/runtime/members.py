@@ -63,7 +63,7 @@ class Sampler:
     def advance(
         self, new: Sequence[tuple[int, Request]], cancelled: Sequence[tuple[int, int]], seconds: float
     ) -> tuple[list[tuple[int, Finished]], float]:
-        """Draw for so many seconds, or until nothing is left; (what finished, each with its ticket, seconds it took)."""
+        """Draw for so many seconds, at least once, or until nothing is left; (what finished, each with its ticket, seconds it took)."""
         device.prepare(self.threads)  # a flag of the thread, and calls may come on another
         start = time.perf_counter()
         for key in cancelled:
@@ -73,10 +73,12 @@ class Sampler:
             self.numbers[request.key] = number
             self.engine.submit(request)
         finished: list[tuple[int, Finished]] = []
-        while self.engine.in_flight and time.perf_counter() - start < seconds:
+        over = False
+        while self.engine.in_flight and not over:
             with doing("engine step"):
                 items = self.engine.step()
             finished += [(self.numbers.pop(item.key), item) for item in items]
+            over = time.perf_counter() - start >= seconds
         return finished, time.perf_counter() - start
 
     def doing(self) -> str:

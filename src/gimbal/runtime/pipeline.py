@@ -10,7 +10,7 @@ Every dispatched rollout comes out exactly once: trained on, or in a group dropp
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -53,8 +53,10 @@ class Pipeline:
         ahead: Literal["ready", "full"],
         seed: int,
         max_empty_batches: int,
+        surplus: Literal["wait", "recycle"] = "wait",
     ) -> None:
-        self.parts, self.pace, self.ahead, self.seed = parts, pace, ahead, seed
+        self.parts, self.pace, self.ahead, self.seed, self.surplus = parts, pace, ahead, seed, surplus
+        self.returned: deque[Task] = deque()  # of groups taken back, to be given out again before others
         self.patience = max_empty_batches * pace.groups_per_step
         self.dispatched = 0  # groups so far; the next group's index
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
@@ -81,7 +83,7 @@ class Pipeline:
         while True:
             self._drop_stale(version)
             self._dispatch(version)
-            if chosen := self._batch(version):
+            if chosen := self._batch(version) or self._recycle(version):
                 break
             self._go_on()
         batch = [self._consume(index) for index in chosen]
@@ -114,7 +116,7 @@ class Pipeline:
 
     def _dispatch(self, version: int) -> None:
         for _ in range(self.pace.wanted(len(self.store), self._flying, self.oversampling)):
-            task = self.parts.curriculum.next()
+            task = self.returned.popleft() if self.returned else self.parts.curriculum.next()
             plan = self.parts.budget.plan(task)
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
@@ -208,6 +210,22 @@ class Pipeline:
             return []
         return self.pace.batch(sorted(self.store), self.version_at_dispatch, version)
 
+    def _recycle(self, version: int) -> list[int]:
+        """Where only surplus in flight keeps the learner from its step, take back the latest of it; what to train on, or []."""
+        many = len(self.version_at_dispatch) - self.pace.capacity
+        if self.surplus == "wait" or self.ahead == "full" or many <= 0:
+            return []
+        latest = sorted(self.expected)[-many:]
+        rest = {index: v for index, v in self.version_at_dispatch.items() if index not in latest}
+        chosen = self.pace.batch(sorted(self.store), rest, version)
+        for index in latest if chosen else ():
+            for sample in set(range(self.expected[index])) - self.arrived[index].keys():
+                self.parts.engine.cancel((index, sample))
+            self.returned.append(self.tasks[index])
+            self._lose(index, "recycled")
+            del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
+        return chosen
+
     def _consume(self, index: int) -> Group:
         del self.version_at_dispatch[index]
         return self.store.pop(index)
@@ -234,6 +252,7 @@ class Pipeline:
             "dropped_in_a_row": self.dropped_in_a_row,
             "generated": dict(self.generated),
             "selection": self.selection.state_dict(),
+            "returned": list(self.returned),
             "uncollected": list(self.uncollected),
             "seen": list(self.seen),
             "counts": [self.finished, self.admitted, self.kept_frac],
@@ -252,6 +271,7 @@ class Pipeline:
         self.finished, self.admitted, self.kept_frac = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
         self.selection.load_state_dict(state["selection"])
+        self.returned = deque(state["returned"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])
         self.parts.engine.load_state_dict(state["engine"])
