@@ -6,7 +6,8 @@ gimbal-tiny, and its architecture at 58 M random weights.
 
     taskset -c 0,1 python benchmarks/ranks.py --out benchmarks/ranks.json         # a quarter of an hour
 
-"held" is what must stay in memory between steps: weights and optimiser state of this process; on rank 0 the whole weights too.
+"of one core's" is processor time of rank 0: where the machine is busy with other work, compare that. "held" is what must stay in
+memory between steps: weights and optimiser state of this process; on rank 0 the whole weights too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from sync import large
 from torch import Tensor
 
@@ -76,19 +76,19 @@ def one_side(directory: str, threads: int, steps: int) -> None:
         return
     batch = batch_of(spec)
     learner = ranks.lead(spec.load(0), start)
-    seconds = []
+    seconds, cpu = [], []
     for _ in range(steps + 1):
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         metrics = learner.step(learner.prepare(batch))
         seconds.append(time.perf_counter() - begun)
+        cpu.append(time.process_time() - worked)
     member = learner if isinstance(learner, Learner) else learner.member.learner
     weights = list(member.policy.parameters()) + ([] if learner is member else list(learner.policy.parameters()))
     state = [x for own in member.optimizer.state.values() for x in own.values() if isinstance(x, Tensor)]
     held = sum(_bytes(x) for x in weights + state)
     learner.close()
-    print(
-        json.dumps({"seconds": seconds[1:], "held": held, "peak_mb": device.peak_memory_mb(), "loss": metrics["loss"]})
-    )
+    weighed = {"held": held, "peak_mb": device.peak_memory_mb(), "grad_norm": metrics["grad_norm"]}
+    print(json.dumps({"seconds": seconds[1:], "cpu": statistics.median(cpu[1:]), **weighed}))
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -127,11 +127,12 @@ def main() -> None:
                 rows = [turn[side] for turn in turns]
                 seconds = [value for row in rows for value in row["seconds"]]
                 row = {"model": name, "side": side, "seconds": statistics.median(seconds), "all_seconds": seconds}
-                row |= {key: rows[0][key] for key in ("held", "peak_mb", "loss")}
+                row |= {key: rows[0][key] for key in ("held", "peak_mb", "grad_norm")}
+                row["cpu_seconds"] = statistics.median(row["cpu"] for row in rows)
                 found.append(row)
                 print(
-                    f"{name:12} {side:27} {row['seconds']:7.3f} s a step   held {row['held'] / 1e6:7.1f} MB   "
-                    f"peak {row['peak_mb']:6.0f} MB   loss {row['loss']:.6f}",
+                    f"{name:12} {side:27} {row['seconds']:7.3f} s a step ({row['cpu_seconds']:.3f} of one core's)   "
+                    f"held {row['held'] / 1e6:7.1f} MB   peak {row['peak_mb']:6.0f} MB   |g| {row['grad_norm']:.5f}",
                     flush=True,
                 )
     if given.out:
