@@ -76,7 +76,7 @@ class AbstractOwner(ABC):
 
 
 @dataclass(kw_only=True)
-class Member:
+class FleetMember:
     """A process of the fleet. Only the head of its calls is being executed, since ``since``."""
 
     handle: Any
@@ -94,7 +94,7 @@ class Fleet:
     ) -> None:
         self.name, self.backend, self.owner, self.patience, self._note = name, backend, owner, patience, note
         self.changed = threading.Condition(threading.RLock())
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, FleetMember] = {}
         self.failure: Exception | None = None  # ends the run: raised by ``check`` in the owner's thread
         self.lost_in_a_row = 0
         self._numbered = 0
@@ -111,7 +111,7 @@ class Fleet:
         """One more member; it joins when it is up."""
         with self.changed:
             member, self._numbered = self._numbered, self._numbered + 1
-            self.members[member] = Member(handle=self.backend.spawn(), since=time.monotonic())
+            self.members[member] = FleetMember(handle=self.backend.spawn(), since=time.monotonic())
             self.call(member, "start")
             return member
 
