@@ -61,9 +61,11 @@ KEY = ("method", "age", "precision", "group", "seed")
 
 
 def cells() -> list[tuple[Any, ...]]:
-    """Every (method, age, precision, group, seed), each once, the seeds outermost."""
-    doses = [BASE | {axis: dose} for axis, several in AXES.items() for dose in several]
-    grid = [(method, *dose.values(), seed) for seed in range(SEEDS) for dose in doses for method in METHODS]
+    """Every (method, age, precision, group, seed), each once: axis by axis, and there seed by seed."""
+    grid: list[tuple[Any, ...]] = []
+    for axis, several in AXES.items():
+        doses = [BASE | {axis: dose} for dose in several]
+        grid += [(method, *dose.values(), seed) for seed in range(SEEDS) for dose in doses for method in METHODS]
     grid += [(m, age, "int8", 8, seed) for seed in range(SEEDS) for age in AXES["age"][:4] for m in ASIDE]
     return list(dict.fromkeys(grid))
 

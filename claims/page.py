@@ -42,7 +42,7 @@ def pages() -> dict[str, str]:
 def section(runs: Sequence[Mapping[str, Any]]) -> str:
     whole, seeds = len(dose.cells()), sorted({run["seed"] for run in runs})
     lines = ["## Dose and response (`dose.py`)", "", "![Held-out pass@1 against each dose](dose.svg)", ""]
-    lines += [*(dose.__doc__ or "").split("\n\n")[1:3], ""]
+    lines += ["\n\n".join((dose.__doc__ or "").split("\n\n")[1:3]), ""]
     lines.append(
         f"{len(runs)} of {whole} runs are recorded, seeds {seeds[0]} to {seeds[-1]}; a dose with fewer is left out."
     )
