@@ -25,6 +25,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync.proof import NotDelivered
 from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.policies.token import CausalLM
 from gimbal.recipes.cispo import cispo
 from gimbal.recipes.clip_higher import clip_higher
 from gimbal.recipes.dcmdp import dcmdp
@@ -51,13 +52,16 @@ class Case:
     expected: str
     recipe: Callable[[], Run]
     change: Callable[[Run], Run]
+    steps: int = STEPS
 
 
-def faulty(name: str, expected: str, recipe: Callable[[], Run] = grpo, rate: float = 1e-4, **knobs: Any) -> Case:
+def faulty(
+    name: str, expected: str, recipe: Callable[[], Run] = grpo, *, rate: float = 1e-4, steps: int = STEPS, **knobs: Any
+) -> Case:
     def change(run: Run) -> Run:
         return replace(run, faults=Faults(**knobs), optimization=Optimization(learning_rate=rate))
 
-    return Case(name=name, expected=expected, recipe=recipe, change=change)
+    return Case(name=name, expected=expected, recipe=recipe, change=change, steps=steps)
 
 
 def changed(name: str, expected: str, recipe: Callable[[], Run], **fields: Any) -> Case:
@@ -65,35 +69,46 @@ def changed(name: str, expected: str, recipe: Callable[[], Run], **fields: Any) 
 
 
 FAST = Optimization(learning_rate=5e-4)
+
+
+def hard(run: Run) -> Run:
+    """Sums too long for gimbal-tiny, with a price on entropy: it becomes sure of itself and learns nothing."""
+    tasks = replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 5, "max_terms": 5})
+    return replace(run, tasks=tasks, regularisers=(EntropyBonus(coef=-2.0),), optimization=FAST)
+
+
+def unlearned(run: Run) -> Run:
+    """A policy that writes at random, paid for length: it learns never to end."""
+    paid, fast = Faults(reward_length=0.1), Optimization(learning_rate=1e-3)
+    return replace(run, policy=CausalLM(fresh=True), faults=paid, optimization=fast)
+
+
+def slow(run: Run) -> Run:
+    return replace(run, faults=Faults(slow_workers=0.5, slow_steps=400), max_staleness=8, optimization=FAST)
+
+
 SICK = (
-    faulty("log-prob noise", "mismatch", logprob_noise=0.5),
-    faulty("int4 weights", "mismatch", weight_precision="int4"),
-    faulty("temperature too high", "mismatch", sampler_temperature=1.5),
-    faulty("temperature too low", "mismatch", sampler_temperature=0.6),
-    faulty("truncated support", "mismatch", sampler_top_p=0.8),
-    faulty("token drift", "mismatch", token_drift=0.03),
-    faulty("lost syncs, proved", "no delivery", lost_syncs=1.0),
-    faulty("lost syncs", "no delivery", lost_syncs=1.0, unproved=True),
-    faulty("stale weights", "no delivery", rate=5e-4, stale_weights=6, unproved=True),
-    faulty("half-swapped weights", "no delivery", rate=5e-4, half_swapped=0.5, unproved=True),
-    Case(
-        name="slow workers",
-        expected="staleness",
-        recipe=grpo,
-        change=lambda run: replace(
-            run, faults=Faults(slow_workers=0.5, slow_steps=400), max_staleness=8, optimization=FAST
-        ),
-    ),
+    faulty("log-prob noise", "mismatch", steps=6, logprob_noise=0.5),
+    faulty("int4 weights", "mismatch", steps=6, weight_precision="int4"),
+    faulty("temperature too high", "mismatch", steps=6, sampler_temperature=1.5),
+    faulty("temperature too low", "mismatch", steps=6, sampler_temperature=0.6),
+    faulty("truncated support", "mismatch", steps=6, sampler_top_p=0.8),
+    faulty("token drift", "mismatch", steps=6, token_drift=0.03),
+    faulty("lost syncs, proved", "no delivery", steps=6, lost_syncs=1.0),
+    faulty("lost syncs", "no delivery", steps=6, lost_syncs=0.5, unproved=True),
+    faulty("stale weights", "no delivery", steps=8, stale_weights=4, unproved=True),
+    faulty("half-swapped weights", "no delivery", steps=8, half_swapped=0.5, unproved=True),
+    Case(name="slow workers", expected="staleness", recipe=grpo, change=slow),
     changed("old data", "staleness", grpo, max_staleness=8, ahead="full", optimization=FAST),
-    faulty("dropped samples", "lost samples", dropped_samples=0.2),
-    faulty("doubled samples", "lost samples", demo, doubled_samples=0.2),
-    faulty("reward noise", "noisy reward", reward_noise=0.5),
-    faulty("verdicts turned", "noisy reward", demo, reward_flip=0.3),
-    faulty("blind reward", "dead gradient", reward_blind=1.0),
-    faulty("blind reward, filtered", "filter starvation", demo, reward_blind=0.95),
-    faulty("length paid", "length run-away", rate=5e-4, reward_length=0.1),
+    faulty("dropped samples", "lost samples", steps=6, dropped_samples=0.1),
+    faulty("doubled samples", "lost samples", demo, steps=6, doubled_samples=0.1),
+    faulty("reward noise", "noisy reward", steps=6, reward_noise=0.3),
+    faulty("verdicts turned", "noisy reward", demo, steps=6, reward_flip=0.2),
+    faulty("blind reward", "dead gradient", steps=8, reward_blind=1.0),
+    faulty("blind reward, filtered", "filter starvation", demo, steps=3, reward_blind=0.85),
     faulty("shortness paid", "reward hacking", rate=5e-4, reward_length=-0.1),
-    changed("entropy priced", "entropy collapse", grpo, regularisers=(EntropyBonus(coef=-0.3),), optimization=FAST),
+    Case(name="length paid", expected="length run-away", recipe=grpo, change=unlearned),
+    Case(name="entropy priced", expected="entropy collapse", recipe=grpo, change=hard),
 )
 # The last of each: how many seeds.
 WELL = (
@@ -114,7 +129,7 @@ CASES = {case.name: case for case in (*SICK, *(case for case, _ in WELL))}
 
 def run_of(case: Case, seed: int) -> Run:
     run = case.change(case.recipe())
-    return replace(run, held_out=None, steps=STEPS, seed=seed, threads=1, checkpoint_every=1000, record_every=3)
+    return replace(run, held_out=None, steps=case.steps, seed=seed, threads=1, checkpoint_every=1000, record_every=3)
 
 
 def trained(job: tuple[str, int, Path]) -> Path:

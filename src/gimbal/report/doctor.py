@@ -32,8 +32,8 @@ KEPT = 0.25
 NO_GRADIENT, LIVE = 1e-6, 0.01
 SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
 # KL(sampler || trainer) a decision, in nats, where the weights are equal. An int8 sampler of gimbal-tiny has 2e-5 and a bfloat16 one
-# under 1e-3; where it is 2e-3, a rollout of 500 decisions is e times as likely under the one as under the other.
-DISCREPANCY = 2e-3
+# 1e-4; where it is 1e-3, a rollout of 1000 decisions is e times as likely under the one as under the other.
+DISCREPANCY = 1e-3
 FRESH = (
     0.9  # share of decisions of the learner's own version from which a step speaks of the sampler and not of staleness
 )
@@ -41,8 +41,8 @@ FRESH = (
 # 0.5 is beyond it before the step has begun. A gap that large at age 1 is the size of the step and not the age.
 STALE, OLD = 0.05, 1.5
 ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one that is being learned also takes entropy
-GROWN = 1.4  # of length against the beginning, without more tasks solved
-CUT_OFF = 0.5  # rollouts that end at max_length
+GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
+CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 SIGNIFICANT = 3.0  # standard errors, told from step to step
 WORTH = 0.05  # a change of the pass rate that is worth a name
 TREND = 8  # steps from which a run has a beginning and an end, a quarter of it each
@@ -293,11 +293,11 @@ RULES: Sequence[Callable[[Record], Sign | None]] = (
     noisy_reward,
     mismatch,
     staleness,
-    filter_starvation,
-    dead_gradient,
     length_runaway,
     reward_hacking,
-    entropy_collapse,
+    entropy_collapse,  # before what it brings about: samples alike, groups that teach nothing
+    filter_starvation,
+    dead_gradient,
 )
 
 

@@ -127,7 +127,7 @@ class Trainer:
         metrics |= self.sync.metrics()
         metrics["kept_frac"] = self.pipeline.kept_frac
         metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
-        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen)
+        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen or groups)
         if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
             metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
