@@ -6,7 +6,7 @@ import pytest
 from test_files import summary
 from test_page import make_run
 
-from gimbal.report.overview import Recorded, compared, conclusion, describe, edges, learned, signs
+from gimbal.report.overview import RunOnDisk, compared, conclusion, describe, edges, learned, signs
 
 RECIPE = "recipe: demo\nrun: {{seed: {}, steps: 2, clip: {}}}\n"
 
@@ -76,7 +76,7 @@ def told(tmp_path, *runs):
     for name, seed, clip, after in runs:
         directory = make_run(tmp_path / name, recipe=f"recipe: demo\nrun: {{seed: {seed}, clip: {clip}}}\n")
         summary(after={"eval/pass@1": after}).save(directory / "summary.json")
-        made.append(Recorded.read(directory))
+        made.append(RunOnDisk.read(directory))
     described, differs = describe(made)
     return described, differs, conclusion(described)
 
@@ -105,7 +105,7 @@ def test_the_verdict_is_compares_or_says_why_there_is_none(tmp_path):
     for run in runs:
         after = {"eval/pass@1": (0.4 if run.name[0] == "a" else 0.8) + 0.01 * int(run.name[-1])}
         summary(after=after).save(run / "summary.json")
-    described, _ = describe([Recorded.read(run) for run in runs])
+    described, _ = describe([RunOnDisk.read(run) for run in runs])
     assert [run["label"] for run in described] == ["a"] * 4 + ["b"] * 4
     assert compared(described, runs).startswith("final pass@1 of b is higher than that of a: 0.82 [")
     (runs[0] / "summary.json").unlink()
@@ -116,10 +116,10 @@ def test_how_a_run_was_recorded_makes_no_other_recipe(tmp_path):
     runs = [
         make_run(tmp_path / f"r-{i}", recipe=f"recipe: demo\nrun: {{seed: {i}, record_every: {i}}}\n") for i in (1, 2)
     ]
-    assert [run["family"] for run in describe([Recorded.read(run) for run in runs])[0]] == [0, 0]
+    assert [run["family"] for run in describe([RunOnDisk.read(run) for run in runs])[0]] == [0, 0]
 
 
 def test_runs_of_other_figures_are_judged_by_training(tmp_path):
     ended, going = make_run(tmp_path / "a"), make_run(tmp_path / "b", ended=False)
-    described, _ = describe([Recorded.read(ended), Recorded.read(going)])
+    described, _ = describe([RunOnDisk.read(ended), RunOnDisk.read(going)])
     assert {run["learned"]["figure"] for run in described} == {"share solved in training"}

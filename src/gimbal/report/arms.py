@@ -17,7 +17,7 @@ BOOKKEEPING = ("threads", "checkpoint_every", "keep_checkpoints", "record_every"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class EndedRun:
     """A run that came to its end: its recipe as {dotted field: value}, its summary, its metrics step by step."""
 
     directory: Path
@@ -44,14 +44,14 @@ class Arm:
     """One side of a comparison: its runs by exam, of every exam the same number, in the order of their seeds."""
 
     name: str
-    runs: Sequence[Sequence[Finished]]  # [exam][seed]
+    runs: Sequence[Sequence[EndedRun]]  # [exam][seed]
 
     @property
-    def all_runs(self) -> list[Finished]:
+    def all_runs(self) -> list[EndedRun]:
         return [run for runs in self.runs for run in runs]
 
 
-def read(directory: Path) -> Finished:
+def read(directory: Path) -> EndedRun:
     """ValueError unless the run has ended."""
     saved = read_file(directory / RECIPE_FILE)
     settings = _flat(saved["run"])
@@ -64,7 +64,7 @@ def read(directory: Path) -> Finished:
         )
     if not rows:
         raise ValueError(f"{directory} took no step; there is nothing to compare in it")
-    return Finished(
+    return EndedRun(
         directory=directory,
         recipe=str(saved.get("recipe", directory.name)),
         seed=seed,
@@ -82,8 +82,8 @@ def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
     as many runs of each.
     """
     seen: set[Path] = set()
-    named: dict[str, list[Finished]] = {}
-    loose: list[list[Finished]] = []
+    named: dict[str, list[EndedRun]] = {}
+    loose: list[list[EndedRun]] = []
     for name, directories in given:
         for directory in directories:
             if directory.resolve() in seen:
@@ -104,7 +104,7 @@ def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
     return _same_exams(groups)
 
 
-def _same_exams(groups: Sequence[tuple[str, Sequence[Finished]]]) -> list[Arm]:
+def _same_exams(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[Arm]:
     exams: list[dict[str, Any]] = []
     for run in groups[0][1]:
         if run.exam not in exams:
@@ -127,7 +127,7 @@ def _same_exams(groups: Sequence[tuple[str, Sequence[Finished]]]) -> list[Arm]:
     return found
 
 
-def _repetitions(name: str, runs: Sequence[Finished]) -> None:
+def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:
     """Runs of one arm and exam must differ in their seeds, and in nothing else."""
     for before, run in pairwise(runs):
         if run.settings != runs[0].settings:
@@ -157,7 +157,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     return ", ".join(shown + [f"and {len(keys) - 2} more"] * (len(keys) > 2))
 
 
-def _names(groups: Sequence[Sequence[Finished]]) -> list[str]:
+def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
     """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own."""
     stems = [{re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) for run in runs} for runs in groups]
     found = [stem.pop() if len(stem) == 1 else "" for stem in stems]

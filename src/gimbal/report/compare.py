@@ -14,7 +14,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from gimbal.report import statistics
-from gimbal.report.arms import Arm, Finished, differing
+from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.files import _finite
 
 WINDOW = 4  # steps that a training curve is averaged over before it is held against a threshold
@@ -196,7 +196,7 @@ class Curves:
             name = metric
         return cls(name, WINDOW, found) if all(name in run.rows[-1] for run in runs) else None
 
-    def read(self, run: Finished) -> tuple[Array, Array, Array]:
+    def read(self, run: EndedRun) -> tuple[Array, Array, Array]:
         """(the metric, tokens, seconds of training) at the steps that have the metric, the exam before and after among them."""
         tokens_K = np.array([row["tokens"] for row in run.rows], dtype=float)
         seconds_K = np.cumsum([row["time/step"] for row in run.rows])
@@ -210,7 +210,7 @@ class Curves:
             return value_K[kept_K], tokens_K[kept_K], seconds_K[kept_K]
         return value_K, tokens_K, seconds_K
 
-    def smooth(self, run: Finished) -> tuple[Array, Array]:
+    def smooth(self, run: EndedRun) -> tuple[Array, Array]:
         """(tokens, the metric averaged over the window that ends there)."""
         value_K, tokens_K, _ = self.read(run)
         if len(value_K) < self.window:
@@ -344,7 +344,7 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _metric(run: Finished, asked: str | None) -> str:
+def _metric(run: EndedRun, asked: str | None) -> str:
     """The full name of what was asked for, or else the first that the run has."""
     for name in ("eval/pass@1", "eval/score") if asked is None else (f"eval/{asked}",):
         if name in run.summary.after:
@@ -357,7 +357,7 @@ def _scores(arm: Arm, metric: str) -> Array:
     return np.array([[_score(run, metric) for run in runs] for runs in arm.runs], dtype=float).T
 
 
-def _score(run: Finished, metric: str) -> float:
+def _score(run: EndedRun, metric: str) -> float:
     if metric in run.summary.after:
         return float(run.summary.after[metric])
     newest = [row[metric] for row in run.rows[-WINDOW:] if row.get(metric) is not None]

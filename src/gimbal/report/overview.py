@@ -21,7 +21,7 @@ Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RunOnDisk:
     """What a run has written so far. ``settings`` is its recipe, leaf by leaf under dotted paths, without the seed."""
 
     name: str
@@ -33,7 +33,7 @@ class Recorded:
     seed: int | None
 
     @classmethod
-    def read(cls, directory: Path) -> Recorded:
+    def read(cls, directory: Path) -> RunOnDisk:
         rows = JsonLines(directory / "metrics.jsonl").read()
         file, saved = directory / "summary.json", directory / "recipe.yaml"
         recipe = saved.read_text(encoding="utf-8") if saved.is_file() else ""
@@ -62,7 +62,7 @@ def _leaves(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value}
 
 
-def describe(runs: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[str]]:
+def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]]:
     """(each run as the page shows it, the keys in which their recipes differ).
 
     ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, that of the exam
@@ -96,7 +96,7 @@ def describe(runs: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[str]]
     return described, differs
 
 
-def _labels(families: Sequence[Sequence[Recorded]], differs: Sequence[str]) -> list[str]:
+def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> list[str]:
     """Of each family: what its runs' names have in common before the seed; or its recipe with what sets it apart; or its first run."""
     stems = [{re.sub(r"-s?\d+$", "", run.name) for run in runs} for runs in families]
     if all(len(stem) == 1 for stem in stems) and len(set.union(*stems)) == len(families):

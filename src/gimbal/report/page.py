@@ -107,7 +107,7 @@ def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -
         new, end = JsonLines(directory / FOLLOWED[0]).since(start)
         rows += [row | {"run": number} for row in new]
         now[number] = replace(now[number], byte=end)
-    runs, differs = overview.describe([overview.Recorded.read(directory) for directory in directories])
+    runs, differs = overview.describe([overview.RunOnDisk.read(directory) for directory in directories])
     index, details = _rollouts(_spread(rows))
     data = {
         "conclusion": overview.conclusion(runs),
