@@ -22,7 +22,7 @@ from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 
 RUN = ["grpo", "steps=4", "prompts_per_step=3", "num_generations=3", "held_out=None", "threads=1"]
-RUN += ["engine.precision=float32", "sampling.max_length=8", "epsilon=1e-6"]
+RUN += ["engine.precision=float32", "sampling.max_length=40", "epsilon=1e-6"]
 DIES = """
 import os, signal, sys
 from gimbal.cli import main
@@ -92,7 +92,7 @@ def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(single_th
     train("--resume", str(tmp_path / "two-cut"))
     spread_train("--resume", str(tmp_path / "one-cut"))
     expected, weights = recorded(tmp_path / "one"), load_file(tmp_path / "one" / "model" / "model.safetensors")
-    assert len(expected) == 4
+    assert len(expected) == 4 and max(row["grad_norm"] for row in expected) > 0.1
     for name in ("two", "two-cut", "one-cut"):
         for ours, theirs in zip(expected, recorded(tmp_path / name), strict=True):
             assert theirs == pytest.approx(ours, rel=1e-3, abs=1e-5), name
