@@ -17,7 +17,7 @@ from gimbal.engines.base import Request
 from gimbal.records import Sampling, Task
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.simulator import SCHEDULES, Plan, simulate
-from gimbal.runtime.virtual import AbstractLengths, LogNormal, Recorded, Speeds, VirtualEngine
+from gimbal.runtime.virtual import AbstractLengths, LogNormal, Recorded, Speeds, VirtualEngine, Waits
 
 SPEEDS = Speeds(
     step_s=0.02,
@@ -26,7 +26,6 @@ SPEEDS = Speeds(
     prefill_token_s=1e-4,
     start_s=2e-3,
     load_s=0.3,
-    score_s=0.5,
     train_step_s=0.2,
     train_token_s=1e-3,
     train_prompt_token_s=5e-4,
@@ -34,12 +33,27 @@ SPEEDS = Speeds(
 )
 ALWAYS_20 = Recorded(groups=((20,) * 8,))
 PLAN = Plan(speeds=SPEEDS, lengths=LogNormal(mean=60.0, cv=1.5, limit=400), prompt=30, samplers=3, trainers=2, slots=6)
-PLAN = replace(PLAN, prompts_per_step=4, num_generations=4, max_staleness=3, weight_bytes=100.0)
+PLAN = replace(
+    PLAN,
+    prompts_per_step=4,
+    num_generations=4,
+    max_staleness=3,
+    weight_bytes=100.0,
+    waits=Waits(median=0.5, sigma=1.0, longest=9.0),
+)
 
 
 def engine(loading="interrupt", devices=2, slots=3, speeds=SPEEDS, lengths=PLAN.lengths) -> VirtualEngine:
     return VirtualEngine(
-        speeds, lengths, devices=devices, slots=slots, generations=4, prompt=30, loading=loading, recompute=True
+        speeds,
+        lengths,
+        PLAN.waits,
+        devices=devices,
+        slots=slots,
+        generations=4,
+        prompt=30,
+        loading=loading,
+        recompute=True,
     )
 
 
@@ -121,7 +135,7 @@ def test_the_same_arguments_the_same_forecast_and_another_seed_another(schedule)
 
 def test_one_sampler_and_constant_lengths_in_closed_form():
     """16 rollouts of 20 decisions in 8 slots, two groups of 8: twice (prompt + 8 starts + 20 steps of 8), then the learner."""
-    speeds = replace(SPEEDS, context_s=0.0, score_s=0.0)
+    speeds = replace(SPEEDS, context_s=0.0)
     plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=8, prompts_per_step=2, num_generations=8)
     generate = 2 * (30 * 1e-4 + 8 * 2e-3 + 20 * (0.02 + 8e-3))
     train = 0.2 + 1e-3 * 16 * 20 + 5e-4 * 2 * 30 + 0.1
@@ -160,7 +174,6 @@ def test_a_learner_that_takes_no_time_leaves_the_samplers_the_only_limit():
     speeds = replace(
         SPEEDS,
         context_s=0.0,
-        score_s=0.0,
         load_s=0.0,
         train_step_s=0.0,
         train_token_s=0.0,
@@ -196,6 +209,16 @@ def test_what_the_filters_drop_is_drawn_all_the_same():
     whole = replace(half, kept=1.0)
     share = simulate(half, "partial-rollout").rollouts_per_s / simulate(whole, "partial-rollout").rollouts_per_s
     assert 0.4 < share < 0.6
+
+
+def test_waits_hold_up_the_group_and_no_device():
+    """16 rollouts of 20 steps in 8 slots: the second half starts when the first has been drawn, and its scores come 4 s later."""
+    speeds, waits = Speeds(step_s=0.01), Waits(median=4.0)
+    plan = Plan(speeds=speeds, lengths=ALWAYS_20, slots=8, prompts_per_step=2, waits=waits)
+    assert simulate(plan, "sync").step_s == pytest.approx(0.4 + 4)
+    drawn = [Waits(median=2.0, sigma=0.5, longest=3.0).draw(1, group, 0) for group in range(2000)]
+    assert sorted(drawn)[1000] == pytest.approx(2, rel=0.05) and max(drawn) == 3
+    assert sum(wait < 2 * math.exp(-0.5) for wait in drawn) / 2000 == pytest.approx(0.159, abs=0.03)
 
 
 def test_sync_traffic_is_a_load_a_sampler_and_step():

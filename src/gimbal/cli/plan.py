@@ -23,6 +23,7 @@ Simulates the pipeline on a virtual clock under five schedules. Speeds and lengt
   samplers=6 trainers=2 slots=64 prompts_per_step=128 max_staleness=2       what to simulate
   speeds.step_s=0.02 speeds.row_s=1e-4 speeds.train_token_s=5e-5 ...        seconds on one device
   'lengths=LogNormal(mean=4000, cv=1, limit=16384)'                         decisions of a rollout
+  waits.median=2 waits.sigma=1 waits.longest=60                             seconds until a rollout's score is there
   --schedule NAME[,NAME...]   of serial, sync, one-step-off, bounded-async, partial-rollout
   --runs DIRECTORY            other than runs
   --json                      the forecasts as JSON
@@ -179,12 +180,12 @@ def _keys() -> None:
     from dataclasses import fields
 
     from gimbal.runtime.simulator import Plan
-    from gimbal.runtime.virtual import LogNormal, Speeds
+    from gimbal.runtime.virtual import LogNormal, Speeds, Waits
 
-    for prefix, part in (("", Plan()), ("speeds.", Speeds()), ("lengths.", LogNormal())):
+    for prefix, part in (("", Plan()), ("speeds.", Speeds()), ("lengths.", LogNormal()), ("waits.", Waits())):
         source, page = inspect.getsource(type(part)), {}
         for item in fields(part):
             comment = re.search(rf"^ +{item.name}: .*?  # (.*)$", source, re.MULTILINE)
-            if item.name not in ("speeds", "lengths"):
+            if item.name not in ("speeds", "lengths", "waits"):
                 page[f"{prefix}{item.name}={vars(part)[item.name]}"] = comment[1] if comment else ""
         table(page)

@@ -25,7 +25,7 @@ from gimbal.environments.jsonl import Rows
 from gimbal.records import Drop, Group, Sampling
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline
-from gimbal.runtime.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine
+from gimbal.runtime.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine, Waits
 
 Schedule = Literal["serial", "sync", "one-step-off", "bounded-async", "partial-rollout"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -37,6 +37,7 @@ class Plan:
 
     speeds: Speeds = Speeds()
     lengths: AbstractLengths = LogNormal()
+    waits: Waits = Waits()
     prompt: int = 256  # tokens of a prompt
     samplers: int = 1
     trainers: int = 1  # under serial the samplers and trainers do both in turn; for the local runtime it is 0
@@ -168,6 +169,7 @@ def _engine(plan: Plan, schedule: Schedule) -> VirtualEngine:
     return VirtualEngine(
         replace(plan.speeds, load_s=0.0) if serial else plan.speeds,  # its learner's ``sync_s`` is all of it
         plan.lengths,
+        plan.waits,
         devices=plan.samplers + plan.trainers if serial else plan.samplers,
         slots=plan.slots,
         generations=plan.num_generations,

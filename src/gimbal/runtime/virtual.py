@@ -85,7 +85,6 @@ class Speeds:
     prefill_token_s: float = 0.0  # of each prompt token, once a group; and of a whole cache rebuilt
     start_s: float = 0.0  # of each rollout besides: start, end, reward
     load_s: float = 0.0  # a device stops for it when it loads weights
-    score_s: float = 0.0  # from the last decision of a rollout to its score; holds up no device
     train_step_s: float = 0.0  # of a learner step, however much it trains on
     train_token_s: float = 0.0  # more for each decision, on one device
     train_prompt_token_s: float = 0.0  # more for each prompt token, once a group
@@ -99,6 +98,26 @@ class Speeds:
         """The work of a step divides over devices, its fixed part does not."""
         work = self.train_token_s * decisions + self.train_prompt_token_s * prompt_tokens
         return self.train_step_s + work / devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Seconds from the last decision of a rollout to its score (tools, judges): median exp(sigma Normal), at most ``longest``.
+
+    They hold up neither a device nor a slot.
+    """
+
+    median: float = 0.0
+    sigma: float = 0.0
+    longest: float = math.inf
+
+    def __post_init__(self) -> None:
+        if any(not value >= 0 for value in vars(self).values()):
+            raise ValueError(f"{self}: none may be below 0")
+
+    def draw(self, seed: int, group: int, sample: int) -> float:
+        spread = self.sigma and self.sigma * random.Random(f"{seed}/{group}/{sample}").gauss(0.0, 1.0)
+        return min(self.longest, self.median * math.exp(spread))
 
 
 @dataclass(frozen=True)
@@ -194,6 +213,7 @@ class VirtualEngine(AbstractEngine):
         self,
         speeds: Speeds,
         lengths: AbstractLengths,
+        waits: Waits,
         *,
         devices: int,
         slots: int,
@@ -203,7 +223,7 @@ class VirtualEngine(AbstractEngine):
         recompute: bool,
     ) -> None:
         self.speeds, self.lengths, self.generations, self.prompt = speeds, lengths, generations, prompt
-        self.slots, self.loading, self.recompute = slots, loading, recompute
+        self.waits, self.slots, self.loading, self.recompute = waits, slots, loading, recompute
         self.devices = [Device(number) for number in range(devices)]
         self.now = 0.0
         self.work = Counter[str]()  # decode steps, rollout-steps, context, prompt tokens, starts, loads
@@ -352,7 +372,8 @@ class VirtualEngine(AbstractEngine):
             row = heapq.heappop(device.rows)
             device.context -= self.prompt + row[0] - row[2]
             finished = Finished(key=row[3].key, rollout=self._rollout(device, row, "stop"))
-            heapq.heappush(self._ended, (self.now + self.speeds.score_s, row[1], finished))
+            wait = self.waits.draw(row[3].seed, *finished.key)
+            heapq.heappush(self._ended, (self.now + wait, row[1], finished))
         self._settle(device)
         self._fill()
 
