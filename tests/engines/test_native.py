@@ -318,3 +318,20 @@ def test_scores_of_foreign_text():
     foreign = replace(rollout, decisions=Tokens.row([1, 2, 3], [4, 5]), **columns)
     expected = p.evaluate(foreign.decisions).logprob_NS[0].detach()
     torch.testing.assert_close(e.score(foreign), expected, atol=1e-4, rtol=0)
+
+
+def test_a_prompt_known_from_a_shorter_rollout_has_room():
+    """The cache grows also when nothing is prefilled: the same prompt again, with a longer limit."""
+    short = request("abcabc", max_length=2, temperature=0.0)
+    long = request("abcabc", group=1, max_length=60, temperature=0.0)
+    endless = policy()
+    endless.model.generation_config.eos_token_id = 0  # which it never draws
+    engine = Native(slots=2, precision="float32").start(endless)
+    engine.load(0, endless.state_dict())
+    drawn = []
+    for item in (short, long):
+        engine.submit(item)
+        while engine.in_flight:
+            drawn += [finished.rollout for finished in engine.step()]
+    assert drawn[1].length == 60
+    torch.testing.assert_close(drawn[1].behavior_S, engine.score(drawn[1]), atol=1e-4, rtol=0)

@@ -18,6 +18,7 @@ gimbal: reinforcement-learning post-training that stays level when generation an
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
   gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
   gimbal doctor RUN|CHECKPOINT              what ails a run; what a gap between sampler and trainer is made of
+  gimbal serve RUN|MODEL [--port 8000]      an OpenAI-compatible endpoint that records what agents may be trained on
   gimbal env                                versions, for a bug report
 
 gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -44,9 +45,10 @@ COMMANDS = {
     "compare": "compare:compare",
     "plan": "plan:plan",
     "doctor": "doctor:doctor",
+    "serve": "serve:serve",
     "env": "env:environment",
 }
-OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor")  # commands with a help page of their own
+OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # commands with a help page of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -240,6 +240,7 @@ class NativeEngine(AbstractEngine):
             prefixes.setdefault(known[:-1] or known, []).append(row)
         missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
         if self._prefix is not None and self._prefix[0] in prefixes:
+            self.slots.reserve(self.ids_BL.shape[1], self._prefix[1])  # this one may be longer than all before it
             self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
         filled = self._prefill([torch.tensor(prefix, device=self.device) for prefix in missing])
         for prefix, cached in zip(missing, filled, strict=True):

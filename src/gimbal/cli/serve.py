@@ -1,0 +1,66 @@
+"""gimbal serve: the policy behind an OpenAI-compatible address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gimbal.cli.words import parse
+
+HELP = """\
+gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
+
+A run's newest checkpoint, or a model directory, as /v1/chat/completions and /v1/completions. Token ids, log-probabilities and
+versions stand beside the text, and each exchange is recorded as it was drawn, for training (gimbal.engines.exchanges).
+An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME.
+
+  --record FILE.jsonl   where exchanges are appended; exchanges.jsonl
+  --fixed               requests cannot change temperature and truncation: agents ask for 0, which cannot be trained on
+  --recipe RECIPE       whose engine and sampling serve a model directory; demo
+  engine.slots=32  sampling.temperature=0.8     keys of the recipe"""
+
+
+def serve(argv: Sequence[str]) -> int:
+    arguments = parse(argv, ("help", "fixed"), ("port", "host", "record", "recipe", "runs"))
+    if "help" in arguments.flags:
+        print(HELP)
+        return 0
+    if len(arguments.words) != 1:
+        raise ValueError("gimbal serve wants one run or model directory (gimbal serve --help)")
+    port = arguments.flags.get("port", "8000")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--port is {port}; it is a number up to 65535, 0 being any that is free")
+    import threading
+
+    from gimbal import api, recipes
+    from gimbal.engines.endpoint import CompletionServer
+    from gimbal.policies.token import TokenPolicy
+    from gimbal.recipes.configure import configured
+    from gimbal.runtime import device
+
+    target, runs = arguments.words[0], Path(arguments.flags.get("runs", api.RUNS))
+    run = configured(
+        api.examined(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, recipes.tell
+    )
+    where = device.prepare(run.threads)
+    policy = run.policy.load(run.seed).to(where)
+    if not isinstance(policy, TokenPolicy):
+        raise ValueError(f"{target} is no language model; gimbal serve answers in text")
+    engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)
+    engine.load(0, policy.weights())
+    record = Path(arguments.flags.get("record", "exchanges.jsonl"))
+    with CompletionServer(
+        engine,
+        policy,
+        run.sampling,
+        name=Path(target).name,
+        seed=run.seed,
+        host=arguments.flags.get("host", "127.0.0.1"),
+        port=int(port),
+        fixed="fixed" in arguments.flags,
+        record=record,
+        keep=1000,
+    ) as server:
+        print(f"{target}: {server.url}/v1, recorded in {record}; Ctrl-C ends it", flush=True)
+        threading.Event().wait()
+    return 0

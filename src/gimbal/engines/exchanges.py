@@ -1,0 +1,142 @@
+"""What agents and an endpoint said to one another: on file, and as rows that can be trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gimbal.policies.token import Tokens
+from gimbal.records import Part, Rollout, Sampling, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """One answer of the policy: ``rollout`` has the whole context as its prompt. ``text`` is context and answer as the template
+    writes them, special tokens included."""
+
+    session: str
+    rollout: Rollout
+    text: str
+
+    @property
+    def ids(self) -> list[int]:
+        return _ids(self.rollout)
+
+
+def rows(exchanges: Iterable[Exchange]) -> list[Rollout]:
+    """The token-exact paths through a session's exchanges, in order: each becomes a row, with a turn for each answer.
+
+    An exchange whose context begins with the tokens of a row extends that row: what was said in between becomes observations,
+    which are not masked in and count as turns no more than tools' answers do. Any other exchange begins a row. No token is in two
+    rows as a decision.
+    """
+    found: list[Rollout] = []
+    for exchange in exchanges:
+        rollout, first = exchange.rollout, int(_tokens(exchange.rollout).prompt_N[0])
+        context = exchange.ids[:first]
+        places = [place for place, row in enumerate(found) if context[: len(_ids(row))] == _ids(row)]
+        if places:
+            place = max(places, key=lambda place: len(_ids(found[place])))
+            found[place] = _extended(found[place], rollout)
+        else:
+            found.append(
+                replace(rollout, part_S=torch.zeros_like(rollout.version_S), turn_S=torch.zeros_like(rollout.version_S))
+            )
+    return found
+
+
+def _extended(row: Rollout, rollout: Rollout) -> Rollout:
+    tokens, more = _tokens(row), _tokens(rollout)
+    start, first, ids = int(tokens.prompt_N[0]), int(more.prompt_N[0]), _ids(rollout)
+    told = first - int(tokens.length_N[0])
+    assert row.part_S is not None and row.turn_S is not None, "rows are labelled"
+    turn = int(row.turn_S[-1])
+
+    def joined(a_S: torch.Tensor, between: float | int, b_S: torch.Tensor) -> torch.Tensor:
+        return torch.cat([a_S, torch.full((told,), between, dtype=a_S.dtype), b_S])
+
+    response_S = torch.zeros_like(rollout.version_S)
+    return replace(
+        rollout,
+        task=row.task,
+        decisions=Tokens.row(ids[:start], ids[start:]),
+        behavior_S=joined(row.behavior_S, 0.0, rollout.behavior_S),
+        version_S=joined(row.version_S, int(rollout.version_S[0]), rollout.version_S),
+        mask_S=joined(row.mask_S, False, rollout.mask_S),
+        reward_S=joined(row.reward_S, 0.0, rollout.reward_S),
+        entropy_S=None,
+        part_S=joined(row.part_S, int(Part.OBSERVATION), response_S),
+        turn_S=joined(row.turn_S, turn, response_S + turn + 1),
+        text=row.text + rollout.text,
+    )
+
+
+def written(exchange: Exchange) -> str:
+    """One line of JSON with all of it."""
+    rollout, ids = exchange.rollout, exchange.ids
+    first = int(_tokens(rollout).prompt_N[0])
+    return json.dumps(
+        {
+            "session": exchange.session,
+            "task": rollout.task.id,
+            "messages": rollout.task.columns.get("messages"),
+            "prompt": rollout.task.prompt,
+            "prompt_ids": ids[:first],
+            "token_ids": ids[first:],
+            "logprobs": rollout.behavior_S.tolist(),
+            "versions": rollout.version_S.tolist(),
+            "sampling": asdict(rollout.sampling),
+            "sample": rollout.sample,
+            "stop": rollout.stop,
+            "answer": rollout.text,
+            "text": exchange.text,
+        }
+    )
+
+
+def read(path: Path) -> dict[str, list[Exchange]]:
+    """The exchanges of a file that an endpoint wrote, by session. A last line that was torn by a kill is left out."""
+    sessions: dict[str, list[Exchange]] = {}
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        exchange = _read(json.loads(line))
+        sessions.setdefault(exchange.session, []).append(exchange)
+    return sessions
+
+
+def _read(row: dict[str, Any]) -> Exchange:
+    columns = {"prompt_ids": row["prompt_ids"]} | ({"messages": row["messages"]} if row["messages"] else {})
+    behavior_S = torch.tensor(row["logprobs"], dtype=torch.float32)
+    rollout = Rollout(
+        task=Task(id=row["task"], prompt=row["prompt"], columns=columns),
+        sample=row["sample"],
+        decisions=Tokens.row(row["prompt_ids"], row["token_ids"]),
+        behavior_S=behavior_S,
+        version_S=torch.tensor(row["versions"]),
+        mask_S=torch.ones(len(behavior_S), dtype=torch.bool),
+        reward_S=torch.zeros(len(behavior_S)),
+        stop=row["stop"],
+        sampling=Sampling(**(row["sampling"] | {"stop": tuple(row["sampling"]["stop"])})),
+        text=row["answer"],
+    )
+    return Exchange(session=row["session"], rollout=rollout, text=row["text"])
+
+
+def continued(session: Sequence[Exchange], text: str) -> Exchange | None:
+    """The longest exchange of the session that this text goes on from."""
+    found = [exchange for exchange in session if text.startswith(exchange.text)]
+    return max(found, key=lambda exchange: len(exchange.text), default=None)
+
+
+def _tokens(rollout: Rollout) -> Tokens:
+    assert isinstance(rollout.decisions, Tokens), type(rollout.decisions)
+    return rollout.decisions
+
+
+def _ids(rollout: Rollout) -> list[int]:
+    tokens = _tokens(rollout)
+    return tokens.ids_NL[0, : int(tokens.length_N[0])].tolist()
