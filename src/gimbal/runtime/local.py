@@ -44,6 +44,7 @@ from gimbal.report.metrics import (
     weight_metrics,
 )
 from gimbal.report.page import write_report
+from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
@@ -53,6 +54,7 @@ from gimbal.runtime.faults import Faults
 from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
+from gimbal.runtime.schedule import FILE, digest
 
 CANARIES = 2  # rollouts that every delivery is proved on
 
@@ -127,7 +129,9 @@ class Trainer:
         metrics |= self.sync.metrics()
         metrics["kept_frac"] = self.pipeline.kept_frac
         metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
-        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen or groups)
+        metrics |= (
+            sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen or groups)
+        )
         if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
             metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
@@ -277,11 +281,15 @@ class Session:
         self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
         self.metrics = JsonLines(directory / "metrics.jsonl")
         self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps, trainer.run.record_mb * 1_000_000)
+        self.watch = watch(trainer.run)
         step = trainer.learner.version
         if step < trainer.run.steps:
             for end in ("summary.json", STOPPED):  # of an earlier end; it would speak for this run until the next
                 (directory / end).unlink(missing_ok=True)
         self.metrics.truncate_after(step)
+        self.schedule = JsonLines(directory / FILE) if trainer.host.schedule is not None else None
+        if self.schedule is not None:
+            self.schedule.truncate_after(step)
         self.rollouts.truncate_after(step)
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
@@ -321,7 +329,11 @@ class Session:
             metrics |= trainer.examine().metrics()
         self.metrics.append({"step": step, **metrics})
         self.trackers.log(step, metrics)
+        if self.schedule is not None and trainer.host.schedule is not None:
+            self.schedule.append({"step": step, "batch": digest(batch), "events": trainer.host.schedule()})
         self.console.step({"step": float(step), **metrics})
+        for sentence in self.watch(step, metrics):
+            self.console.alarm(sentence)
         if run.record_every and (step == 1 or step % run.record_every == 0):
             self.rollouts.append(step, groups, batch, self.trainer.pieces)
             self.console.sample(groups[0].rollouts[0])

@@ -1,0 +1,121 @@
+"""Reference curves: where the main recipes were at each step over seeds, and a word when a run leaves that band.
+
+reference.json is made by ``benchmarks/reference.py`` from real runs. A band holds for the recipe it was measured on, with every field
+as it was but for those that change no curve (``NEUTRAL``); a run of anything else is not watched. Faults are neutral on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gimbal.config import plain
+
+FILE = Path(__file__).parent / "reference.json"
+NEUTRAL = (
+    "seed",
+    "steps",
+    "threads",
+    "held_out",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "record_every",
+    "runtime",
+    "sync",
+    "faults",
+)
+# What is watched, and whether its spread is a factor (logarithms) or a difference.
+WATCHED = {
+    "reward/mean": False,
+    "pass_rate": False,
+    "length/mean": False,
+    "entropy/sampled": False,
+    "mismatch/prob_diff": True,
+    "grad_norm": True,
+}
+# Deviations between seeds that a band is wide on either side, and steps in a row beyond it before a word is said: a single step
+# strays by chance (one in 16,000 if deviations are normal, more often since they are not, and 240 are looked at in a run).
+WIDTH, IN_A_ROW = 4.0, 2
+
+
+@dataclass
+class Watch:
+    """Told of each step's metrics, it says which have left their band. Without a band it is silent."""
+
+    band: Mapping[str, Any] | None = None
+    beyond: Counter[str] = field(default_factory=Counter)  # steps in a row, by metric
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        said = []
+        for name, band in (self.band or {"metrics": {}})["metrics"].items():
+            if step > len(band["low"]) or name not in metrics:
+                continue
+            low, high, value = band["low"][step - 1], band["high"][step - 1], metrics[name]
+            self.beyond[name] = 0 if low <= value <= high else self.beyond[name] + 1
+            if self.beyond[name] == IN_A_ROW:
+                assert self.band is not None
+                said.append(
+                    f"step {step}: {name} {value:.4g} is outside of {low:.4g} to {high:.4g}, where {self.band['seeds']} healthy "
+                    f"runs of {self.band['recipe']} were; gimbal doctor says more"
+                )
+        return said
+
+
+def watch(run: Any) -> Watch:
+    """The watch of this run: by the band that was measured on its very recipe, or a silent one."""
+    return Watch(band=next((band for band in _bands() if _same(band["run"], plain(run))), None))
+
+
+def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str, list[float]]]:
+    """The bands over runs of one recipe (metrics of each step): mean over seeds, smoothed over three steps, and on either side WIDTH
+    standard deviations of one more run, pooled over steps."""
+    bands: dict[str, dict[str, list[float]]] = {}
+    steps = min(len(rows) for rows in runs)
+    for name, factor in WATCHED.items():
+        values = [[row.get(name) for row in rows[:steps]] for rows in runs]
+        if any(x is None or (factor and x <= 0) for column in values for x in column):
+            continue
+        curves = [[math.log(x) if factor else x for x in column if x is not None] for column in values]
+        mean = [statistics.fmean(at) for at in zip(*curves, strict=True)]
+        smooth = [statistics.fmean(mean[max(0, i - 1) : i + 2]) for i in range(steps)]
+        residuals = [x - middle for curve in curves for x, middle in zip(curve, smooth, strict=True)]
+        deviation = math.sqrt(sum(r * r for r in residuals) / max(1, len(residuals) - steps)) * math.sqrt(
+            1 + 1 / len(runs)
+        )
+        low, high = ([x + sign * WIDTH * deviation for x in smooth] for sign in (-1, 1))
+        bands[name] = {
+            key: [_rounded(math.exp(x) if factor else x) for x in line] for key, line in (("low", low), ("high", high))
+        }
+    return bands
+
+
+def measured(run: Any) -> dict[str, Any]:
+    """The recipe as a band is measured on it."""
+    return {name: value for name, value in plain(run).items() if name not in NEUTRAL}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Whether all that was known when the band was measured is so now; a field that came later is not asked for."""
+    if isinstance(ours, Mapping):
+        return isinstance(theirs, Mapping) and all(
+            name in theirs and _same(x, theirs[name]) for name, x in ours.items()
+        )
+    if isinstance(ours, list):
+        return isinstance(theirs, list) and len(ours) == len(theirs) and all(map(_same, ours, theirs))
+    return ours == theirs
+
+
+@cache
+def _bands() -> list[dict[str, Any]]:
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else []
