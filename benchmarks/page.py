@@ -38,7 +38,7 @@ def section(name: str, record: Any) -> str:
         parts.append("; ".join(f"{key} {value}" for key, value in about.items()))
     rows = rows_of(record)
     if of_peers(rows):
-        parts.append(peers(rows))
+        parts += [peers(rows), *floors(rows)]
     elif 0 < len(rows) <= ROWS:
         parts.append(table([list(plain(rows[0])), *([shown(v) for v in plain(row).values()] for row in rows)]))
     return "\n\n".join(parts)
@@ -67,6 +67,20 @@ def peers(runs: Sequence[Mapping[str, Any]]) -> str:
             cells.append(f"{first / second:.2f}" if second else "")
         rows.append([name, *cells])
     return table(rows)
+
+
+def floors(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each arm whose runs measured floors: the median of each figure that has one, of its floor, and of the ratio run by run."""
+    tables = []
+    for arm in dict.fromkeys(run["arm"] for run in runs if run.get("floors")):
+        own = [run for run in runs if run["arm"] == arm]
+        rows = [[f"{arm}: median", "measured", "floor", "measured / floor"]]
+        for name in own[0]["floors"]:
+            measured, floor = ([float(of[name]) for of in side] for side in (own, [run["floors"] for run in own]))
+            ratio = statistics.median(a / b for a, b in zip(measured, floor, strict=True))
+            rows.append([name, *(shown(statistics.median(side)) for side in (measured, floor)), f"{ratio:.2f}"])
+        tables.append(table(rows))
+    return tables
 
 
 def figures(record: Any) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Every run is a process of its own, and the two systems take turns. A run ends when the mean pass rate of its last ``WINDOW`` steps
 reaches ``--target``: no task is drawn twice and none is filtered, so that is a pass rate on unseen tasks, and it costs neither side
-anything. What both learned then sits the same held-out exam, untimed.
+anything. What both learned then sits the same held-out exam, untimed. A gimbal run then also measures its floors: what the same
+shapes cost without gimbal, see ``Floors``.
 
     pip install torch==2.13.0 && pip install -e '.[bench]'
     python benchmarks/vs_trl.py --out benchmarks/vs_trl.json
@@ -26,11 +27,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from gimbal.advantages.group_normalized import GroupNormalized
 from gimbal.api import evaluate
-from gimbal.engines.native import Native
+from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.proximal.behavior import Behavior
-from gimbal.policies.token import CausalLM
+from gimbal.policies.layout import Layout
+from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.recipes.demo import demo
 from gimbal.report.metrics import PASS
 from gimbal.rewards._reasoning import make
@@ -40,8 +45,10 @@ from gimbal.runtime.local import Trainer
 WINDOW = 4  # steps of 128 rollouts: a standard error of 1.3 points
 MOST_STEPS = 100
 SAMPLER = Native(slots=128, precision="float32")
-# update: log-probabilities and backward; gimbal's also holds the optimiser, which TRL's trainer keeps out of sight in "other"
-PHASES = ("generation", "scoring", "update")
+# log-probs: what is evaluated before the update, the old ones and the reference's, and the advantages; here nothing is evaluated.
+# update: forward and backward; gimbal's also holds the optimiser, which TRL's trainer keeps out of sight in "other".
+# sync: weights copied into the sampler, and gimbal's proof that they arrived. TRL's sampler is the trainer.
+PHASES = ("generation", "scoring", "log-probs", "update", "sync", "proof")
 
 
 def watch(seconds: Counter[str], owner: Any, method: str, phase: str) -> None:
@@ -55,6 +62,81 @@ def watch(seconds: Counter[str], owner: Any, method: str, phase: str) -> None:
         return result
 
     setattr(owner, method, timed)
+
+
+class Floors:
+    """What a gimbal run would cost with nothing of gimbal in it: the same shapes are recorded during the run and replayed after it.
+
+    generation: the sampler's module on the same prompts and the same rows of its cache, nothing drawn and nothing kept.
+    update: forward and backward of the same layouts through the model, the sum of the decisions' logits being the loss; no optimiser.
+    sync: one copy of all weights in memory.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        policy, engine = trainer.learner.policy, trainer.engine
+        assert isinstance(policy, TokenPolicy) and isinstance(engine, NativeEngine)
+        self.policy, self.engine = policy, engine
+        self.drawn: list[
+            tuple[int, int, int]
+        ] = []  # rows, tokens of each, positions in view: 0 where a prompt is filled in
+        self.learned: list[Layout] = []
+        self.copies = [torch.zeros_like(tensor) for tensor in policy.weights().values()]
+        engine.copy.module.register_forward_pre_hook(self._draw, with_kwargs=True)
+        inner = policy._hidden
+
+        def hidden(layout: Layout, checkpointing: bool) -> Tensor:
+            if torch.is_grad_enabled():
+                self.learned.append(layout)
+            return inner(layout, checkpointing)
+
+        policy._hidden = hidden
+
+    def _draw(self, module: Any, positional: Any, inputs: dict[str, Any]) -> None:
+        if "past_key_values" in inputs:  # else the engine scores
+            mask = inputs.get("attention_mask")
+            self.drawn.append((*inputs["input_ids"].shape, 0 if mask is None else mask.shape[-1]))
+
+    def measure(self) -> dict[str, float]:
+        """Seconds of the whole run, by phase."""
+        seconds: dict[str, float] = {}
+        for phase, replay in (("generation", self._generation), ("update", self._update), ("sync", self._sync)):
+            start = time.perf_counter()
+            replay()
+            seconds[phase] = time.perf_counter() - start
+        return seconds
+
+    @torch.inference_mode()
+    def _generation(self) -> None:
+        module, cache, drawn = self.engine.copy.module, self.engine.slots, list(self.drawn)
+        for rows, tokens, extent in drawn:
+            ids = torch.zeros(rows, tokens, dtype=torch.long)
+            if not extent:
+                cache.collect()
+                module(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                continue
+            position = torch.full((rows,), extent - 1)
+            cache.decode(position, extent)
+            mask = torch.ones(rows, 1, 1, extent, dtype=torch.bool)
+            module(
+                input_ids=ids,
+                position_ids=position[:, None],
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=True,
+            )
+
+    def _update(self) -> None:
+        model = self.policy.model
+        for layout in self.learned:
+            hidden = model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
+            model.get_output_embeddings()(hidden[layout.row_K, layout.column_K]).sum().backward()
+            model.zero_grad(set_to_none=True)
+
+    @torch.no_grad()
+    def _sync(self) -> None:
+        for _ in self.learned:  # one layout a step
+            for copy, tensor in zip(self.copies, self.policy.weights().values(), strict=True):
+                copy.copy_(tensor)
 
 
 def reached(passed: list[float], target: float) -> bool:
@@ -83,8 +165,11 @@ def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[st
     phases: Counter[str] = Counter()
     passed: list[float] = []
     watch(phases, trainer.engine, "step", "generation")
-    watch(phases, trainer.learner, "prepare", "update")
+    watch(phases, trainer.learner, "prepare", "log-probs")
     watch(phases, trainer.learner, "step", "update")
+    watch(phases, trainer, "_deliver", "sync")
+    watch(phases, trainer, "_proved", "proof")
+    floors = Floors(trainer)
     start, busy = time.perf_counter(), time.process_time()
     while not reached(passed, target) and len(passed) < MOST_STEPS:
         metrics, _, _ = trainer.advance()
@@ -92,9 +177,11 @@ def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[st
         phases["scoring"] += metrics["time/generate"]
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     phases["scoring"] -= phases["generation"]  # what is left is scoring and the books of the groups
+    assert len(floors.learned) == len(passed), "one micro-batch a step"
     trainer.learner.policy.save(model)
     trainer.close()
-    return {"seconds": seconds, "busy": busy, "passed": passed, "tokens": metrics["tokens"], "phases": phases}
+    outcome = {"seconds": seconds, "busy": busy, "passed": passed, "tokens": metrics["tokens"], "phases": phases}
+    return outcome | {"floors": floors.measure()}
 
 
 def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, Any]:
@@ -163,7 +250,7 @@ def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, 
     trainer.train()
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     trainer.save_model(str(model))
-    return {"seconds": seconds, "busy": busy, "passed": passed, "tokens": tokens[0], "phases": phases}
+    return {"seconds": seconds, "busy": busy, "passed": passed, "tokens": tokens[0], "phases": phases, "floors": {}}
 
 
 ARMS = {"trl": train_trl, "gimbal": train_gimbal}
@@ -189,12 +276,13 @@ def measure(arm: str, seed: int, threads: int, target: float) -> dict[str, Any]:
         "steps": steps,
         "seconds a step": seconds / steps,
         "processor seconds a step": outcome["busy"] / steps,  # hardly moved by what else runs on the machine
-        **{phase: phases[phase] / steps for phase in PHASES},
+        **{phase: phases.get(phase, 0.0) / steps for phase in PHASES},
         "other": (seconds - sum(phases.values())) / steps,
         "tokens a step": outcome["tokens"] / steps,
         "exam": solved,
     }
-    return {"arm": arm, "seed": seed, **figures, "passed": outcome["passed"]}
+    floors = {phase: seconds / steps for phase, seconds in outcome["floors"].items()}
+    return {"arm": arm, "seed": seed, **figures, "floors": floors, "passed": outcome["passed"]}
 
 
 def sit_exam(model: Path, threads: int) -> float:
@@ -210,6 +298,9 @@ def table(runs: list[dict[str, Any]]) -> str:
         cells = [f"{statistics.median(column):.3g} ({min(column):.3g}-{max(column):.3g})" for column in columns]
         ratio = statistics.median(columns[0]) / statistics.median(columns[1])
         lines.append(f"{name:26}{cells[0]:>22}{cells[1]:>22}{ratio:8.2f}")
+    for run in runs:
+        for phase, floor in run["floors"].items():
+            lines.append(f"gimbal, seed {run['seed']}: {phase} {run[phase]:.4f} s a step, floor {floor:.4f} s")
     return "\n".join(lines)
 
 

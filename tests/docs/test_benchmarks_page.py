@@ -38,3 +38,14 @@ def test_peers_by_hand():
     seconds = {"a": (4.0, 2.0, 9.0), "b": (1.0, 2.0, 3.0)}
     runs = [{"arm": arm, "seed": seed, "s": s} for arm in seconds for seed, s in enumerate(seconds[arm])]
     assert load().peers(runs).splitlines()[2] == "| s | 4 (2 - 9) | 2 (1 - 3) | 2.00 |"
+
+
+def test_floors_by_hand():
+    runs = [{"arm": "a", "s": 1.0, "floors": {}}]
+    runs += [{"arm": "b", "s": s, "floors": {"s": floor}} for s, floor in ((2.0, 1.0), (6.0, 2.0), (5.0, 4.0))]
+    (table,) = load().floors(runs)
+    assert table.splitlines() == [
+        "| b: median | measured | floor | measured / floor |",
+        "|---|---|---|---|",
+        "| s | 5 | 2 | 2.00 |",
+    ]
