@@ -65,7 +65,9 @@ class Sharded(AbstractRanks):
             dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.size,))
-        self.orders = dist.new_group(backend="gloo", timeout=LULL)
+        orders = dist.new_group(backend="gloo", timeout=LULL)
+        assert isinstance(orders, dist.ProcessGroup), "every rank is in it"
+        self.orders = orders
 
     def lead(self, policy: AbstractPolicy, start: Start) -> Leader:
         return Leader(self, policy, _refused(start(self.shard(copy.deepcopy(policy)), self)))
