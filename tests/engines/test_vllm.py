@@ -1,6 +1,8 @@
 """vLLM against the native engine, in an environment of its own (`make test-vllm`); skipped where vllm is missing."""
 
+import json
 import sys
+import urllib.request
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal.engines.base import Request
+from gimbal.engines.endpoint import CompletionServer
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
@@ -279,7 +282,21 @@ def test_a_broken_delivery_is_caught(engine, policy, other, broken, monkeypatch)
         proof(engine, 1)
 
 
-def test_refused_with_the_way_out(engine, policy):
+def test_behind_the_endpoint(engine, native, policy):
+    """Token in, token out, from another thread."""
+    native.load(0, policy.state_dict())
+    prompt_ids = policy.tokenizer.encode(LONG)
+    with CompletionServer(engine, policy, Sampling(max_length=8)) as server:
+        body = json.dumps({"prompt": prompt_ids, "n": 3, "temperature": 1.5}).encode()
+        with urllib.request.urlopen(server.url + "/s/v1/completions", body, timeout=60) as reply:
+            choices = json.loads(reply.read())["choices"]
+        rollouts = server.take("s")
+    assert [ids(rollout) for rollout in rollouts] == [choice["token_ids"] for choice in choices]
+    for rollout in rollouts:
+        torch.testing.assert_close(rollout.behavior_S, native.score(rollout), atol=1e-3, rtol=0)
+
+
+def test_refused_with_the_way_out(engine, policy, monkeypatch):
     with pytest.raises(ValueError, match="min_p before top_p"):
         engine.submit(request(top_p=0.9, min_p=0.1))
     with pytest.raises(ValueError, match="lower sampling"):
@@ -292,6 +309,11 @@ def test_refused_with_the_way_out(engine, policy):
         SPEC.start(
             TokenPolicy(torch.nn.ModuleDict({"q": torch.nn.ModuleDict({"lora_A": torch.nn.Linear(2, 2)})}), None)
         )
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.distributed, "is_initialized", lambda: True)
+        patched.setattr(torch.distributed, "get_world_size", lambda: 2)
+        with pytest.raises(ValueError, match="share it"):
+            SPEC.start(policy)
     with pytest.raises(ValueError, match="slots"):
         VLLM(slots=0)
     assert engine.version == 0

@@ -288,7 +288,8 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     """Messages whose content is text; parts of text are joined."""
     messages = []
     for message in given if isinstance(given, list) and given else [None]:
-        content = message.get("content") if isinstance(message, dict) else None
+        message = message if isinstance(message, dict) else {}
+        content = message.get("content")
         if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
             content = "".join(str(part.get("text", "")) for part in content)
         if not isinstance(content, str) or not isinstance(message.get("role"), str):

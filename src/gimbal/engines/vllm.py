@@ -3,6 +3,9 @@
 vLLM is given token ids and gives token ids back; text is made of them for stop strings and readers only, by the policy's tokenizer.
 """
 
+# pyright: reportMissingImports=false
+# vLLM has an environment of its own (make test-vllm).
+
 from __future__ import annotations
 
 import os
@@ -77,6 +80,12 @@ class VLLM(AbstractEngineSpec):
         if any(".lora_" in name for name in policy.state_dict()):
             raise ValueError(
                 "the vLLM engine takes whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+            )
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise ValueError(
+                "vLLM takes torch.distributed for itself, and the learner's processes share it here; sample with engine=Native(), or "
+                "train in one process"
             )
         return VLLMEngine(self, policy)
 
