@@ -24,7 +24,8 @@ def test_a_band_is_the_mean_and_four_deviations_of_one_more_run():
     band = banded([rows(-0.1), rows(0.0), rows(0.1)])
     assert band.keys() == {"reward/mean", "grad_norm"}  # what a run does not have is not watched
     middle = [(a + b) / 2 for a, b in zip(band["reward/mean"]["low"], band["reward/mean"]["high"], strict=True)]
-    assert middle[1:-1] == pytest.approx([0.5 + 0.01 * step for step in range(1, 9)], abs=1e-3)
+    assert middle[2:-1] == pytest.approx([0.5 + 0.01 * step for step in range(2, 9)], abs=1e-3)
+    assert middle[0] == pytest.approx(0.5, abs=1e-3)
     # Squares of residuals 0.01, 0, 0.01 over 2 degrees of freedom a step: 0.1; one more run of 3: * sqrt(4 / 3); times 4.
     half = (band["reward/mean"]["high"][4] - band["reward/mean"]["low"][4]) / 2
     assert half == pytest.approx(4 * 0.1 * (4 / 3) ** 0.5, rel=2e-3)

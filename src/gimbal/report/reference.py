@@ -84,7 +84,8 @@ def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str,
             continue
         curves = [[math.log(x) if factor else x for x in column if x is not None] for column in values]
         mean = [statistics.fmean(at) for at in zip(*curves, strict=True)]
-        smooth = [statistics.fmean(mean[max(0, i - 1) : i + 2]) for i in range(steps)]
+        # The first step stands alone: there no data is stale yet.
+        smooth = [mean[0], *(statistics.fmean(mean[max(1, i - 1) : i + 2]) for i in range(1, steps))]
         residuals = [x - middle for curve in curves for x, middle in zip(curve, smooth, strict=True)]
         deviation = math.sqrt(sum(r * r for r in residuals) / max(1, len(residuals) - steps)) * math.sqrt(
             1 + 1 / len(runs)
