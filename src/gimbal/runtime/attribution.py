@@ -75,7 +75,7 @@ def explain(
     sampler, fresh = faults.around_engine(engine.start(policy), run.seed), faults.rounding(engine.start(policy))
     sync = faults.around_sync(run.sync.start(), run.seed)
     for version, held in enumerate((run.policy.load(run.seed).to(device.prepare(run.threads)), drew)):
-        sync.publish(version, held.state_dict())
+        sync.publish(version, held.weights())
         sync.deliver(sampler)
     fresh.load(1, drew.state_dict())
     other = None
