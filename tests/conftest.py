@@ -13,6 +13,11 @@ torch.set_num_threads(1)
 torch.set_flush_denormal(True)
 _hook = install_import_hook("gimbal", "beartype.beartype")
 
+from gimbal.config import catalogue
+
+# It parses every module once. CPython 3.11 loses count where another thread (a test's server, importing) parses at the same time.
+catalogue()
+
 
 @pytest.fixture
 def single_thread():
