@@ -123,3 +123,11 @@ def test_runs_of_other_figures_are_judged_by_training(tmp_path):
     ended, going = make_run(tmp_path / "a"), make_run(tmp_path / "b", ended=False)
     described, _ = describe([RunOnDisk.read(ended), RunOnDisk.read(going)])
     assert {run["learned"]["figure"] for run in described} == {"share solved in training"}
+
+
+def test_a_recipe_with_faults_names_those_that_are_on():
+    from gimbal.config import plain
+    from gimbal.runtime.faults import Faults
+
+    settings = {f"run.faults.{name}": value for name, value in plain(Faults(token_drift=0.2)).items()}
+    assert sign("faults", {}, settings)["text"].endswith("on purpose: token_drift=0.2")

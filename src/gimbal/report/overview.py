@@ -172,8 +172,11 @@ def signs(metrics: Columns, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
         found.append({"what": what, "bad": bad, "text": text})
 
     faults = {
-        key: value for key, value in recipe.items() if "faults" in key.split(".") and value not in (None, "null", 0)
+        key.rpartition("faults.")[2]: value
+        for key, value in recipe.items()
+        if "faults" in key.split(".") and value not in (None, "null", 0, "Faults")
     }
+    faults.pop("slow_steps", None)  # a size that is never 0, and no fault by itself
     if faults:
         sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]

@@ -183,10 +183,10 @@ class FaultyEngine(AbstractEngineAround):
         return None if rollout is None else replace(rollout, sampling=asked)
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self.inner.load(version, {name: _rounded(name, x, self.faults.weight_precision) for name, x in state.items()})
+        self.inner.load(version, self._rounded(state))
 
-    def differing(self, state: Mapping[str, Tensor]) -> None:
-        """Rounded weights differ, and are a fault that the run is to live with."""
+    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
+        return self.inner.differing(self._rounded(state))
 
     def state_dict(self) -> dict[str, Any]:
         held = {"asked": dict(self.asked), "held": list(self.held), "clock": self.clock}
@@ -195,6 +195,9 @@ class FaultyEngine(AbstractEngineAround):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.asked, self.held, self.clock = dict(state["asked"]), list(state["held"]), state["clock"]
+
+    def _rounded(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: _rounded(name, x, self.faults.weight_precision) for name, x in state.items()}
 
     def _recorded(self, key: tuple[int, int], rollout: Rollout) -> Rollout:
         rollout = replace(rollout, sampling=self.asked.pop(key))
