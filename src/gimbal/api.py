@@ -212,8 +212,9 @@ def statement(run: Run) -> str:
     )
     precision = config.plain(run.engine).get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
+    faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
         f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "
         f"(at most {rollouts * run.sampling.max_length:,} {run.policy.unit}) and {updates} update{'s' * (updates != 1)}; "
-        f"trained on decisions {age}; {sampler}; seed {run.seed}."
+        f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
     )

@@ -197,6 +197,7 @@ def small_recipe():
     return config.plain(recipes.load("grpo", {}))
 
 
+@pytest.mark.slow
 def test_a_real_run_from_the_shell(single_thread, tmp_path, capsys):
     import sys
     from pathlib import Path

@@ -94,6 +94,7 @@ def test_a_coarse_sampler_is_numerics(policies):
     assert found.worst == "numerics" and found.size["delivery"] == 0 and found.size["sampling"] == 0
 
 
+@pytest.mark.slow
 def test_everything_at_once_still_adds_up(policies):
     faults = Faults(
         logprob_noise=0.01, sampler_temperature=1.4, token_drift=0.1, half_swapped=0.5, weight_precision="int8"
@@ -102,6 +103,7 @@ def test_everything_at_once_still_adds_up(policies):
     assert min(found.size.values()) > 0
 
 
+@pytest.mark.slow
 def test_the_sampling_that_was_really_used_is_named(policies):
     assert split(policies, Faults(sampler_temperature=0.63)).sampling.temperature == pytest.approx(0.63, abs=0.02)
     assert split(policies, Faults(sampler_top_k=2)).sampling == replace(Sampling(max_length=16), top_k=2)
@@ -113,6 +115,7 @@ def test_tokens_that_spell_another_text_are_counted(policies):
     assert split(policies).drifted == 0
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_of_its_own_is_explained_end_to_end(tmp_path):
     """The way of `gimbal doctor CHECKPOINT`: the sampler's own sync, another engine beside it."""
     CausalLM().load().save(tmp_path / "model")

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from small import rows, small_run
 
-from gimbal import config
+from gimbal import api, config, recipes
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync
@@ -19,7 +19,7 @@ from gimbal.learning.weight_sync.proof import NotDelivered
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
 from gimbal.report.files import STOPPED, JsonLines, deterministic
-from gimbal.runtime import checkpoint
+from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.attribution import drawn_by
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.faults import Faults, FaultyEngine
@@ -211,6 +211,7 @@ def test_lost_syncs_stop_a_run_unless_it_is_told_not_to(single_thread, tmp_path,
     assert not (tmp_path / "on" / STOPPED).exists()
 
 
+@pytest.mark.slow
 def test_a_run_with_faults_is_recorded_and_resumes_to_the_same_bits(single_thread, tmp_path):
     faults = Faults(logprob_noise=0.1, slow_workers=0.5, slow_steps=15, dropped_samples=0.2, reward_noise=0.2)
     run = small_run(faults=faults, max_staleness=2, steps=4, checkpoint_every=2)
@@ -231,3 +232,19 @@ def test_what_is_no_share_or_is_negative_is_refused():
         Faults(lost_syncs=1.5)
     with pytest.raises(ValueError, match="0 \\(off\\)"):
         Faults(logprob_noise=-1.0)
+
+
+def test_a_run_with_faults_says_so_before_it_starts():
+    assert "FAULTS ARE INJECTED ON PURPOSE (token_drift=0.1)" in api.statement(
+        small_run(faults=Faults(token_drift=0.1))
+    )
+    assert "FAULTS" not in api.statement(small_run())
+
+
+def test_faults_that_have_nothing_to_break_are_refused():
+    with pytest.raises(ValueError, match="dense rewards"):
+        compose.check(small_run(faults=Faults(reward_noise=0.1), rewards=()))
+    cartpole = recipes.load("cartpole", {})
+    with pytest.raises(ValueError, match="no tokens"):
+        compose.check(replace(cartpole, faults=Faults(token_drift=0.1)))
+    compose.check(replace(cartpole, faults=Faults(lost_syncs=0.1, logprob_noise=0.1)))

@@ -29,6 +29,7 @@ def check(run: Run) -> list[str]:
             "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
             "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
         )
+    _faults(run)
     interactions.refuse(run)
     for path in run.controllers:
         try:
@@ -63,6 +64,15 @@ def _roles(run: Run) -> None:
                 f"{type(shape).__name__} prices the gap between anchor and sampler, which is always 0 with the anchor "
                 f"{type(run.anchor).__name__}: use anchor=Recompute()"
             )
+
+
+def _faults(run: Run) -> None:
+    """Faults that this run has nothing to be injected into."""
+    on = run.faults.active.keys() if run.faults is not None else set[str]()
+    if "token_drift" in on and run.policy.unit != "tokens":
+        raise ValueError(f"faults.token_drift is for texts, and {type(run.policy).__name__} decides no tokens")
+    if any(name.startswith("reward_") for name in on) and not run.rewards:
+        raise ValueError("the reward faults change scores, and this run has dense rewards of its environment only")
 
 
 def _critic(run: Run) -> None:
