@@ -122,6 +122,7 @@ SICK = {
     "dead gradient": [
         ({"grad_norm": 0.0}, {"grad_norm": 1e-3}),
         ({"live_frac": 0.005}, {"live_frac": 0.02}),
+        ({"grad_norm": 0.0, "steps": 4}, {"grad_norm": 0.0, "steps": 3}),
         ({"grad_norm": 0.0}, {"grad_norm": 0.0, "pass_rate": 0.97}),
     ],
 }

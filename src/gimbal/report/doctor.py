@@ -45,6 +45,7 @@ GROWN = 2.0  # of length against the beginning, without more tasks solved; caref
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 SIGNIFICANT = 3.0  # standard errors, told from step to step
 WORTH = 0.05  # a change of the pass rate that is worth a name
+SEVERAL = 4  # steps from which groups that all score alike are no accident
 TREND = 8  # steps from which a run has a beginning and an end, a quarter of it each
 
 
@@ -195,7 +196,12 @@ def filter_starvation(record: Record) -> Sign | None:
 
 def dead_gradient(record: Record) -> Sign | None:
     norm, live, alike = record.late("grad_norm"), record.late("live_frac"), record.late("reward/zero_std_frac")
-    if norm is None or record.solved() or (norm >= NO_GRADIENT and (live is None or live >= LIVE)):
+    if (
+        norm is None
+        or len(record.rows) < SEVERAL
+        or record.solved()
+        or (norm >= NO_GRADIENT and (live is None or live >= LIVE))
+    ):
         return None
     evidence = f"gradient norm {norm:.2g}, {live or 0:.1%} of decisions have a gradient, {alike or 0:.0%} of groups score alike"
     more = 2 * record.run.get("num_generations", 8)
