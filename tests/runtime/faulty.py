@@ -1,6 +1,5 @@
 """Pools under faults: an engine and a reward that only count, members that die, hang and dawdle, and the account of what came out."""
 
-import os
 import random
 import threading
 import time
@@ -14,6 +13,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished
 from gimbal.environments.jsonl import Rows
+from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Tokens
 from gimbal.records import Rollout, Sampling
@@ -22,6 +22,7 @@ from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.pipeline import Parts, Pipeline
 from gimbal.runtime.pool import PoolEngine, PoolScorer
+from gimbal.runtime.schedule import Schedule
 
 VERSION = "version"
 
@@ -53,7 +54,6 @@ class Counting(AbstractEngineSpec):
 class CountingEngine(AbstractEngine):
     def __init__(self, spec):
         self.spec, self.live, self.current = spec, {}, -1
-        self.random = random.Random(os.urandom(8))
 
     version = property(lambda self: self.current)
     tolerance = property(lambda self: 0.0)
@@ -61,10 +61,11 @@ class CountingEngine(AbstractEngine):
 
     def submit(self, request):
         assert request.key not in self.live
-        self.live[request.key] = (request, self.random.randint(1, self.spec.longest), [])
+        drawn = philox(request.seed, request.task.id, request.sample)
+        self.live[request.key] = (request, int(drawn.integers(1, self.spec.longest + 1)), [])
 
     def step(self):
-        time.sleep(self.random.random() * self.spec.delay)
+        time.sleep(random.random() * self.spec.delay)
         finished = []
         for key, (request, length, drawn) in list(self.live.items()):
             drawn.append(self.current)
@@ -191,8 +192,13 @@ class Here(AbstractBackend):
 
 def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lambda sentence: None, surplus="wait"):
     """A pipeline over these backends: 2 groups of 3 a batch."""
-    scorer = PoolScorer(judges, scorers=scorers, patience=patience, in_order=k == 0, note=note)
-    engine = PoolEngine(samplers, workers=workers, patience=patience, note=note)
+    schedule = Schedule()
+    scorer = PoolScorer(judges, schedule, scorers=scorers, patience=patience, in_order=k == 0, note=note)
+    engine = PoolEngine(samplers, schedule, workers=workers, patience=patience, note=note)
+    return pipeline_over(engine, scorer, k=k, surplus=surplus)
+
+
+def pipeline_over(engine, scorer, *, k, surplus="wait"):
     tasks = Rows(rows=[{"prompt": f"{n}"} for n in range(50)])
     sampling, rewards = Sampling(max_length=8), [SampleIsScore()]
     budget, curriculum = Fixed(rollouts=3, max_length=8), Epochs().start(tasks, 0)
@@ -214,12 +220,13 @@ def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lamb
 
 def drive(pipeline, versions, *, k, between=lambda version: None):
     """Consume batch after batch as a learner does; returns the account after checking it: nothing too old, lost or doubled."""
-    engine, consumed, ages = pipeline.parts.engine, Counter(), Counter()
+    engine, consumed, ages, batches = pipeline.parts.engine, Counter(), Counter(), []
     for version in range(versions):
         engine.load(version, {VERSION: torch.tensor(version)})
         between(version)
         groups, _ = pipeline.next_batch(version)
         assert len(groups) == 2
+        batches.append([(group.index, [rollout.version_S.tolist() for rollout in group.rollouts]) for group in groups])
         for group in groups:
             consumed[group.index] += 1
             assert [rollout.sample for rollout in group.rollouts] == [0, 1, 2], group
@@ -235,12 +242,14 @@ def drive(pipeline, versions, *, k, between=lambda version: None):
     )
     missing = set(range(pipeline.dispatched)) - set(consumed) - there
     assert len(missing) == pipeline.drops.total(), f"groups {sorted(missing)} are lost; dropped were {pipeline.drops}"
+    if not isinstance(engine, PoolEngine):
+        return batches
     open_ = {*engine.ledger.held, *engine.ledger.waiting} | {item.key for item in engine.inbox}
     arrived = {(group, sample) for group, samples in pipeline.arrived.items() for sample in samples}
     arrived |= {item.key for item in pipeline.uncollected}
     wanted = {(group, sample) for group in pipeline.expected for sample in range(3)}
     assert open_ | arrived | {r.key for r in engine.entered} == wanted and not open_ & arrived
-    return {"ages": ages, "repeated": engine.ledger.repeated, "consumed": len(consumed)}
+    return {"batches": batches, "ages": ages, "repeated": engine.ledger.repeated, "consumed": len(consumed)}
 
 
 def closed(pipeline):
@@ -248,8 +257,8 @@ def closed(pipeline):
     pipeline.parts.scorer.close()
 
 
-def members(chances, seed):
+def members(chances, seed, longest=6):
     """Backends in this process with the same chances of faults."""
     draw = random.Random(seed)
-    samplers = Here(Sampler, (Nothing(), Counting(), 1), draw, chances)
+    samplers = Here(Sampler, (Nothing(), Counting(longest=longest), 1), draw, chances)
     return samplers, Here(Judge, ([SampleIsScore()],), draw, chances)

@@ -24,6 +24,7 @@ from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
+from gimbal.runtime.replay import compared, replayed
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -168,11 +169,11 @@ from pathlib import Path
 from small import small_run
 from gimbal.runtime.local import run_local
 from gimbal.runtime.ray import Ray
-run_local(small_run(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(workers=1)), Path({directory!r}))
+run_local(small_run(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(workers=2)), Path({directory!r}))
 """
 
 
-def test_a_dead_learner_resumes_from_its_checkpoint(single_thread, cluster, tmp_path):
+def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(single_thread, cluster, tmp_path):
     directory = tmp_path / "run"
     source = LEARNER.format(here=str(HERE), address=cluster, directory=str(directory))
     process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.DEVNULL)
@@ -187,7 +188,11 @@ def test_a_dead_learner_resumes_from_its_checkpoint(single_thread, cluster, tmp_
     outstanding = set(stored["version_at_dispatch"])
     assert outstanding, "the store goes with the checkpoint"
     steps = int(found.name[-6:]) + 3
-    run = small_run(max_staleness=2, steps=steps, runtime=Ray(workers=1), record_every=1)
+    run = small_run(max_staleness=2, steps=steps, runtime=Ray(workers=2))
     run_local(run, directory, resume=True)
+    run_local(replayed(run, directory), tmp_path / "again")
+    assert compared(directory, tmp_path / "again") == f"all {steps} batches are those of {directory}, to the bit"
+    model = [(path / "model" / "model.safetensors").read_bytes() for path in (directory, tmp_path / "again")]
+    assert model[0] == model[1], "learner killed, resumed and replayed: the same weights"
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, steps + 1)) and max(row["staleness/max"] for row in rows) <= 2

@@ -24,6 +24,7 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   --runs DIRECTORY   other than runs
   --from RUN         the recipe of an earlier run, anew; overrides allowed
   --resume RUN       go on where it stopped, to the same bits
+  --replay RUN       do a run of --runtime ray again in one process, from its recorded schedule; says whether the batches are the same
   --seeds 5          the runs NAME-s0 to NAME-s4, each in a process of its own; --seeds 3,8 are these two. The same command
                      again goes on with those that stopped or failed. `gimbal compare` puts them beside others
   --jobs 2           so many of them at a time, each on cores of its own
@@ -41,11 +42,15 @@ The held-out exam of a run's newest checkpoint, or of a model directory under th
 
 def train(argv: Sequence[str]) -> int:
     arguments = parse(
-        argv, ("help", "dry-run", "print-config"), ("name", "runs", "from", "resume", "seeds", "jobs", "track")
+        argv,
+        ("help", "dry-run", "print-config"),
+        ("name", "runs", "from", "resume", "replay", "seeds", "jobs", "track"),
     )
     if "help" in arguments.flags and not arguments.words:
         print(TRAIN_HELP)
         return 0
+    if "replay" in arguments.flags:
+        return _replay(arguments)
     if len(arguments.words) > 1:
         raise ValueError(f"{arguments.words[1]!r} is neither a second recipe nor an override (key=value)")
     chosen = [name for name in ("from", "resume") if name in arguments.flags] + ["RECIPE"] * len(arguments.words)
@@ -60,6 +65,24 @@ def train(argv: Sequence[str]) -> int:
     if "jobs" in arguments.flags and "seeds" not in arguments.flags:
         raise ValueError("--jobs is for several seeds: give --seeds too")
     return _train(arguments)
+
+
+def _replay(arguments: Arguments) -> int:
+    from gimbal import api, config
+    from gimbal.runtime.replay import compared, replayed
+    from gimbal.runtime.run import Run
+
+    if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:
+        raise ValueError("a replay is the run as it was: beside --replay RUN only --name and --runs have a meaning")
+    runs = Path(arguments.flags.get("runs", api.RUNS))
+    original = api.find_run(arguments.flags["replay"], runs)
+    recipe, run = config.load(original, Run)
+    run = replayed(run, original)
+    directory = api.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
+    print(f"{directory}: {api.statement(run)}", flush=True)
+    api.launch(run, directory, recipe)
+    print(compared(original, directory))
+    return 0
 
 
 def _train(arguments: Arguments) -> int:

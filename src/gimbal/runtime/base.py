@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gimbal.engines.base import AbstractEngine
 from gimbal.policies.base import AbstractPolicy
@@ -53,6 +53,9 @@ class Host:
     engine: AbstractEngine
     scorer: AbstractScorer
     close: Callable[[], None] = lambda: None
+    schedule: Callable[[], list[Any]] | None = (
+        None  # what chance decided since the last call; None where it decides nothing
+    )
     metrics: Callable[[], Mapping[str, float]] = dict  # of a step, beside those of every runtime
 
 

@@ -330,7 +330,7 @@ class Session:
         self.metrics.append({"step": step, **metrics})
         self.trackers.log(step, metrics)
         if self.schedule is not None and trainer.host.schedule is not None:
-            self.schedule.append({"step": step, "batch": digest(batch), "events": trainer.host.schedule()})
+            self.schedule.append({"step": step, "batch": digest(groups), "events": trainer.host.schedule()})
         self.console.step({"step": float(step), **metrics})
         for sentence in self.watch(step, metrics):
             self.console.alarm(sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import Counter
@@ -61,9 +62,16 @@ class Sampler:
         return self._testimony()
 
     def advance(
-        self, new: Sequence[tuple[int, Request]], cancelled: Sequence[tuple[int, int]], seconds: float
-    ) -> tuple[list[tuple[int, Finished]], float]:
-        """Draw for so many seconds, at least once, or until nothing is left; (what finished, each with its ticket, seconds it took)."""
+        self,
+        new: Sequence[tuple[int, Request]],
+        cancelled: Sequence[tuple[int, int]],
+        seconds: float,
+        most: float = math.inf,
+    ) -> tuple[list[tuple[int, Finished]], float, int]:
+        """Draw for so many seconds, or ``most`` steps, but at least one, or until nothing is left.
+
+        Returns what finished, each with its ticket; the seconds and the steps that it took.
+        """
         device.prepare(self.threads)  # a flag of the thread, and calls may come on another
         start = time.perf_counter()
         for key in cancelled:
@@ -73,13 +81,14 @@ class Sampler:
             self.numbers[request.key] = number
             self.engine.submit(request)
         finished: list[tuple[int, Finished]] = []
-        over = False
+        steps, over = 0, False
         while self.engine.in_flight and not over:
             with doing("engine step"):
                 items = self.engine.step()
             finished += [(self.numbers.pop(item.key), item) for item in items]
-            over = time.perf_counter() - start >= seconds
-        return finished, time.perf_counter() - start
+            steps += 1
+            over = steps >= most or time.perf_counter() - start >= seconds
+        return finished, time.perf_counter() - start, steps
 
     def doing(self) -> str:
         return str(underway()[0]) if underway() else ""

@@ -21,6 +21,7 @@ from gimbal.runtime.base import AbstractScorer, Scored
 from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet, Unserved
 from gimbal.runtime.ledger import Key, Ledger
 from gimbal.runtime.members import packed
+from gimbal.runtime.schedule import Schedule
 
 ADVANCE_SECONDS = 0.1  # of generation between two looks at what else there is to do
 GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that are up begin
@@ -31,8 +32,16 @@ TRIES = 3  # times that one request or group may end the member that holds it
 class PoolEngine(AbstractEngine, AbstractOwner):
     """Requests go to the least loaded member; a lost member's requests to others, drawn anew under the same random stream."""
 
-    def __init__(self, backend: AbstractBackend, *, workers: int, patience: float, note: Callable[[str], None]) -> None:
-        self.backend, self.ledger = backend, Ledger()
+    def __init__(
+        self,
+        backend: AbstractBackend,
+        schedule: Schedule,
+        *,
+        workers: int,
+        patience: float,
+        note: Callable[[str], None],
+    ) -> None:
+        self.backend, self.schedule, self.ledger = backend, schedule, Ledger()
         self.fleet = Fleet("worker", backend, self, patience=patience, note=note)
         self.entered: list[Request] = []  # submitted since the last step: they start together
         self.inbox: list[Finished] = []
@@ -92,11 +101,16 @@ class PoolEngine(AbstractEngine, AbstractOwner):
                 self.fleet.changed.wait(TICK)
             self.fleet.check()
             finished, self.inbox = self.inbox, []
+            if finished:
+                self.schedule.pipeline("t", [item.key for item in finished])
+            else:
+                self.schedule.nothing()
         return finished
 
     def cancel(self, key: Key) -> Rollout | None:
         """What the worker has drawn of it is not fetched."""
         with self.fleet.changed:
+            self.schedule.pipeline("c", key)
             self.entered = [request for request in self.entered if request.key != key]
             for item in self.inbox:
                 if item.key == key:
@@ -114,8 +128,9 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         weights = self.backend.put(packed(state))
         with self.fleet.changed:
             self._sent, self._weights = version, weights
+            self.schedule.pipeline("v", version)
             for worker in self.ledger.load:
-                self.fleet.call(worker, "load", version, weights)
+                self._load(worker)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         words = self.witness(self._sent, [rollout])
@@ -154,16 +169,20 @@ class PoolEngine(AbstractEngine, AbstractOwner):
     def state_dict(self) -> dict[str, Any]:
         """Requests, and finished rollouts not yet taken; what is half drawn is drawn anew."""
         with self.fleet.changed:
-            return {"requests": [*self.ledger.requests(), *self.entered], "finished": list(self.inbox)}
+            requests, finished = [*self.ledger.requests(), *self.entered], list(self.inbox)
+            return {"requests": requests, "finished": finished, "schedule": self.schedule.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.entered, self.inbox = list(state["requests"]), list(state["finished"])
+        with self.fleet.changed:
+            self.entered, self.inbox = list(state["requests"]), list(state["finished"])
+            self.schedule.resume(state["schedule"])
 
     def joined(self, member: int, answer: Any) -> None:
         self._tolerance = answer
         self.ledger.join(member)
+        self.schedule.member("j", member)
         if self._weights is not None:
-            self.fleet.call(member, "load", self._sent, self._weights)
+            self._load(member)
         if self._canary is not None:
             self.fleet.call(member, "watch", self._canary[1])
         self._feed()
@@ -174,7 +193,8 @@ class PoolEngine(AbstractEngine, AbstractOwner):
                 due, version, logprob_D = answer
                 self.heard.append(Witness(who=f"worker {member}", due=due, version=version, logprob_D=logprob_D))
             return
-        finished, busy = answer
+        finished, busy, steps = answer
+        self.schedule.member("r", member, steps)
         for number, item in finished:
             if self.ledger.finish(member, number, item.key, item.rollout.oldest):
                 self.inbox.append(item)
@@ -183,6 +203,7 @@ class PoolEngine(AbstractEngine, AbstractOwner):
 
     def lost(self, member: int, hung: str) -> None:
         self.ledger.leave(member)
+        self.schedule.member("d", member)
         self.outbox.pop(member, None)
         self.cancelled.pop(member, None)
         if hung:
@@ -201,7 +222,12 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         for worker, load in self.ledger.load.items():
             while (load or self.cancelled[worker]) and self.fleet.queued(worker, "advance") < AHEAD:
                 new, gone = self.outbox.pop(worker, []), self.cancelled.pop(worker, [])
+                self.schedule.member("a", worker, [request.key for _, request in new], gone)
                 self.fleet.call(worker, "advance", new, gone, ADVANCE_SECONDS)
+
+    def _load(self, worker: int) -> None:
+        self.schedule.member("l", worker, self._sent)
+        self.fleet.call(worker, "load", self._sent, self._weights)
 
     def _idle_and_silent(self, worker: int) -> bool:
         return not self.ledger.load[worker] and bool(self.fleet.members[worker].calls)
@@ -221,15 +247,23 @@ class PoolScorer(AbstractScorer, AbstractOwner):
     """
 
     def __init__(
-        self, backend: AbstractBackend, *, scorers: int, patience: float, in_order: bool, note: Callable[[str], None]
+        self,
+        backend: AbstractBackend,
+        schedule: Schedule,
+        *,
+        scorers: int,
+        patience: float,
+        in_order: bool,
+        note: Callable[[str], None],
     ) -> None:
-        self.in_order = in_order
+        self.schedule, self.in_order = schedule, in_order
         self.queue: deque[Group] = deque()
         self.held: dict[int, Group] = {}  # by member
         self.up: set[int] = set()
         self.order: deque[int] = deque()  # groups, as submitted
         self.done: dict[int, Scored] = {}
         self.ended: Counter[int] = Counter()  # members lost to a group
+        self.reasons: dict[int, str] = {}  # of groups dropped without a verdict
         self.fleet = Fleet("reward worker", backend, self, patience=patience, note=note)
         self.fleet.start(scorers)
 
@@ -253,7 +287,9 @@ class PoolScorer(AbstractScorer, AbstractOwner):
             for index in candidates:
                 if index in self.done:
                     self.order.remove(index)
+                    self.schedule.pipeline("s", index, self.reasons.pop(index, ""))
                     return self.done.pop(index)
+            self.schedule.nothing()
         return None
 
     def close(self) -> None:
@@ -276,7 +312,7 @@ class PoolScorer(AbstractScorer, AbstractOwner):
             if self.ended[group.index] < TRIES:
                 self.queue.appendleft(group)
             else:
-                reason = "reward_hung" if hung else "reward_died"
+                reason = self.reasons[group.index] = "reward_hung" if hung else "reward_died"
                 self.done[group.index] = Scored(index=group.index, outcome=Drop(reason))
         self._feed()
 

@@ -15,6 +15,7 @@ from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.pool import PoolEngine, PoolScorer
 from gimbal.runtime.run import Run
+from gimbal.runtime.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,11 @@ class Ray(AbstractRuntimeSpec):
         if self.patience <= 0:
             raise ValueError(f"runtime.patience is {self.patience}; it is a number of seconds above 0")
 
+    @property
+    def threads(self) -> int:
+        """In which a worker computes."""
+        return max(1, int(self.cpus))
+
     def open(
         self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
     ) -> Host:
@@ -62,11 +68,11 @@ class Ray(AbstractRuntimeSpec):
         where = next(policy.parameters()).device
         shared = ray.put(policy.to("cpu"))
         policy.to(where)
-        threads = max(1, int(self.cpus))
-        samplers = RayBackend(Sampler, (shared, run.engine, threads), cpus=self.cpus, gpus=self.gpus)
+        samplers = RayBackend(Sampler, (shared, run.engine, self.threads), cpus=self.cpus, gpus=self.gpus)
         judges = RayBackend(Judge, (list(run.rewards),), cpus=0.0, gpus=0.0)
+        schedule = Schedule()
         scorer = PoolScorer(
-            judges, scorers=self.scorers, patience=self.patience, in_order=run.max_staleness == 0, note=note
+            judges, schedule, scorers=self.scorers, patience=self.patience, in_order=run.max_staleness == 0, note=note
         )
 
         def close() -> None:
@@ -77,12 +83,12 @@ class Ray(AbstractRuntimeSpec):
 
         opened: list[PoolEngine | PoolScorer] = [scorer]
         try:
-            engine = PoolEngine(samplers, workers=self.workers, patience=self.patience, note=note)
+            engine = PoolEngine(samplers, schedule, workers=self.workers, patience=self.patience, note=note)
         except BaseException:
             close()
             raise
         opened.append(engine)
-        return Host(engine=engine, scorer=scorer, close=close, metrics=engine.metrics)
+        return Host(engine=engine, scorer=scorer, close=close, metrics=engine.metrics, schedule=schedule.take)
 
 
 class RayBackend(AbstractBackend):
