@@ -21,11 +21,10 @@ demo: $(VENV)/.core
 	$(BIN)/gimbal train demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4
 
 # vLLM pins torch and a range of transformers, so it has an environment of its own. Its builds of torchvision, torchaudio and torchcodec
-# do not load beside a CPU torch, and text needs none of them. Where torch's CPU build is not in a local index:
-# make test-vllm PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# do not load beside a CPU torch, and text needs none of them. Where pip does not find torch's CPU build, PIP_FLAGS names an index.
 VLLM := .venv-vllm
 VLLM_PIP := $(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile $(PIP_FLAGS)
 WITHOUT := torchvision|torchaudio|torchcodec
@@ -46,7 +45,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

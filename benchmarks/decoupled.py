@@ -170,7 +170,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         sides = "   ".join(f"k = {k}: {interval([row[name] for row in rows])}" for k, rows in found.items())
         print(f"{name:>18}   {sides}")
     print(f"{'rollouts/s, ratio':>18}   {interval(ratio)}")
-    return {"options": vars(options), "by_staleness": found, "ratio": ratio}
+    return {"options": {k: v for k, v in vars(options).items() if k != "out"}, "by_staleness": found, "ratio": ratio}
 
 
 def faults(options: argparse.Namespace) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from gimbal.engines.native import Native
 from gimbal.recipes.grpo import grpo
 from gimbal.records import Group, Sampling
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import calibrate, local
+from gimbal.runtime import local
 from gimbal.runtime.run import Run
-from gimbal.runtime.virtual import Speeds
+from gimbal.runtime.simulate import calibrate
+from gimbal.runtime.simulate.virtual import Speeds
 
 GOAL = 0.15
 
@@ -132,6 +133,7 @@ def compare(real: calibrate.Measured, rows: Rows, known: calibrate.Measured, spe
         "measured_rollouts_per_s": real.rollouts_per_s,
         "forecast_rollouts_per_s": forecast.rollouts_per_s,
         "error": forecast.rollouts_per_s / real.rollouts_per_s - 1,
+        "error_at_its_lengths": calibrate.again(real, speeds).rollouts_per_s / real.rollouts_per_s - 1,
         "measured_generate_share": real.generate / real.seconds,
         "forecast_generate_share": forecast.trainer_idle,
         "measured_age_mean": facts["staleness/mean"],
@@ -149,45 +151,52 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     work = [(case, 1) for case in CALIBRATION] + [(case, 0) for case in FORECAST]
-    rounds = []
+    rounds: list[list[tuple[Rows, Rows]]] = []
     for number in range(words.rounds):
         rounds.append([measure(case, seed, words.steps, words.clock) for case, seed in work])
-        print(f"round {number + 1} of {words.rounds}", flush=True)
+        report = summary(work, rounds, words.steps) | {"clock": words.clock, "steps": words.steps, "rounds": number + 1}
+        show(report)
+        if words.out:
+            words.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def summary(work: list[tuple[Case, int]], rounds: list[list[tuple[Rows, Rows]]], steps: int) -> dict[str, Any]:
+    """Forecasts beside measurements, by the rounds so far."""
     all_rows = [least([one[i][0] for one in rounds]) for i in range(len(work))]
     runs = [
-        calibrate.measured(str(case), run_of(case, seed, words.steps), rows, rounds[0][i][1], 0.0)
+        calibrate.measured(str(case), run_of(case, seed, steps), rows, rounds[0][i][1], 0.0)
         for i, ((case, seed), rows) in enumerate(zip(work, all_rows, strict=True))
     ]
     count = len(CALIBRATION)
     known, speeds = calibrate.pooled(runs[:count]), calibrate.fit(runs[:count])
-    report = {
-        "clock": words.clock,
-        "steps": words.steps,
-        "rounds": words.rounds,
-        "speeds": asdict(speeds),
-        "calibration": [
-            {**asdict(case), **compare(run, rows, run, speeds)}
-            for case, run, rows in zip(CALIBRATION, runs, all_rows, strict=False)
-        ],
-        "forecasts": [
-            {**asdict(case), **compare(run, rows, known, speeds)}
-            for case, run, rows in zip(FORECAST, runs[count:], all_rows[count:], strict=True)
-        ],
-    }
-    print(json.dumps(report["speeds"]))
+    rows = [
+        {**asdict(case), **compare(run, rows, run if i < count else known, speeds), "spread": spread(rounds, i)}
+        for i, ((case, _), run, rows) in enumerate(zip(work, runs, all_rows, strict=True))
+    ]
+    return {"speeds": asdict(speeds), "calibration": rows[:count], "forecasts": rows[count:]}
+
+
+def spread(rounds: list[list[tuple[Rows, Rows]]], i: int) -> float:
+    """How much longer the slowest round of this run took than the fastest, for the same work: the noise of the machine."""
+    seconds = [sum(row["time/step"] for row in one[i][0][1:]) for one in rounds]
+    return max(seconds) / min(seconds) - 1
+
+
+def show(report: dict[str, Any]) -> None:
+    print(f"round {report['rounds']}:", json.dumps(report["speeds"]))
     for row in [*report["calibration"], *report["forecasts"]]:
         case = {name: row[name] for name in asdict(FORECAST[0])}
         print(
             f"{case}: measured {row['measured_rollouts_per_s']:.4g} rollouts/s, "
-            f"forecast {row['forecast_rollouts_per_s']:.4g} ({row['error']:+.1%}); "
+            f"forecast {row['forecast_rollouts_per_s']:.4g} ({row['error']:+.1%}; {row['error_at_its_lengths']:+.1%} at its "
+            f"own lengths; rounds differ by {row['spread']:.0%}); "
             f"generation {row['measured_generate_share']:.0%} / {row['forecast_generate_share']:.0%}; "
             f"length {row['measured_length_mean']:.1f} / {row['forecast_length_mean']:.1f}; "
             f"age {row['measured_age_mean']:.2f} / {row['forecast_age_mean']:.2f}"
         )
     errors = [abs(row["error"]) for row in report["forecasts"]]
-    print(f"within {GOAL:.0%}: {sum(error <= GOAL for error in errors)} of {len(errors)}; worst {max(errors):.1%}")
-    if words.out:
-        words.out.write_text(json.dumps(report, indent=1) + "\n")
+    good = sum(error <= GOAL for error in errors)
+    print(f"within {GOAL:.0%}: {good} of {len(errors)}; worst {max(errors):.1%}", flush=True)
 
 
 if __name__ == "__main__":

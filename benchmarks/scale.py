@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gimbal.runtime.simulator import SCHEDULES, Plan, Schedule, simulate
-from gimbal.runtime.virtual import LogNormal, Speeds, Waits
+from gimbal.runtime.simulate.simulator import SCHEDULES, Schedule, Setup, simulate
+from gimbal.runtime.simulate.virtual import LogNormal, Speeds, Waits
 
 # One H100 SXM, from NVIDIA's data sheet.
 BANDWIDTH, FLOPS = 3.35e12, 989e12  # bytes a second; dense bfloat16 operations a second
@@ -38,19 +38,19 @@ SPEEDS = Speeds(
     train_prompt_token_s=PASSES * PARAMETERS / (TRAIN_SHARE * FLOPS),
     sync_s=2.0,
 )
-BASE = Plan(
+BASE = Setup(
     speeds=SPEEDS,
     lengths=LogNormal(mean=4000.0, cv=1.0, limit=16384, task_share=0.5),
     waits=Waits(median=1.0),
     prompt=256,
     slots=64,
     num_generations=16,
-    max_staleness=2,
     weight_bytes=WEIGHTS,
-    warmup=3,
-    steps=5,
+    warmup=6,
 )
-SHARES = (0.5, 0.625, 0.75, 0.8125, 0.875)  # of the devices that sample, tried with 64
+SHARES = (0.5, 0.625, 0.75, 0.875)  # of the devices that sample, tried with 64
+K = 4
+STEPS = {8: 30, 64: 20, 1024: 8}  # that figures are about: the fewer devices, the more chance there is in a step
 PROMPTS = 2  # a step and device, where the batch grows with the devices
 COLUMNS = (
     "devices",
@@ -70,9 +70,16 @@ COLUMNS = (
 )
 
 
-def plan(devices: int, share: float, prompts: int, k: int) -> Plan:
+def plan(devices: int, share: float, prompts: int, k: int) -> Setup:
     samplers = round(devices * share)
-    return replace(BASE, samplers=samplers, trainers=devices - samplers, prompts_per_step=prompts, max_staleness=k)
+    return replace(
+        BASE,
+        samplers=samplers,
+        trainers=devices - samplers,
+        prompts_per_step=prompts,
+        max_staleness=k,
+        steps=STEPS[devices],
+    )
 
 
 def forecast(work: tuple[int, float, int, int, Schedule]) -> dict[str, Any]:
@@ -105,7 +112,7 @@ def main() -> None:
     words = parser.parse_args()
     with ProcessPoolExecutor(words.processes) as pool:
         # Serial runs on all devices whatever the split, and with k = 0: its bound would only make data older.
-        tried = [(64, share, 64 * PROMPTS, 2, schedule) for schedule in SCHEDULES[1:] for share in SHARES]
+        tried = [(64, share, 64 * PROMPTS, K, schedule) for schedule in SCHEDULES[1:] for share in SHARES]
         splits = list(pool.map(forecast, tried))
         best: dict[str, float] = {}
         for schedule in SCHEDULES[1:]:
@@ -114,11 +121,11 @@ def main() -> None:
             ]
             best[schedule] = max(of)[1]
         work = [
-            (devices, best.get(schedule, 0.5), prompts, 0 if schedule == "serial" else 2, schedule)
+            (devices, best.get(schedule, 0.5), prompts, 0 if schedule == "serial" else K, schedule)
             for devices, prompts in ((8, 16), (64, 128), (1024, 2048), (1024, 128))
             for schedule in SCHEDULES
         ]
-        bounds = [(64, best["partial-rollout"], 128, k, "partial-rollout") for k in (1, 2, 4, 8)]
+        bounds = [(64, best["partial-rollout"], 128, k, "partial-rollout") for k in (1, 2, 4, 8, 16)]
         rows, ks = list(pool.map(forecast, work)), list(pool.map(forecast, bounds))
     header = ["| " + " | ".join(COLUMNS) + " |", "| " + "--- | " * len(COLUMNS)]
     for title, part in (("splits of 64", splits), ("the tables", rows), ("bounds", ks)):

@@ -12,11 +12,11 @@ from small import small_run
 from gimbal import config
 from gimbal.engines.native import Native
 from gimbal.records import Sampling
-from gimbal.runtime import calibrate
 from gimbal.runtime.local import run_local
 from gimbal.runtime.ray import Ray
-from gimbal.runtime.simulator import Plan, simulate
-from gimbal.runtime.virtual import LogNormal, Speeds
+from gimbal.runtime.simulate import calibrate
+from gimbal.runtime.simulate.simulator import Setup, simulate
+from gimbal.runtime.simulate.virtual import LogNormal, Speeds
 
 TRUE = Speeds(
     step_s=2e-3,
@@ -29,7 +29,7 @@ TRUE = Speeds(
     sync_s=0.04,
     load_s=0.04,
 )
-BASE = Plan(lengths=LogNormal(mean=20.0, cv=0.7, limit=64), prompt=35, samplers=1, trainers=0, warmup=1, steps=3)
+BASE = Setup(lengths=LogNormal(mean=20.0, cv=0.7, limit=64), prompt=35, samplers=1, trainers=0, warmup=1, steps=3)
 CASES = [
     replace(BASE, slots=slots, prompts_per_step=prompts, num_generations=generations, max_staleness=k, prompt=prompt)
     for slots, prompts, generations, k, prompt in [
@@ -47,7 +47,7 @@ def one_simulation(monkeypatch):
     monkeypatch.setattr(calibrate, "SEEDS", 1)
 
 
-def timed(plan: Plan, speeds: Speeds) -> calibrate.Measured:
+def timed(plan: Setup, speeds: Speeds) -> calibrate.Measured:
     """A run that takes exactly what these speeds say."""
     count = calibrate.counted(plan)
     return calibrate.Measured(

@@ -16,8 +16,8 @@ from small import small_run
 from gimbal.engines.base import Request
 from gimbal.records import Sampling, Task
 from gimbal.runtime.local import Trainer
-from gimbal.runtime.simulator import SCHEDULES, Plan, simulate
-from gimbal.runtime.virtual import AbstractLengths, LogNormal, Recorded, Speeds, VirtualEngine, Waits
+from gimbal.runtime.simulate.simulator import SCHEDULES, Setup, simulate
+from gimbal.runtime.simulate.virtual import AbstractLengths, LogNormal, RecordedLengths, Speeds, VirtualEngine, Waits
 
 SPEEDS = Speeds(
     step_s=0.02,
@@ -31,8 +31,8 @@ SPEEDS = Speeds(
     train_prompt_token_s=5e-4,
     sync_s=0.1,
 )
-ALWAYS_20 = Recorded(groups=((20,) * 8,))
-PLAN = Plan(speeds=SPEEDS, lengths=LogNormal(mean=60.0, cv=1.5, limit=400), prompt=30, samplers=3, trainers=2, slots=6)
+ALWAYS_20 = RecordedLengths(groups=((20,) * 8,))
+PLAN = Setup(speeds=SPEEDS, lengths=LogNormal(mean=60.0, cv=1.5, limit=400), prompt=30, samplers=3, trainers=2, slots=6)
 PLAN = replace(
     PLAN,
     prompts_per_step=4,
@@ -101,7 +101,7 @@ def test_each_request_comes_out_once_with_all_its_decisions(loading, devices, sl
 
 
 def test_a_cancelled_rollout_comes_back_with_what_was_drawn_and_not_again():
-    sampler = engine(devices=1, slots=3, lengths=Recorded(groups=((100,) * 4,)))
+    sampler = engine(devices=1, slots=3, lengths=RecordedLengths(groups=((100,) * 4,)))
     sampler.load(0, {})
     for sample in range(4):
         sampler.submit(request(0, sample))
@@ -136,7 +136,7 @@ def test_the_same_arguments_the_same_forecast_and_another_seed_another(schedule)
 def test_one_sampler_and_constant_lengths_in_closed_form():
     """16 rollouts of 20 decisions in 8 slots, two groups of 8: twice (prompt + 8 starts + 20 steps of 8), then the learner."""
     speeds = replace(SPEEDS, context_s=0.0)
-    plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=8, prompts_per_step=2, num_generations=8)
+    plan = Setup(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=8, prompts_per_step=2, num_generations=8)
     generate = 2 * (30 * 1e-4 + 8 * 2e-3 + 20 * (0.02 + 8e-3))
     train = 0.2 + 1e-3 * 16 * 20 + 5e-4 * 2 * 30 + 0.1
     serial = simulate(replace(plan, samplers=1, trainers=0, max_staleness=0), "serial")
@@ -156,7 +156,7 @@ def test_one_sampler_and_constant_lengths_in_closed_form():
 def test_the_context_of_the_caches_is_summed_exactly():
     """One rollout of 20: steps j = 0..19 see 30 + j tokens."""
     speeds = Speeds(context_s=0.01)
-    plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=1, prompts_per_step=1, num_generations=1)
+    plan = Setup(speeds=speeds, lengths=ALWAYS_20, prompt=30, slots=1, prompts_per_step=1, num_generations=1)
     assert simulate(plan, "sync").step_s == pytest.approx(0.01 * sum(30 + j for j in range(20)))
     assert simulate(plan, "sync").work["context"] / PLAN.steps == sum(30 + j for j in range(20))
 
@@ -181,7 +181,7 @@ def test_a_learner_that_takes_no_time_leaves_the_samplers_the_only_limit():
         sync_s=0.0,
         start_s=0.0,
     )
-    plan = Plan(speeds=replace(speeds, prefill_token_s=0.0), lengths=ALWAYS_20, slots=8, prompts_per_step=3)
+    plan = Setup(speeds=replace(speeds, prefill_token_s=0.0), lengths=ALWAYS_20, slots=8, prompts_per_step=3)
     best = 8 / (20 * (0.02 + 8e-3))
     assert simulate(replace(plan, max_staleness=4), "partial-rollout").rollouts_per_s == pytest.approx(best, rel=0.01)
     for schedule in SCHEDULES:
@@ -192,7 +192,7 @@ def test_a_learner_that_takes_no_time_leaves_the_samplers_the_only_limit():
 
 def test_samplers_that_take_no_time_leave_the_learner_the_only_limit():
     speeds = Speeds(train_step_s=0.5, train_token_s=1e-3, train_prompt_token_s=2e-3, sync_s=0.25)
-    plan = Plan(speeds=speeds, lengths=ALWAYS_20, prompt=10, prompts_per_step=2, num_generations=8, trainers=4)
+    plan = Setup(speeds=speeds, lengths=ALWAYS_20, prompt=10, prompts_per_step=2, num_generations=8, trainers=4)
     for schedule in SCHEDULES[1:]:
         forecast = simulate(plan, schedule)
         assert forecast.step_s == pytest.approx(0.5 + (1e-3 * 320 + 2e-3 * 20) / 4 + 0.25)
@@ -211,7 +211,7 @@ def test_what_the_filters_drop_is_drawn_all_the_same():
 def test_waits_hold_up_the_group_and_no_device():
     """16 rollouts of 20 steps in 8 slots: the second half starts when the first has been drawn, and its scores come 4 s later."""
     speeds, waits = Speeds(step_s=0.01), Waits(median=4.0)
-    plan = Plan(speeds=speeds, lengths=ALWAYS_20, slots=8, prompts_per_step=2, waits=waits)
+    plan = Setup(speeds=speeds, lengths=ALWAYS_20, slots=8, prompts_per_step=2, waits=waits)
     assert simulate(plan, "sync").step_s == pytest.approx(0.4 + 4)
     drawn = [Waits(median=2.0, sigma=0.5, longest=3.0).draw(1, group, 0) for group in range(2000)]
     assert sorted(drawn)[1000] == pytest.approx(2, rel=0.05) and max(drawn) == 3
@@ -280,7 +280,7 @@ def test_given_the_lengths_of_a_real_run_it_takes_the_same_decode_steps_at_the_s
     for index, rollouts in (stored | pipeline.arrived).items():
         lengths |= {(index, sample): rollout.length for sample, rollout in rollouts.items()}
     trainer.close()
-    plan = Plan(
+    plan = Setup(
         speeds=Speeds(step_s=1.0, train_step_s=3.0),
         lengths=Known(known=lengths),
         samplers=1,

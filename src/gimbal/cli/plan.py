@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from gimbal.cli.words import parse, table
 
 if TYPE_CHECKING:
-    from gimbal.runtime.calibrate import Measured
-    from gimbal.runtime.simulator import Forecast, Plan, Schedule
+    from gimbal.runtime.simulate.calibrate import Measured
+    from gimbal.runtime.simulate.simulator import Forecast, Schedule, Setup
 
 HELP = """\
 gimbal plan [--from RUN[,RUN...]] [key=value ...]
@@ -47,13 +47,13 @@ def plan(argv: Sequence[str]) -> int:
     if arguments.words:
         raise ValueError(f"{arguments.words[0]!r} is no key=value; runs are named after --from")
     from gimbal import api, config, recipes
-    from gimbal.runtime import calibrate
-    from gimbal.runtime.simulator import Plan, simulate
-    from gimbal.runtime.virtual import Speeds
+    from gimbal.runtime.simulate import calibrate
+    from gimbal.runtime.simulate.simulator import Setup, simulate
+    from gimbal.runtime.simulate.virtual import Speeds
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     measured = [calibrate.read(api.find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
-    base = Plan()
+    base = Setup()
     if measured:
         # A plan is about two sides: a run on one device becomes one sampler and one trainer.
         base = replace(
@@ -86,18 +86,18 @@ def plan(argv: Sequence[str]) -> int:
     return 0
 
 
-def _check(run: Measured, base: Plan) -> tuple[str, float, float]:
+def _check(run: Measured, base: Setup) -> tuple[str, float, float]:
     """(name, rollouts a second as measured, and as the fitted speeds explain them)."""
-    from gimbal.runtime.calibrate import again
+    from gimbal.runtime.simulate.calibrate import again
 
     return run.name, run.rollouts_per_s, again(run, base.speeds).rollouts_per_s
 
 
 def _schedules(asked: str | None) -> Sequence[Schedule]:
     from gimbal.config import nearest
-    from gimbal.runtime.simulator import SCHEDULES
+    from gimbal.runtime.simulate.simulator import SCHEDULES
 
-    known = {name: name for name in SCHEDULES}
+    known: dict[str, Schedule] = {name: name for name in SCHEDULES}
     names = asked.split(",") if asked else list(SCHEDULES)
     for name in names:
         if name not in known:
@@ -118,7 +118,7 @@ def rows(forecasts: Sequence[Forecast]) -> str:
         "trainer idle",
         "sync MB/s",
     )
-    lines = [(*head, "ages")]
+    lines: list[tuple[str, ...]] = [(*head, "ages")]
     for f in forecasts:
         ages = " ".join(f"{age}:{share:.0%}" for age, share in f.ages.items())
         figures = (f.rollouts_per_s, f.tokens_per_s, f.step_s)
@@ -140,12 +140,12 @@ def rows(forecasts: Sequence[Forecast]) -> str:
     )
 
 
-def recommendation(plan: Plan, forecasts: Sequence[Forecast]) -> str:
+def recommendation(plan: Setup, forecasts: Sequence[Forecast]) -> str:
     """One sentence: the least stale schedule within 3 % of the best, and which side is the limit.
 
     Beside what was asked for it tries other bounds for the schedules that have one.
     """
-    from gimbal.runtime.simulator import simulate
+    from gimbal.runtime.simulate.simulator import simulate
 
     tried = list(forecasts)
     for forecast in forecasts:
@@ -179,10 +179,10 @@ def _keys() -> None:
     import re
     from dataclasses import fields
 
-    from gimbal.runtime.simulator import Plan
-    from gimbal.runtime.virtual import LogNormal, Speeds, Waits
+    from gimbal.runtime.simulate.simulator import Setup
+    from gimbal.runtime.simulate.virtual import LogNormal, Speeds, Waits
 
-    for prefix, part in (("", Plan()), ("speeds.", Speeds()), ("lengths.", LogNormal()), ("waits.", Waits())):
+    for prefix, part in (("", Setup()), ("speeds.", Speeds()), ("lengths.", LogNormal()), ("waits.", Waits())):
         source, page = inspect.getsource(type(part)), {}
         for item in fields(part):
             comment = re.search(rf"^ +{item.name}: .*?  # (.*)$", source, re.MULTILINE)

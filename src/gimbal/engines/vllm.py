@@ -91,7 +91,7 @@ class VLLM(AbstractEngineSpec):
 
 
 @dataclass(kw_only=True)
-class Live:
+class LiveRequest:
     """A request in the queue or with vLLM, and what has been drawn for it."""
 
     request: Request
@@ -136,8 +136,8 @@ class VLLMEngine(AbstractEngine):
         self._fit = Fit(policy.state_dict(keep_vars=True))
         self._longest = self.vllm.model_config.max_model_len - 1  # ``score`` draws one more
         self._version, self._loads, self._count = -1, 0, 0
-        self.queue: deque[Live] = deque()
-        self.live: dict[str, Live] = {}  # by vLLM's id
+        self.queue: deque[LiveRequest] = deque()
+        self.live: dict[str, LiveRequest] = {}  # by vLLM's id
         self.done: list[Finished] = []  # while something was scored
         self._scored: list[Any] | None = None
 
@@ -164,7 +164,7 @@ class VLLMEngine(AbstractEngine):
                 f"task {request.task.id}: a prompt of {len(prompt)} tokens and {sampling.max_length} more pass the {self._longest} "
                 "that this vLLM engine holds; lower sampling.max_length, or raise engine.longest if the model can take it"
             )
-        self.queue.append(Live(request=request, prompt=prompt))
+        self.queue.append(LiveRequest(request=request, prompt=prompt))
 
     def step(self) -> list[Finished]:
         assert self._version >= 0, "load comes before step"
@@ -246,7 +246,7 @@ class VLLMEngine(AbstractEngine):
                 del self.live[output.request_id]
                 self.done.append(Finished(key=live.request.key, rollout=self._rollout(live, stop)))
 
-    def _add(self, live: Live) -> None:
+    def _add(self, live: LiveRequest) -> None:
         self._count += 1
         handle = str(self._count)
         self.live[handle] = live
@@ -258,7 +258,7 @@ class VLLMEngine(AbstractEngine):
 
         return tokens_input(ids, cache_salt=str(self._loads))
 
-    def _params(self, live: Live) -> SamplingParams:
+    def _params(self, live: LiveRequest) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -303,7 +303,7 @@ class VLLMEngine(AbstractEngine):
         finally:
             del runner._get_prompt_logprobs_dict
 
-    def _rollout(self, live: Live, stop: str) -> Rollout:
+    def _rollout(self, live: LiveRequest, stop: str) -> Rollout:
         count = len(live.drawn)
         return Rollout(
             task=live.request.task,
@@ -328,5 +328,5 @@ class VLLMEngine(AbstractEngine):
         self.done = list(state["done"])
 
 
-def _copy(live: Live) -> Live:
+def _copy(live: LiveRequest) -> LiveRequest:
     return replace(live, drawn=list(live.drawn), behavior=list(live.behavior), versions=list(live.versions))

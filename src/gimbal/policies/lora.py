@@ -63,7 +63,7 @@ def merged(model: Any) -> dict[str, Tensor]:
     from peft.tuners.lora import LoraLayer
 
     state: dict[str, Tensor] = {}
-    changed = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    changed: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     for name, tensor in model.state_dict().items():
         if ".lora_" in name:
             continue

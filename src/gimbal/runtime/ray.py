@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -57,7 +58,9 @@ class Ray(AbstractRuntimeSpec):
 
         ours = not ray.is_initialized()
         if ours:
-            ray.init(address=self.address or None, include_dashboard=None, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                address=self.address or None, include_dashboard=None, log_to_driver=False, logging_level=logging.ERROR
+            )
         _by_value()
         cpus, gpus = ray.cluster_resources().get("CPU", 0.0), ray.cluster_resources().get("GPU", 0.0)
         if self.workers * self.cpus > cpus or self.workers * self.gpus > gpus:
@@ -103,7 +106,8 @@ class RayBackend(AbstractBackend):
             "PYTHONPATH": _path(),
         }
         # One thread for everything, in order, and one beside it that says what the first is in.
-        self.actor = ray.remote(concurrency_groups={"aside": 1})(kind).options(
+        remote: Any = ray.remote  # its stubs know no concurrency groups
+        self.actor = remote(concurrency_groups={"aside": 1})(kind).options(
             num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_concurrency=1, runtime_env={"env_vars": variables}
         )
         self.arguments = arguments

@@ -65,7 +65,9 @@ class Run(AbstractMethod):
     oversampling: float = (
         1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
     )
-    surplus: Literal["wait", "recycle"] = "wait"  # of unfinished ones: the learner waits, or their tasks are begun anew later
+    surplus: Literal["wait", "recycle"] = (
+        "wait"  # of unfinished ones: the learner waits, or their tasks are begun anew later
+    )
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
     critic: AbstractCriticSpec | None = None

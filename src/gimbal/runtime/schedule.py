@@ -93,5 +93,5 @@ def digest(groups: Sequence[Group]) -> str:
                 if isinstance(column, Tensor):
                     data, dtype, shape = packed({"": column})[""]
                     hasher.update(f"{name}{dtype}{shape}".encode())
-                    hasher.update(data)
+                    hasher.update(data.tobytes())
     return hasher.hexdigest()

@@ -25,14 +25,14 @@ from gimbal.environments.jsonl import Rows
 from gimbal.records import Drop, Group, Sampling
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline
-from gimbal.runtime.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine, Waits
+from gimbal.runtime.simulate.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine, Waits
 
 Schedule = Literal["serial", "sync", "one-step-off", "bounded-async", "partial-rollout"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Setup:
     """What is to be simulated. A sampler is one copy of the weights on however many chips, a trainer one unit of training speed."""
 
     speeds: Speeds = Speeds()
@@ -121,7 +121,7 @@ class _Tally:
         self.ages = Counter[int]()
 
 
-def simulate(plan: Plan, schedule: Schedule) -> Forecast:
+def simulate(plan: Setup, schedule: Schedule) -> Forecast:
     """The forecast of one schedule; the same for the same arguments."""
     serial = schedule == "serial"
     if not serial and plan.trainers == 0:
@@ -163,7 +163,7 @@ def simulate(plan: Plan, schedule: Schedule) -> Forecast:
     return _forecast(plan, schedule, k, len(engine.devices), trainers, before, _snapshot(engine, tally))
 
 
-def _engine(plan: Plan, schedule: Schedule) -> VirtualEngine:
+def _engine(plan: Setup, schedule: Schedule) -> VirtualEngine:
     loading: dict[Schedule, Loading] = {"one-step-off": "barrier", "bounded-async": "drain", "sync": "barrier"}
     serial = schedule == "serial"
     return VirtualEngine(
@@ -206,7 +206,7 @@ def _snapshot(engine: VirtualEngine, tally: _Tally) -> dict[str, Any]:
 
 
 def _forecast(
-    plan: Plan, schedule: Schedule, k: int, samplers: int, trainers: int, before: dict[str, Any], after: dict[str, Any]
+    plan: Setup, schedule: Schedule, k: int, samplers: int, trainers: int, before: dict[str, Any], after: dict[str, Any]
 ) -> Forecast:
     seconds = max(after["now"] - before["now"], 1e-12)
     usage, work, ages = ({key: value - before[name][key] for key, value in after[name].items()} for name in _SUMS)

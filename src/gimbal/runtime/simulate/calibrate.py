@@ -22,8 +22,8 @@ from gimbal import config
 from gimbal.report.files import JsonLines
 from gimbal.runtime.base import Local
 from gimbal.runtime.run import Run
-from gimbal.runtime.simulator import Forecast, Plan, simulate
-from gimbal.runtime.virtual import Recorded, Speeds
+from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
+from gimbal.runtime.simulate.virtual import RecordedLengths, Speeds
 
 # Of the seconds of generation and of training: where the runs cannot tell.
 SHARES = {"step_s": 0.4, "row_s": 0.3, "prefill_token_s": 0.1, "start_s": 0.2}
@@ -39,7 +39,7 @@ class Measured:
     """A finished run as a plan without speeds, and its seconds over the steps that the plan's figures are about."""
 
     name: str
-    plan: Plan  # warm-up and steps are the run's own
+    plan: Setup  # warm-up and steps are the run's own
     generate: float
     train: float
     sync: float
@@ -73,7 +73,7 @@ def measured(
         raise ValueError(f"{name} has {len(rows)} finished steps; speeds want at least 3")
     timed = rows[1:]
     lengths, prompt = recorded(rollouts, rows, run.sampling.max_length, name)
-    plan = Plan(
+    plan = Setup(
         lengths=lengths,
         prompt=prompt,
         samplers=1,
@@ -96,7 +96,7 @@ def measured(
 
 def recorded(
     rollouts: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], limit: int, name: str
-) -> tuple[Recorded, int]:
+) -> tuple[RecordedLengths, int]:
     """Lengths by group, stretched to the mean that the metrics know of all rollouts; and the tokens of a prompt.
 
     Prompts are recorded as text: their tokens are estimated at as many characters as the median decision has.
@@ -114,7 +114,7 @@ def recorded(
     stretched = (tuple(min(limit, max(1, round(n * ratio))) for n in group) for group in groups.values())
     characters = median(len(piece) for rollout in rollouts for piece in rollout["pieces"])
     prompt = sum(len(rollout["prompt"]) for rollout in rollouts) / len(rollouts) / max(characters, 1)
-    return Recorded(groups=tuple(stretched)), max(1, round(prompt))
+    return RecordedLengths(groups=tuple(stretched)), max(1, round(prompt))
 
 
 def pooled(runs: Sequence[Measured]) -> Measured:
@@ -122,9 +122,9 @@ def pooled(runs: Sequence[Measured]) -> Measured:
     first = runs[0]
     groups: tuple[tuple[int, ...], ...] = ()
     for run in runs:
-        if run.plan.max_length >= first.plan.max_length and isinstance(run.plan.lengths, Recorded):
+        if run.plan.max_length >= first.plan.max_length and isinstance(run.plan.lengths, RecordedLengths):
             groups += run.plan.lengths.groups
-    return replace(first, plan=replace(first.plan, lengths=Recorded(groups=groups)))
+    return replace(first, plan=replace(first.plan, lengths=RecordedLengths(groups=groups)))
 
 
 def fit(runs: Sequence[Measured]) -> Speeds:
@@ -143,7 +143,7 @@ def fit(runs: Sequence[Measured]) -> Speeds:
     return Speeds(**found, sync_s=sync_s, load_s=sync_s)
 
 
-def counted(plan: Plan) -> dict[str, float]:
+def counted(plan: Setup) -> dict[str, float]:
     """What the simulated run does in its steps, as a mean over seeds."""
     total: dict[str, float] = defaultdict(float)
     for seed in range(SEEDS):

@@ -64,7 +64,7 @@ class LogNormal(AbstractLengths):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded(AbstractLengths):
+class RecordedLengths(AbstractLengths):
     """Lengths of the rollouts of recorded groups: a group is drawn, then its rollouts (each once where there are enough)."""
 
     groups: tuple[tuple[int, ...], ...]

@@ -1,0 +1,1 @@
+"""The real pipeline on a virtual clock: forecasts of throughput, idleness, ages and traffic."""
