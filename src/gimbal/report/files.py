@@ -15,7 +15,7 @@ from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 from gimbal.report.metrics import passed
 
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
-CLOCKED = ("time/", "perf/")  # the only metrics that may differ between two runs of one recipe and seed
+CLOCKED = ("time/", "perf/", "pool/")  # the only metrics that may differ between two runs of one recipe and seed
 
 
 class JsonLines:
