@@ -1,9 +1,10 @@
 """Does the simulator predict real runs? Speeds and lengths from a few local runs, forecasts of others that it has not seen.
 
-The forecast runs differ from the calibrating ones in seed, staleness, slots, batch, length limit and ``ahead``. All are run in
-turns, several rounds of them, on one thread. A run does the same work in every round, to the bit, and neighbours on the
-machine only add to its time: each step counts with its least time over rounds. Times are processor seconds, which are the wall
-seconds of an idle machine where there is one thread and rewards are in the same process; ``--clock wall`` takes wall seconds.
+The forecast runs differ from the calibrating ones in staleness, slots, batch, length limit and ``ahead``; seed and tasks are the
+same, as when a recipe is planned anew. All are run on one thread, in several rounds, each in another order. A run does the same
+work in every round, to the bit, and neighbours on the machine only add to its time: each step counts with its least time over
+rounds. Times are processor seconds, which are the wall seconds of an idle machine where there is one thread and rewards are in the
+same process; ``--clock wall`` takes wall seconds.
 
     python benchmarks/plan.py --out benchmarks/plan.json
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,7 +44,7 @@ class Case:
     ahead: Literal["ready", "full"] = "ready"
 
 
-# Speeds and lengths come from these, with seed 1: from 16 to 192 rollouts a step, which is the range of the forecasts, since the
+# Speeds and lengths come from these: from 16 to 192 rollouts a step, which is the range of the forecasts, since the
 # learner's seconds do not grow in proportion (docs/scale.md) ...
 CALIBRATION = (
     Case(0, 192, 16, 12, 64),
@@ -51,7 +53,7 @@ CALIBRATION = (
     Case(1, 12, 4, 4, 64),
     Case(1, 48, 8, 8, 20),
 )
-# ... and these are forecast, with seed 2.
+# ... and these are forecast.
 FORECAST = (
     Case(0, 128, 16, 8, 64),
     Case(1, 128, 16, 8, 64),
@@ -75,7 +77,7 @@ class Digits(AbstractReward):
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]
 
 
-def run_of(case: Case, seed: int, steps: int) -> Run:
+def run_of(case: Case, steps: int) -> Run:
     return replace(
         grpo(),
         engine=Native(slots=case.slots, precision="int8"),
@@ -87,7 +89,6 @@ def run_of(case: Case, seed: int, steps: int) -> Run:
         ahead=case.ahead,
         held_out=None,
         steps=steps,
-        seed=seed,
         threads=1,
         record_every=1,
     )
@@ -96,11 +97,11 @@ def run_of(case: Case, seed: int, steps: int) -> Run:
 Rows = list[dict[str, Any]]
 
 
-def measure(case: Case, seed: int, steps: int, clock: str) -> tuple[Rows, Rows]:
+def measure(case: Case, steps: int, clock: str) -> tuple[Rows, Rows]:
     """One run: its metrics, and of its rollouts what rollouts.jsonl would hold."""
     ticks = time.process_time if clock == "cpu" else time.perf_counter
     local.time = SimpleNamespace(perf_counter=ticks)  # type: ignore[assignment]
-    trainer, rows, rollouts = local.Trainer(run_of(case, seed, steps)), [], []
+    trainer, rows, rollouts = local.Trainer(run_of(case, steps)), [], []
     try:
         for _ in range(steps):
             metrics, groups, _ = trainer.advance()
@@ -157,28 +158,30 @@ def main() -> None:
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
-    work = [(case, 1) for case in CALIBRATION] + [(case, 2) for case in FORECAST]
+    work, order = [*CALIBRATION, *FORECAST], random.Random(0)
     rounds: list[list[tuple[Rows, Rows]]] = []
     for number in range(words.rounds):
-        rounds.append([measure(case, seed, words.steps, words.clock) for case, seed in work])
+        # In another order each time, so that a change of the machine's load favours neither kind.
+        done = {case: measure(case, words.steps, words.clock) for case in order.sample(work, len(work))}
+        rounds.append([done[case] for case in work])
         report = summary(work, rounds, words.steps) | {"clock": words.clock, "steps": words.steps, "rounds": number + 1}
         show(report)
         if words.out:
             words.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def summary(work: list[tuple[Case, int]], rounds: list[list[tuple[Rows, Rows]]], steps: int) -> dict[str, Any]:
+def summary(work: list[Case], rounds: list[list[tuple[Rows, Rows]]], steps: int) -> dict[str, Any]:
     """Forecasts beside measurements, by the rounds so far."""
     all_rows = [least([one[i][0] for one in rounds]) for i in range(len(work))]
     runs = [
-        calibrate.measured(str(case), run_of(case, seed, steps), rows, rounds[0][i][1], 0.0)
-        for i, ((case, seed), rows) in enumerate(zip(work, all_rows, strict=True))
+        calibrate.measured(str(case), run_of(case, steps), rows, rounds[0][i][1], 0.0)
+        for i, (case, rows) in enumerate(zip(work, all_rows, strict=True))
     ]
     count = len(CALIBRATION)
     known, speeds = calibrate.pooled(runs[:count]), calibrate.fit(runs[:count])
     rows = [
         {**asdict(case), **compare(run, rows, run if i < count else known, speeds), "spread": spread(rounds, i)}
-        for i, ((case, _), run, rows) in enumerate(zip(work, runs, all_rows, strict=True))
+        for i, (case, run, rows) in enumerate(zip(work, runs, all_rows, strict=True))
     ]
     return {"speeds": asdict(speeds), "calibration": rows[:count], "forecasts": rows[count:]}
 

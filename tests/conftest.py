@@ -19,6 +19,11 @@ from gimbal.config import catalogue
 catalogue()
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests first: several processes then end at about the same time."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def single_thread():
     """Numbers to the bit: one thread, whatever ran before."""
