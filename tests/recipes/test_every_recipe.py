@@ -22,6 +22,7 @@ def shared():
         close(reward)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(recipes.names()))
 def test_two_steps(name, shared):
     run = recipes.function(name)()
