@@ -24,6 +24,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_core():
+    """A run that chooses its threads finds one core, so that it leaves the others to the tests beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda pid: {0})
+        yield
+
+
 @pytest.fixture
 def single_thread():
     """Numbers to the bit: one thread, whatever ran before."""

@@ -14,7 +14,7 @@ from gimbal.runtime.local import Trainer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize(
     ("recipe", "bar", "budget"), [(cartpole, 475, 500_000), (pendulum, -250, 100_000)], ids=["cartpole", "pendulum"]
 )
