@@ -43,6 +43,7 @@ WATCHED = {
 # Deviations between seeds that a band is wide on either side, and steps in a row beyond it before a word is said: a single step
 # strays by chance (one in 16,000 if deviations are normal, more often since they are not, and 240 are looked at in a run).
 WIDTH, IN_A_ROW = 4.0, 2
+POOLED = 5  # steps on either side that a deviation is told from: few seeds alone tell little, and it changes over a run
 
 
 @dataclass
@@ -74,8 +75,8 @@ def watch(run: Any) -> Watch:
 
 
 def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str, list[float]]]:
-    """The bands over runs of one recipe (metrics of each step): mean over seeds, smoothed over three steps, and on either side WIDTH
-    standard deviations of one more run, pooled over steps."""
+    """The bands over at least two runs of one recipe (metrics of each step): mean over seeds, smoothed over three steps, and on either
+    side WIDTH standard deviations of one more run, pooled over the steps around."""
     bands: dict[str, dict[str, list[float]]] = {}
     steps = min(len(rows) for rows in runs)
     for name, factor in WATCHED.items():
@@ -86,14 +87,15 @@ def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str,
         mean = [statistics.fmean(at) for at in zip(*curves, strict=True)]
         # The first step stands alone: there no data is stale yet.
         smooth = [mean[0], *(statistics.fmean(mean[max(1, i - 1) : i + 2]) for i in range(1, steps))]
-        residuals = [x - middle for curve in curves for x, middle in zip(curve, smooth, strict=True)]
-        deviation = math.sqrt(sum(r * r for r in residuals) / max(1, len(residuals) - steps)) * math.sqrt(
-            1 + 1 / len(runs)
-        )
-        low, high = ([x + sign * WIDTH * deviation for x in smooth] for sign in (-1, 1))
-        bands[name] = {
-            key: [_rounded(math.exp(x) if factor else x) for x in line] for key, line in (("low", low), ("high", high))
-        }
+        square = [statistics.fmean((curve[i] - smooth[i]) ** 2 for curve in curves) for i in range(steps)]
+        lines: dict[str, list[float]] = {"low": [], "high": []}
+        for i, middle in enumerate(smooth):
+            # Unbiased: one degree of freedom a step went into the mean. The second factor is for one more run.
+            pooled = statistics.fmean(square[max(0, i - POOLED) : i + POOLED + 1]) * len(runs) / (len(runs) - 1)
+            reach = WIDTH * math.sqrt(pooled * (1 + 1 / len(runs)))
+            for key, x in (("low", middle - reach), ("high", middle + reach)):
+                lines[key].append(_rounded(math.exp(x) if factor else x))
+        bands[name] = lines
     return bands
 
 
