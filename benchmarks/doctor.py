@@ -110,6 +110,20 @@ SICK = (
     Case(name="length paid", expected="length run-away", recipe=grpo, change=unlearned),
     Case(name="entropy priced", expected="entropy collapse", recipe=grpo, change=hard),
 )
+# Doses of a tenth or so of those above: where the doctor falls silent. Reported, and counted among neither.
+FAINT = (
+    faulty("log-prob noise, faint", "mismatch", steps=6, logprob_noise=0.03),
+    faulty("temperature, faint", "mismatch", steps=6, sampler_temperature=1.1),
+    faulty("truncated support, faint", "mismatch", steps=6, sampler_top_p=0.97),
+    faulty("token drift, faint", "mismatch", steps=6, token_drift=0.001),
+    faulty("lost syncs, faint", "no delivery", steps=6, lost_syncs=0.2, unproved=True),
+    faulty("half-swapped weights, faint", "no delivery", steps=8, half_swapped=0.05, unproved=True),
+    faulty("dropped samples, faint", "lost samples", steps=6, dropped_samples=0.005),
+    faulty("reward noise, faint", "noisy reward", steps=6, reward_noise=0.01),
+    faulty("verdicts turned, faint", "noisy reward", demo, steps=6, reward_flip=0.02),
+    faulty("blind reward, faint", "dead gradient", steps=8, reward_blind=0.5),
+    faulty("shortness paid, faint", "reward hacking", reward_length=-0.01),
+)
 # The last of each: how many seeds.
 WELL = (
     (changed("demo", HEALTHY, demo), 5),
@@ -124,7 +138,7 @@ WELL = (
     (changed("rloo", HEALTHY, rloo), 2),
     (changed("dcmdp", HEALTHY, dcmdp), 1),
 )
-CASES = {case.name: case for case in (*SICK, *(case for case, _ in WELL))}
+CASES = {case.name: case for case in (*SICK, *FAINT, *(case for case, _ in WELL))}
 
 
 def run_of(case: Case, seed: int) -> Run:
@@ -159,6 +173,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     words = parser.parse_args()
     jobs = [(case.name, words.first + seed, words.runs) for seed in range(words.seeds) for case in SICK]
+    jobs += [(case.name, words.first, words.runs) for case in FAINT]
     jobs += [(case.name, words.first + seed, words.runs) for case, seeds in WELL for seed in range(seeds)]
     with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
         directories = list(pool.map(trained, jobs))
@@ -175,7 +190,8 @@ def judged(jobs: list[tuple[str, int, Path]], directories: list[Path]) -> dict[s
     for (name, seed, _), directory in zip(jobs, directories, strict=True):
         diagnosis = examine(directory)
         runs.append({"case": name, "seed": seed, "expected": CASES[name].expected, "found": diagnosis.name})
-    sick = [run for run in runs if run["expected"] != HEALTHY]
+    faint = [run for run in runs if run["case"] in {case.name for case in FAINT}]
+    sick = [run for run in runs if run["expected"] != HEALTHY and run not in faint]
     well = [run for run in runs if run["expected"] == HEALTHY]
     return {
         "cores": os.cpu_count(),
@@ -183,6 +199,8 @@ def judged(jobs: list[tuple[str, int, Path]], directories: list[Path]) -> dict[s
         "sick": len(sick),
         "right": sum(run["found"] == run["expected"] for run in sick),
         "healthy": len(well),
+        "faint": len(faint),
+        "faint_named": sum(run["found"] == run["expected"] for run in faint),
         "silent": sum(run["found"] == "nothing wrong" for run in well),
         "runs": runs,
     }
@@ -195,7 +213,8 @@ def text(report: dict[str, Any]) -> str:
         if run["found"] != wanted:
             lines.append(f"{run['case']}, seed {run['seed']}: {run['found']} instead of {wanted}")
     lines.append(
-        f"right on {report['right']} of {report['sick']} sick runs, silent on {report['silent']} of {report['healthy']}"
+        f"right on {report['right']} of {report['sick']} sick runs, silent on {report['silent']} of {report['healthy']}, "
+        f"names {report['faint_named']} of {report['faint']} faint doses"
     )
     return "\n".join(lines)
 

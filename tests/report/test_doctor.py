@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -200,9 +202,6 @@ def small_recipe():
 
 @pytest.mark.slow
 def test_a_real_run_from_the_shell(single_thread, tmp_path, capsys):
-    import sys
-    from pathlib import Path
-
     sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
     from small import small_run
 
@@ -234,3 +233,15 @@ def test_wrong_words_are_refused_in_a_sentence(tmp_path, capsys):
     ):
         assert cli.main(words) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_recorded_benchmark_holds_what_is_said_of_it():
+    file = Path(__file__).parent.parent.parent / "benchmarks" / "doctor.json"
+    report = json.loads(file.read_text())
+    counted = [run for run in report["runs"] if "faint" not in run["case"]]
+    sick = [run["found"] == run["expected"] for run in counted if run["expected"]]
+    silent = [run["found"] == NOTHING for run in counted if not run["expected"]]
+    assert (len(sick), len(silent)) == (report["sick"], report["healthy"]) == (63, 20)
+    assert (sum(sick), sum(silent)) == (report["right"], report["silent"])
+    assert sum(sick) >= 0.9 * len(sick) and sum(silent) >= 0.95 * len(silent)
+    assert {run["expected"] for run in counted if run["expected"]} == set(SICK) - {"not finite"}
