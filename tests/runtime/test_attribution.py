@@ -1,5 +1,6 @@
 """The causes of a log-ratio add up, and each injected one lands in its own slot."""
 
+import copy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import rows, small_run
 
 from gimbal.engines.native import Native
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
 from gimbal.report.gap import CAUSES
 from gimbal.runtime.attribution import Sides, attribute, drawn_by, explain
 from gimbal.runtime.faults import Faults
+from gimbal.runtime.local import Trainer
 
 
 def moved(policy, scale, seed):
@@ -125,3 +129,22 @@ def test_a_run_without_a_checkpoint_of_its_own_is_explained_end_to_end(tmp_path)
     assert lost.worst == "delivery" and lost.against["near"] > 10 * lost.against["far"]
     sound = explain(small_run(sampling=run.sampling), tmp_path / "model", engine, None, count=3)
     assert sound.worst == "numerics" and sound.size["delivery"] == 0
+
+
+@pytest.mark.parametrize("anchor", [SamplingVersion(window=1), Recompute()], ids=lambda x: type(x).__name__)
+def test_what_each_step_logs_adds_up_to_the_log_ratio_of_what_it_trained_on(anchor):
+    trainer = Trainer(
+        small_run(anchor=anchor, max_staleness=1, ahead="full", engine=Native(slots=12, precision="bfloat16"))
+    )
+    for step in range(3):
+        before = copy.deepcopy(trainer.learner.policy)
+        metrics, _, batch = trainer.advance()
+        with torch.no_grad():
+            log_NS = before.evaluate(batch.decisions).logprob_NS - batch.behavior_NS
+        parts = {name: value for name, value in metrics.items() if name.startswith("cause/")}
+        assert sum(parts.values()) == pytest.approx(float(log_NS[batch.mask_NS].mean()), abs=1e-5)
+        if step and isinstance(anchor, SamplingVersion):  # all of it is one version old
+            assert parts.keys() == {"cause/discrepancy", "cause/update"} and parts["cause/update"] != 0
+        elif step:
+            assert parts["cause/discrepancy"] == parts["cause/update"] == 0 and parts["cause/unsplit"] != 0
+    trainer.close()
