@@ -21,7 +21,7 @@ demo: $(VENV)/.core
 	$(BIN)/gimbal train demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto --maxprocesses 4
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 # vLLM pins torch and a range of transformers, so it has an environment of its own. Its builds of torchvision, torchaudio and torchcodec
 # do not load beside a CPU torch, and text needs none of them. Where pip does not find torch's CPU build, PIP_FLAGS names an index.
@@ -45,7 +45,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
