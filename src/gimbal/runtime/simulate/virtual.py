@@ -417,8 +417,9 @@ class VirtualEngine(AbstractEngine):
 
     @property
     def _behind(self) -> bool:
-        """Whether what waits first was dispatched before the newest weights."""
-        return bool(self._queue) and self._queue[0][2] < self._version
+        """Whether what waits first was dispatched when the weights at hand were the newest, and so may start with them."""
+        loads = self.devices[0].loads
+        return bool(self._queue and loads) and self._queue[0][2] <= loads[-1][1]
 
     def _start(self, device: Device) -> None:
         """The first group that waits, as far as its rollouts have room."""
