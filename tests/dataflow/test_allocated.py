@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import made
 import numpy as np
 import pytest
 import torch
@@ -12,8 +13,7 @@ from gimbal.dataflow.curricula.allocated import Allocated, predict, text_feature
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.jsonl import Rows
 from gimbal.ops.allocation import allocate, mixed_failures
-from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import Group, Task
 
 
 def share(chances, total, least=2, most=32):
@@ -23,18 +23,8 @@ def share(chances, total, least=2, most=32):
 def group_of(task, rewards):
     empty = torch.zeros(1)
     rollouts = tuple(
-        Rollout(
-            task=task,
-            sample=n,
-            decisions=Tokens.row([1], [2]),
-            behavior_S=empty,
-            version_S=torch.zeros(1, dtype=torch.long),
-            mask_S=torch.ones(1, dtype=torch.bool),
-            reward_S=empty,
-            stop="stop",
-            sampling=Sampling(),
-            score=float(reward),
-            scores={"right": float(reward)},
+        made.rollout(
+            task=task, sample=n, behavior_S=empty, reward_S=empty, score=float(reward), scores={"right": float(reward)}
         )
         for n, reward in enumerate(rewards)
     )

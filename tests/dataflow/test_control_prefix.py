@@ -1,5 +1,6 @@
 """Which decisions are control, and that a mean by part then weighs them apart."""
 
+import made
 import pytest
 import torch
 
@@ -8,25 +9,14 @@ from gimbal.dataflow.packing import pack
 from gimbal.ops import TokenMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.token import Tokens
-from gimbal.records import Group, Part, Rollout, Sampling, Task
+from gimbal.records import Group, Part, Task
 
 TASK = Task(id="t")
 
 
 def rollout(mask, **options):
     mask_S = torch.tensor(mask)
-    return Rollout(
-        task=TASK,
-        sample=0,
-        decisions=Tokens.row([1], [2] * len(mask)),
-        behavior_S=torch.zeros(len(mask)),
-        version_S=torch.zeros(len(mask), dtype=torch.long),
-        mask_S=mask_S,
-        reward_S=torch.zeros(len(mask)),
-        stop="stop",
-        sampling=Sampling(),
-        **options,
-    )
+    return made.rollout(task=TASK, decisions=Tokens.row([1], [2] * len(mask)), mask_S=mask_S, **options)
 
 
 def marked(*rollouts, **options):

@@ -1,30 +1,14 @@
+import made
 import pytest
-import torch
 
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
-from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Task
 
 TASK = Task(id="t")
 
 
 def _group(*scores: float) -> Group:
-    zero_S = torch.zeros(1)
-    rollouts = [
-        Rollout(
-            task=TASK,
-            sample=i,
-            decisions=Tokens.row([1], [2]),
-            behavior_S=zero_S,
-            version_S=zero_S.long(),
-            mask_S=zero_S == 0,
-            reward_S=zero_S,
-            stop="stop",
-            sampling=Sampling(),
-            score=value,
-        )
-        for i, value in enumerate(scores)
-    ]
+    rollouts = [made.rollout(task=TASK, sample=i, score=value) for i, value in enumerate(scores)]
     return Group(index=0, task=TASK, rollouts=tuple(rollouts))
 
 

@@ -3,8 +3,8 @@
 import pickle
 from dataclasses import replace
 
+import made
 import pytest
-import torch
 
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.hinted import Hinted
@@ -12,9 +12,8 @@ from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.environments.jsonl import Rows
 from gimbal.environments.worked import Worked
-from gimbal.policies.token import Tokens
 from gimbal.recipes.ghpo import ghpo
-from gimbal.records import Drop, Group, Rollout, Sampling
+from gimbal.records import Drop, Group
 from gimbal.rewards.expected import Expected
 from gimbal.runtime.local import Trainer
 
@@ -23,18 +22,7 @@ SPEC = Hinted(order=Epochs(shuffle=False), template="{prompt}:{hint}")
 
 
 def finished(task, *scores):
-    zero_S = torch.zeros(1)
-    one = Rollout(
-        task=task,
-        sample=0,
-        decisions=Tokens.row([1], [2]),
-        behavior_S=zero_S,
-        version_S=zero_S.long(),
-        mask_S=zero_S == 0,
-        reward_S=zero_S,
-        stop="stop",
-        sampling=Sampling(),
-    )
+    one = made.rollout(task=task)
     rollouts = tuple(replace(one, sample=i, score=x, scores={"right": 1 - x}) for i, x in enumerate(scores))
     return Group(index=0, task=task, rollouts=rollouts)
 

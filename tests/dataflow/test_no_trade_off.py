@@ -1,30 +1,18 @@
 """The filter of groups in which a second reward has nothing to choose between."""
 
+import made
 import pytest
-import torch
 
 from gimbal.dataflow.filters.no_trade_off import NoTradeOff
-from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Task
 
 FILTER = NoTradeOff(right="right", name="speed")
 
 
 def group(right, speed):
-    task, zero_S = Task(id="t"), torch.zeros(1)
+    task = Task(id="t")
     rollouts = tuple(
-        Rollout(
-            task=task,
-            sample=i,
-            decisions=Tokens.row([1], [2]),
-            behavior_S=zero_S,
-            version_S=zero_S.long(),
-            mask_S=zero_S == 0,
-            reward_S=zero_S,
-            stop="stop",
-            sampling=Sampling(),
-            scores={"right": float(r), "speed": s},
-        )
+        made.rollout(task=task, sample=i, scores={"right": float(r), "speed": s})
         for i, (r, s) in enumerate(zip(right, speed, strict=True))
     )
     return Group(index=0, task=task, rollouts=rollouts)

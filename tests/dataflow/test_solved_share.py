@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -11,23 +12,12 @@ from gimbal.dataflow.curricula.solved_share import SolvedShare
 from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.environments.jsonl import Rows
-from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Task
 
 TASKS = Rows(rows=[{"prompt": str(i)} for i in range(3)])
 SPEC = SolvedShare(order=Epochs(shuffle=False), every=4)
 ZERO_S = torch.zeros(1)
-ONE = Rollout(
-    task=Task(id="t"),
-    sample=0,
-    decisions=Tokens.row([1], [2]),
-    behavior_S=ZERO_S,
-    version_S=ZERO_S.long(),
-    mask_S=ZERO_S == 0,
-    reward_S=ZERO_S,
-    stop="stop",
-    sampling=Sampling(),
-)
+ONE = made.rollout(task=Task(id="t"))
 
 
 def finished(*scores, necessary=1.0, steps=2.0, keep=0.0, index=0):

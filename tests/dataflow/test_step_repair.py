@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from gimbal.engines.base import Request
 from gimbal.engines.guided import Guided
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Sampling, Task
 
 GUIDE = "<think>2+3=5 5+4=9 9-1=8</think><answer>8</answer>"
 TWO_RIGHT = "<think>2+3=5 5+4=9 9-1=7</think><answer>7</answer>"
@@ -32,16 +33,12 @@ def policy():
 def rollout(policy, text, sample, score=0.0, task=TASK):
     ids = [*policy.tokenizer.encode(text, add_special_tokens=False), policy.end_ids[0]]
     zero_S = torch.zeros(len(ids))
-    return Rollout(
+    return made.rollout(
         task=task,
         sample=sample,
         decisions=Tokens.row(policy.encode_task(task), ids),
         behavior_S=zero_S - sample,
         version_S=zero_S.long() + sample,
-        mask_S=zero_S == 0,
-        reward_S=zero_S,
-        stop="stop",
-        sampling=Sampling(),
         text=text,
         score=score,
         scores={"reasoning": score},

@@ -3,14 +3,13 @@
 import json
 from dataclasses import replace
 
+import made
 import pytest
-import torch
 
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.environments.jsonl import Rows
-from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling
+from gimbal.records import Group
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.scoring import score
 
@@ -19,18 +18,7 @@ IN_ORDER = Epochs(shuffle=False)
 
 
 def finished(task, *scores):
-    zero_S = torch.zeros(1)
-    one = Rollout(
-        task=task,
-        sample=0,
-        decisions=Tokens.row([1], [2]),
-        behavior_S=zero_S,
-        version_S=zero_S.long(),
-        mask_S=zero_S == 0,
-        reward_S=zero_S,
-        stop="stop",
-        sampling=Sampling(),
-    )
+    one = made.rollout(task=task)
     rollouts = tuple(replace(one, sample=i, score=x, scores={"right": 1 - x}) for i, x in enumerate(scores))
     return Group(index=0, task=task, rollouts=rollouts)
 

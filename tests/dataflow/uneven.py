@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import made
 import torch
 
 from gimbal.dataflow.base import AbstractCurriculum, AbstractFilter
@@ -10,7 +11,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Finished
 from gimbal.ops import philox
 from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline
@@ -63,15 +64,11 @@ def length(request):
 
 def rollout(request, versions):
     count = len(versions)
-    return Rollout(
+    return made.rollout(
         task=request.task,
         sample=request.sample,
         decisions=Tokens.row([0], [0] * count),
-        behavior_S=torch.zeros(count),
         version_S=torch.tensor(versions),
-        mask_S=torch.ones(count, dtype=torch.bool),
-        reward_S=torch.zeros(count),
-        stop="stop",
         sampling=request.sampling,
     )
 

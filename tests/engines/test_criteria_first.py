@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.recipes.ce_rm import ce_rm
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.criteria_judge import CriteriaJudge
 from gimbal.rewards.scoring import score
 from gimbal.runtime import compose
@@ -31,19 +32,9 @@ def judged(criteria, *scores):
         if place >= 0:
             columns = {"criterion": place % criteria, "side": ("better", "worse")[place // criteria % 2]}
             text = f"<answer>{scores[place]}</answer>"
-        zero_S = torch.zeros(2)
         rollouts.append(
-            Rollout(
-                task=replace(TASK, columns=columns),
-                sample=sample,
-                decisions=Tokens.row([1], [2, 3]),
-                behavior_S=zero_S,
-                version_S=zero_S.long(),
-                mask_S=zero_S == 0,
-                reward_S=zero_S,
-                stop="stop",
-                sampling=Sampling(),
-                text=text,
+            made.rollout(
+                task=replace(TASK, columns=columns), sample=sample, decisions=Tokens.row([1], [2, 3]), text=text
             )
         )
     return Group(index=0, task=TASK, rollouts=tuple(rollouts))

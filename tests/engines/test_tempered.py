@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.native import Native
 from gimbal.engines.tempered import Tempered, TemperedEngine
 from gimbal.policies.token import CausalLM, Tokens
-from gimbal.records import Rollout, Sampling, Task
+from gimbal.records import Sampling, Task
 
 
 class Echo(AbstractEngine):
@@ -28,16 +29,11 @@ class Echo(AbstractEngine):
         return [Finished(key=request.key, rollout=self.rollout(request)) for request in queue]
 
     def rollout(self, request):
-        zero_S = torch.zeros(2)
-        return Rollout(
+        return made.rollout(
             task=request.task,
             sample=request.sample,
             decisions=Tokens.row([1], [2, 3]),
-            behavior_S=zero_S,
-            version_S=zero_S.long(),
             mask_S=torch.tensor([True, False]),
-            reward_S=zero_S,
-            stop="stop",
             sampling=request.sampling,
             entropy_S=self.entropy_S,
         )

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -12,22 +13,6 @@ from gimbal.objectives import ClippedRatio, KLPenalty
 from gimbal.objectives.convex_kl import ConvexKL
 from gimbal.objectives.moving_clip import MovingClip
 from gimbal.records import TrainBatch
-
-
-def batch(n=4, s=6, seed=0):
-    g = torch.Generator().manual_seed(seed)
-
-    def draw():
-        return torch.randn(n, s, generator=g, dtype=torch.float64)
-
-    logprob_NS = -draw().abs()
-    return logprob_NS, TrainBatch(
-        mask_NS=torch.arange(s) < torch.tensor([[6], [4], [1], [5]])[:n],
-        proximal_NS=logprob_NS + 0.3 * draw(),
-        behavior_NS=logprob_NS + 0.5 * draw(),
-        reference_NS=logprob_NS + 0.5 * draw(),
-        advantage_NS=draw(),
-    )
 
 
 def value_and_gradient(objective, logprob_NS, b):
@@ -42,13 +27,13 @@ def close(first, second):
 
 
 def test_fresh_data_is_clipped_ratio():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     b = replace(b, behavior_NS=b.proximal_NS)
     close(value_and_gradient(MovingClip(), logprob_NS, b), value_and_gradient(ClippedRatio(), logprob_NS, b))
 
 
 def test_no_clip_is_the_importance_weighted_surrogate():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     x = logprob_NS.clone().requires_grad_()
     loss = -((x - b.behavior_NS).exp() * b.advantage_NS)[b.mask_NS].sum()
     expected = loss.detach(), torch.autograd.grad(loss, x)[0]
@@ -92,7 +77,7 @@ def test_by_hand(advantage, update, loss, moves):
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_mix_1_is_the_penalty_to_the_reference_and_0_to_the_proximal(estimator):
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     penalty = KLPenalty(estimator=estimator)
     close(value_and_gradient(ConvexKL(estimator=estimator), logprob_NS, b), value_and_gradient(penalty, logprob_NS, b))
     near = replace(b, reference_NS=b.proximal_NS)
@@ -103,7 +88,7 @@ def test_mix_1_is_the_penalty_to_the_reference_and_0_to_the_proximal(estimator):
 
 
 def test_at_both_anchors_nothing_pulls():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     b = replace(b, reference_NS=logprob_NS, proximal_NS=logprob_NS)
     value, gradient = value_and_gradient(ConvexKL(mix=0.4), logprob_NS, b)
     assert value == 0 and gradient.abs().max() < 1e-12

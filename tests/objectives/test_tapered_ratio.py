@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -12,22 +13,6 @@ from gimbal.objectives import MaskedWeight, Reinforce
 from gimbal.objectives.discrepancy_band import DiscrepancyBand
 from gimbal.objectives.tapered_ratio import TaperedRatio
 from gimbal.records import TrainBatch
-
-
-def batch(n=4, s=6, seed=0):
-    g = torch.Generator().manual_seed(seed)
-
-    def draw():
-        return torch.randn(n, s, generator=g, dtype=torch.float64)
-
-    logprob_NS = -draw().abs()
-    return logprob_NS, TrainBatch(
-        mask_NS=torch.arange(s) < torch.tensor([[6], [4], [1], [5]])[:n],
-        proximal_NS=logprob_NS + 0.5 * draw(),
-        behavior_NS=logprob_NS + 0.5 * draw(),
-        advantage_NS=draw(),
-        turn_NS=torch.tensor([0, 0, 1, 1, 1, 2]).expand(n, s).clone(),
-    )
 
 
 def value_and_gradient(objective, logprob_NS, b):
@@ -44,24 +29,24 @@ def same(first, second, b, other=None, logprob_NS=None):
 
 
 def test_one_turn_is_the_sequence_level():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     one = replace(b, turn_NS=None)
     same(TaperedRatio(), TaperedRatio(level="sequence"), one, logprob_NS=logprob_NS)
 
 
 def test_a_turn_of_one_decision_is_the_token_level():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     each = replace(b, turn_NS=torch.arange(6).expand(4, 6))
     same(TaperedRatio(), TaperedRatio(level="token"), each, logprob_NS=logprob_NS)
 
 
 def test_at_the_anchor_it_is_reinforce():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     same(TaperedRatio(), Reinforce(), replace(b, proximal_NS=logprob_NS), logprob_NS=logprob_NS)
 
 
 def test_without_bad_decisions_it_is_reinforce():
-    logprob_NS, b = batch()
+    logprob_NS, b = made.batch()
     same(TaperedRatio(), Reinforce(), replace(b, advantage_NS=b.advantage_NS.abs()), logprob_NS=logprob_NS)
 
 
@@ -82,14 +67,14 @@ def test_by_hand():
 
 
 def test_the_band_agrees_with_masked_weight():
-    _, b = batch()
+    _, b = made.batch()
     for level, other in (("token", "token"), ("sequence", "geometric")):
         kept = MaskedWeight(level=other, low=0.8, high=1.2, weigh=False)(b)
         assert torch.equal(DiscrepancyBand(level=level, low=0.8, high=1.2)(b), kept > 0)
 
 
 def test_the_band_keeps_or_drops_whole_turns():
-    _, b = batch()
+    _, b = made.batch()
     behavior_NS = b.proximal_NS.clone()
     behavior_NS[0, 2] -= 3 * math.log(2.1)  # the mean over its turn of three is log 2.1
     b = replace(b, behavior_NS=behavior_NS)
@@ -100,7 +85,7 @@ def test_the_band_keeps_or_drops_whole_turns():
 
 
 def test_gamma_1_leaves_advantages_and_gamma_0_the_last_turn():
-    _, b = batch()
+    _, b = made.batch()
     kept = b.advantage_NS.where(b.mask_NS, 0)
     assert torch.equal(TurnDiscount(gamma=1.0)(b), kept)
     assert torch.equal(TurnDiscount()(replace(b, turn_NS=None)), kept)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import made
 import pytest
 import torch
 
@@ -21,19 +22,10 @@ from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 
 
-def batch(n=4, s=6, seed=0):
-    g = torch.Generator().manual_seed(seed)
-
-    def draw():
-        return torch.randn(n, s, generator=g, dtype=torch.float64)
-
-    logprob_NS = -draw().abs()
-    return logprob_NS, TrainBatch(
-        mask_NS=torch.arange(s) < torch.tensor([[6], [4], [1], [5]])[:n],
-        proximal_NS=logprob_NS + 0.2 * draw(),
-        advantage_NS=draw()[:, :1].expand(n, s).clone(),
-        turn_NS=torch.tensor([0, 0, 1, 1, 1, 2]).expand(n, s).clone(),
-    )
+def batch(seed=0):
+    """One advantage a row, and a policy that has moved little."""
+    logprob_NS, b = made.batch(seed, apart=0.2)
+    return logprob_NS, replace(b, advantage_NS=b.advantage_NS[:, :1].expand(4, 6).clone())
 
 
 def value_and_gradient(objective, logprob_NS, b):

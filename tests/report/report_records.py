@@ -1,22 +1,19 @@
 """Records made by hand, for tests of what is reported about them."""
 
+import made
 import torch
 
 from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, Task, TrainBatch
+from gimbal.records import Group, Task, TrainBatch
 
 
 def rollout(score=1.0, length=3, sample=0, text="7", stop="stop", scores=None, entropy=None):
-    return Rollout(
+    return made.rollout(
         task=Task(id="t", prompt="3 + 4 =", answer="7"),
         sample=sample,
         decisions=Tokens.row([1, 2], list(range(length))),
         behavior_S=-torch.arange(1.0, length + 1),
-        version_S=torch.zeros(length, dtype=torch.long),
-        mask_S=torch.ones(length, dtype=torch.bool),
-        reward_S=torch.zeros(length),
         stop=stop,
-        sampling=Sampling(),
         text=text,
         entropy_S=None if entropy is None else torch.full((length,), entropy),
         score=score,

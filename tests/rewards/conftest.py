@@ -1,33 +1,21 @@
 """Groups of finished rollouts with given texts."""
 
+import made
 import pytest
-import torch
 
 from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import Group, Rollout, Task
 
 
 def _rollout(task: Task, sample: int, text: str) -> Rollout:
-    zero_S = torch.zeros(2)
-    return Rollout(
-        task=task,
-        sample=sample,
-        decisions=Tokens.row([1], [2, 3 + sample]),
-        behavior_S=zero_S,
-        version_S=zero_S.long(),
-        mask_S=zero_S == 0,
-        reward_S=zero_S,
-        stop="stop",
-        sampling=Sampling(),
-        text=text,
-    )
+    return made.rollout(task=task, sample=sample, decisions=Tokens.row([1], [2, 3 + sample]), text=text)
 
 
 @pytest.fixture
 def group_of():
     def make(*texts: str, **task) -> Group:
-        made = Task(**{"id": "t1", "prompt": "2+2=", "answer": "4", **task})
-        return Group(index=0, task=made, rollouts=tuple(_rollout(made, i, text) for i, text in enumerate(texts)))
+        asked = Task(**{"id": "t1", "prompt": "2+2=", "answer": "4", **task})
+        return made.group(asked, *(_rollout(asked, i, text) for i, text in enumerate(texts)))
 
     return make
 

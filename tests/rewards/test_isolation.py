@@ -151,17 +151,15 @@ def stuck(completions):
     while True:
         pass
 import sys; sys.path.insert(0, "{here}")
-from conftest import _rollout
-from gimbal.records import Group, Task
-task = Task(id="t")
-Function(function=stuck)(Group(index=0, task=task, rollouts=(_rollout(task, 0, "x"),)))
+import made
+Function(function=stuck)(made.group(made.TASK, made.rollout(text="x")))
 """
 
 
 def test_the_worker_of_a_script_without_main_guard_dies_with_it_even_when_stuck(tmp_path):
     file = tmp_path / "pid"
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(file=file, here=Path(__file__).parent))
+    script.write_text(SCRIPT.format(file=file, here=Path(__file__).parents[1]))
     parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"TMPDIR": str(tmp_path)})
     end = time.monotonic() + 30
     while not (file.exists() and file.read_text()) and time.monotonic() < end:

@@ -1,28 +1,18 @@
 """The price of length, and the filter that leaves it out, both ways of DAPO."""
 
+import made
 import pytest
-import torch
 
 from gimbal.dataflow.filters.overlong import DropOverlong
 from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Group, Task
 from gimbal.rewards.overlong import OverlongPenalty
 
 
 def group(*lengths, stop=None):
     task = Task(id="t")
     rollouts = [
-        Rollout(
-            task=task,
-            sample=i,
-            decisions=Tokens.row([1], [2] * length),
-            behavior_S=torch.zeros(length),
-            version_S=torch.zeros(length, dtype=torch.long),
-            mask_S=torch.ones(length, dtype=torch.bool),
-            reward_S=torch.zeros(length),
-            stop=stop[i] if stop else "stop",
-            sampling=Sampling(),
-        )
+        made.rollout(task=task, sample=i, decisions=Tokens.row([1], [2] * length), stop=stop[i] if stop else "stop")
         for i, length in enumerate(lengths)
     ]
     return Group(index=0, task=task, rollouts=tuple(rollouts))

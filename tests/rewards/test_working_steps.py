@@ -1,12 +1,13 @@
 """Steps of a working: where they are, what is counted of them, and how they become turns."""
 
+import made
 import pytest
 import torch
 from jaxtyping import TypeCheckError
 
 from gimbal.dataflow.filters.step_turns import StepTurns
 from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import Group, Task
 from gimbal.rewards.working_steps import WorkingSteps, step_spans
 
 SOUND = "<think>77+90=167 167-67=100</think><answer>100</answer>"
@@ -64,20 +65,7 @@ def test_unfit_measures_are_refused():
 
 
 def rollout(text, length, **options):
-    zero_S = torch.zeros(length)
-    return Rollout(
-        task=Task(id="t"),
-        sample=0,
-        decisions=Tokens.row([1], [2] * length),
-        behavior_S=zero_S,
-        version_S=zero_S.long(),
-        mask_S=zero_S == 0,
-        reward_S=zero_S,
-        stop="stop",
-        sampling=Sampling(),
-        text=text,
-        **options,
-    )
+    return made.rollout(task=Task(id="t"), decisions=Tokens.row([1], [2] * length), text=text, **options)
 
 
 def turns(text, length, **options):

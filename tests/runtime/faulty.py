@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+import made
 import torch
 
 from gimbal.dataflow.budgets.fixed import Fixed
@@ -16,7 +17,7 @@ from gimbal.environments.jsonl import Rows
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Tokens
-from gimbal.records import Rollout, Sampling
+from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler
@@ -93,15 +94,11 @@ class CountingEngine(AbstractEngine):
 
 def rollout(request, versions):
     n = len(versions)
-    return Rollout(
+    return made.rollout(
         task=request.task,
         sample=request.sample,
         decisions=Tokens.row([1], [2] * n),
-        behavior_S=torch.zeros(n),
         version_S=torch.tensor(versions),
-        mask_S=torch.ones(n, dtype=torch.bool),
-        reward_S=torch.zeros(n),
-        stop="stop",
         sampling=request.sampling,
     )
 
