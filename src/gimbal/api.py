@@ -17,7 +17,7 @@ from gimbal.report import trackers
 from gimbal.report.compare import Comparison
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
-from gimbal.runtime.evaluate import Exam, examine
+from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.run import Run
 
 RUNS = "runs"
@@ -176,19 +176,8 @@ def way_on(directory: Path) -> str:
 
 def evaluate(run: Run) -> Exam:
     """The run's exam of the policy it names; nothing is trained."""
-    if run.held_out is None:
-        raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
-    held_out = run.held_out
-    where = device.prepare(run.threads)
-    policy = run.policy.load(run.seed).to(where)
-    engine = (held_out.engine or run.engine).start(policy)
-    engine.load(0, policy.state_dict())
-    rewards = [reward.open() for reward in (run.rewards if held_out.rewards is None else held_out.rewards)]
-    try:
-        return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
-    finally:
-        for reward in rewards:
-            reward.close()
+    policy = run.policy.load(run.seed).to(device.prepare(run.threads))
+    return held_out_exam(run, policy)
 
 
 def examined(target: str, recipe: str, runs: Path) -> Run:

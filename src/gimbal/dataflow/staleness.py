@@ -79,6 +79,15 @@ class AbstractStaleness(ABC):
         deadlines = sorted(dispatched + self.max_staleness for dispatched in remaining)
         return all(deadline >= version + 1 + i // self.groups_per_step for i, deadline in enumerate(deadlines))
 
+    def _earliest(self, stored: Sequence[int]) -> list[int]:
+        """The B finished groups dispatched earliest, [] while there are fewer."""
+        return list(stored[: self.groups_per_step]) if len(stored) >= self.groups_per_step else []
+
+    def _paced(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        """The same, if all others can still be consumed in time. (Deadlines grow with the order of dispatch.)"""
+        chosen = self._earliest(stored)
+        return chosen if self._in_time(chosen, outstanding, version) else []
+
     def _in_time(self, chosen: Sequence[int], outstanding: Mapping[int, int], version: int) -> bool:
         taken = set(chosen)
         return self.may_step(version, [u for index, u in outstanding.items() if index not in taken])
@@ -92,10 +101,7 @@ class Pace(AbstractStaleness):
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        # Deadlines grow with the order of dispatch, so the lowest indices are the earliest deadlines.
-        chosen = list(stored[: self.groups_per_step])
-        full = len(chosen) == self.groups_per_step
-        return chosen if full and self._in_time(chosen, outstanding, version) else []
+        return self._paced(stored, outstanding, version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +126,7 @@ class Withhold(AbstractStaleness):
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        chosen = list(stored[: self.groups_per_step])
-        full = len(chosen) == self.groups_per_step
-        return chosen if full and self._in_time(chosen, outstanding, version) else []
+        return self._paced(stored, outstanding, version)
 
     def wanted(self, stored: int, flying: int, oversampling: float) -> int:
         """Nothing while a batch is stored or anything is in flight. (What filters dropped may leave less than a batch to a wave.)"""
@@ -137,8 +141,7 @@ class DropStale(AbstractStaleness):
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        chosen = list(stored[: self.groups_per_step])
-        return chosen if len(chosen) == self.groups_per_step else []
+        return self._earliest(stored)
 
     def stale(self, group: Group, version: int) -> bool:
         counted = [r.version_S[r.mask_S] for r in group.rollouts]
@@ -153,8 +156,7 @@ class MaskStale(AbstractStaleness):
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        chosen = list(stored[: self.groups_per_step])
-        return chosen if len(chosen) == self.groups_per_step else []
+        return self._earliest(stored)
 
     def stale(self, group: Group, version: int) -> bool:
         counted = [r.version_S[r.mask_S] for r in group.rollouts]
@@ -175,5 +177,4 @@ class Reweight(AbstractStaleness):
     bounded: ClassVar[bool] = False
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        chosen = list(stored[: self.groups_per_step])
-        return chosen if len(chosen) == self.groups_per_step else []
+        return self._earliest(stored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,10 +12,12 @@ import numpy as np
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
 from gimbal.ops.estimators import pass_at_k
+from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
+from gimbal.runtime.run import Run
 
 SAMPLED, GREEDY = "sampled", "greedy"
 
@@ -38,6 +41,22 @@ class Exam:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
+
+
+def held_out_exam(
+    run: Run, policy: AbstractPolicy, *, version: int = 0, rewards: Sequence[AbstractReward] | None = None
+) -> Exam:
+    """The run's exam of these weights, by an engine that does nothing else. ``rewards``: the run's own where they are open."""
+    held_out = run.held_out
+    if held_out is None:
+        raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
+    engine = (held_out.engine or run.engine).start(policy)
+    engine.load(version, policy.state_dict())
+    with ExitStack() as opened:
+        if rewards is None or held_out.rewards is not None:
+            own = run.rewards if held_out.rewards is None else held_out.rewards
+            rewards = [opened.enter_context(closing(reward.open())) for reward in own]
+        return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
 def examine(

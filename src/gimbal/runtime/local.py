@@ -49,7 +49,7 @@ from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
 from gimbal.runtime.device import peak_memory_mb
-from gimbal.runtime.evaluate import Exam, examine
+from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
@@ -115,35 +115,20 @@ class Trainer:
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
-        start = time.perf_counter()
+        version, start = self.learner.version, time.perf_counter()
         self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
-        groups, seen = self.pipeline.next_batch(self.learner.version)
+        groups, seen = self.pipeline.next_batch(version)
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
-        version = self.learner.version
         batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         self._deliver()
-        metrics |= self._proved()
-        metrics |= self.sync.metrics()
-        metrics["kept_frac"] = self.pipeline.kept_frac
-        metrics |= rollout_metrics(seen or groups) | advantage_metrics(batch)
-        metrics |= (
-            sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen) | surprise_metrics(seen or groups)
-        )
-        if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
-            metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
-        metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
-        if (correction := self.learner.method.correction) is not None:
-            metrics |= weight_metrics(correction(batch), batch.mask_NS)
-        metrics |= self.pipeline.selection.metrics() | self.learner.control(metrics)
-        metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
-        metrics |= self.host.metrics()
+        metrics |= self._proved() | self._observed(groups, seen, batch, version)
+        metrics |= self.learner.control(metrics)
         end = time.perf_counter()
         decisions = sum(rollout.length for group in seen for rollout in group.rollouts)
         metrics |= {
-            "tokens": float(self.pipeline.generated["decisions"]),
             "perf/tokens_per_s": decisions / (end - start),
             "time/generate": generated - start,
             "time/train": trained - generated,
@@ -152,21 +137,27 @@ class Trainer:
         }
         return metrics, groups, batch
 
+    def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
+        """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
+        metrics = rollout_metrics(seen or groups) | advantage_metrics(batch)
+        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen)
+        metrics |= surprise_metrics(seen or groups)
+        if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
+            metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
+        metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
+        if (correction := self.learner.method.correction) is not None:
+            metrics |= weight_metrics(correction(batch), batch.mask_NS)
+        metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
+        metrics |= self.pipeline.selection.metrics() | self.sync.metrics()
+        metrics |= self.host.metrics()
+        return metrics | {
+            "kept_frac": self.pipeline.kept_frac,
+            "tokens": float(self.pipeline.generated["decisions"]),
+        }
+
     def examine(self) -> Exam:
         """The held-out exam of the present weights, by an engine that does nothing else."""
-        held_out = self.run.held_out
-        assert held_out is not None
-        engine = (held_out.engine or self.run.engine).start(self.learner.policy)
-        engine.load(self.learner.version, self.learner.policy.state_dict())
-        own = [] if held_out.rewards is None else [reward.open() for reward in held_out.rewards]
-        rewards = self.rewards if held_out.rewards is None else own
-        try:
-            return examine(
-                engine, held_out.tasks, rewards, self.run.sampling, samples=held_out.samples, seed=self.run.seed
-            )
-        finally:
-            for reward in own:
-                reward.close()
+        return held_out_exam(self.run, self.learner.policy, version=self.learner.version, rewards=self.rewards)
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as text, for a person to look at."""
