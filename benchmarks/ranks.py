@@ -31,8 +31,9 @@ from torch import Tensor
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
+from gimbal.learning.joining import follow, join, lead
 from gimbal.learning.learner import Learner
-from gimbal.learning.ranks import AbstractRanks, join, several
+from gimbal.learning.ranks import AbstractRanks, several
 from gimbal.ops import philox
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.grpo import grpo
@@ -72,10 +73,10 @@ def one_side(directory: str, threads: int, steps: int) -> None:
     ranks = join()
     start = partial(_learner, spec)
     if several() and int(os.environ["RANK"]) > 0:
-        ranks.follow(spec.load(0), start)
+        follow(ranks, spec.load(0), start)
         return
     batch = batch_of(spec)
-    learner = ranks.lead(spec.load(0), start)
+    learner = lead(ranks, spec.load(0), start)
     seconds, cpu = [], []
     for _ in range(steps + 1):
         begun, worked = time.perf_counter(), time.process_time()

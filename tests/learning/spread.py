@@ -11,8 +11,9 @@ from small import small_run
 
 from gimbal import recipes
 from gimbal.dataflow.packing import pack
+from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner, column_needs
-from gimbal.learning.ranks import Alone, join
+from gimbal.learning.ranks import Alone
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
 from gimbal.runtime.local import Trainer

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import spread
 
 from gimbal.learning.distributed import shares
-from gimbal.learning.ranks import Alone, join
+from gimbal.learning.joining import join
+from gimbal.learning.ranks import Alone
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 

@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import FrameType
@@ -39,7 +39,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from gimbal.dataflow.packing import micro_batches
 from gimbal.learning.learner import Learner, Metrics, NotFinite, column_needs
 from gimbal.learning.method import AbstractMethod
-from gimbal.learning.ranks import AbstractRanks, Start
+from gimbal.learning.ranks import AbstractRanks
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import TrainBatch
 
@@ -68,23 +68,6 @@ class Sharded(AbstractRanks):
         orders = dist.new_group(backend="gloo", timeout=LULL)
         assert isinstance(orders, dist.ProcessGroup), "every rank is in it"
         self.orders = orders
-
-    def lead(self, policy: AbstractPolicy, start: Start) -> Leader:
-        return Leader(self, policy, _refused(start(self.shard(copy.deepcopy(policy)), self)))
-
-    def follow(self, policy: AbstractPolicy, start: Start) -> None:
-        member = Member(self, _refused(start(self.shard(policy), self)), None)
-        while True:
-            verb = "wait for rank 0"
-            try:
-                verb, given = self.tell()
-                if verb == END:
-                    return
-                member.do(verb, given)
-            except NotFinite:
-                continue  # all ranks found it, and rank 0 says it
-            except RuntimeError as error:
-                raise (RankLost(_lost(verb, error)) if _is_loss(error) else error) from error
 
     def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
         assert batch.decisions is not None
@@ -164,6 +147,33 @@ class Sharded(AbstractRanks):
             block.set_gradient_divide_factor(1.0)  # denominators are global, so gradients are summed
             block.set_force_sum_reduction_for_comms(True)
         _as_forward(policy)
+
+
+def lead(
+    ranks: AbstractRanks, policy: AbstractPolicy, start: Callable[[AbstractPolicy, AbstractRanks], Learner]
+) -> Leader:
+    """Rank 0's learner; ``policy`` stays whole, and a copy of it is trained in shards."""
+    assert isinstance(ranks, Sharded)
+    return Leader(ranks, policy, _refused(start(ranks.shard(copy.deepcopy(policy)), ranks)))
+
+
+def follow(
+    ranks: AbstractRanks, policy: AbstractPolicy, start: Callable[[AbstractPolicy, AbstractRanks], Learner]
+) -> None:
+    """What every other rank does: as it is told, until rank 0 has ended."""
+    assert isinstance(ranks, Sharded)
+    member = Member(ranks, _refused(start(ranks.shard(policy), ranks)), None)
+    while True:
+        verb = "wait for rank 0"
+        try:
+            verb, given = ranks.tell()
+            if verb == END:
+                return
+            member.do(verb, given)
+        except NotFinite:
+            continue  # all ranks found it, and rank 0 says it
+        except RuntimeError as error:
+            raise (RankLost(_lost(verb, error)) if _is_loss(error) else error) from error
 
 
 def shares(batch: TrainBatch, count: int, *, whole_groups: bool) -> list[list[int]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
@@ -14,12 +13,6 @@ from torch import Tensor, nn
 from gimbal.dataflow.packing import micro_batches
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
-
-if TYPE_CHECKING:
-    from gimbal.learning.distributed import Leader
-    from gimbal.learning.learner import Learner
-
-Start = Callable[[AbstractPolicy, "AbstractRanks"], "Learner"]
 
 
 def several() -> bool:
@@ -32,28 +25,11 @@ def rank() -> int:
     return int(os.environ["RANK"]) if several() else 0
 
 
-def join() -> AbstractRanks:
-    """Meet the other ranks, if there are any."""
-    if not several():
-        return Alone()
-    from gimbal.learning.distributed import Sharded  # half a second that a single process need not wait
-
-    return Sharded()
-
-
 class AbstractRanks(ABC):
     """Every rank has the whole batch and takes every statistic of it; what is spread over them is forward and backward passes.
 
     All ranks make the same calls in the same order: each may wait for all others.
     """
-
-    @abstractmethod
-    def lead(self, policy: AbstractPolicy, start: Start) -> Learner | Leader:
-        """The learner of rank 0's run. Among several ranks ``policy`` stays whole, and shards of a copy are trained."""
-
-    @abstractmethod
-    def follow(self, policy: AbstractPolicy, start: Start) -> None:
-        """What every other rank does: as it is told, until rank 0 has ended."""
 
     @abstractmethod
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
@@ -82,12 +58,6 @@ class AbstractRanks(ABC):
 
 class Alone(AbstractRanks):
     """One process: its share is all of it."""
-
-    def lead(self, policy: AbstractPolicy, start: Start) -> Learner:
-        return start(policy, self)
-
-    def follow(self, policy: AbstractPolicy, start: Start) -> None:
-        raise AssertionError("there is nobody to follow")
 
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
         return policy

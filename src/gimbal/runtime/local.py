@@ -24,10 +24,11 @@ import torch
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
+from gimbal.learning import joining
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
-from gimbal.learning.ranks import AbstractRanks, join
+from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
@@ -67,11 +68,11 @@ class Trainer:
     ) -> None:
         self.run = run
         self.device = device.prepare(run.threads)
-        ranks = join()
+        ranks = joining.join()
         saved = checkpoint.load(resume) if resume else None
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        self.learner = ranks.lead(policy, partial(_learner, run, self.device))
+        self.learner = joining.lead(ranks, policy, partial(_learner, run, self.device))
         self.host = run.runtime.open(run, policy, self.rewards, note)
         self.faults = run.faults or Faults()  # without a fault each of its wrappers is the part itself
         self.engine = self.faults.around_engine(self.host.engine, run.seed)
@@ -223,8 +224,7 @@ def _learner(run: Run, where: torch.device, policy: AbstractPolicy, ranks: Abstr
 def follow(run: Run) -> None:
     """What a rank above 0 does: a share of the learner's work, as rank 0 tells it, until that one's run has ended."""
     where = device.prepare(run.threads)
-    ranks = join()
-    ranks.follow(run.policy.load(run.seed).to(where), partial(_learner, run, where))
+    joining.follow(joining.join(), run.policy.load(run.seed).to(where), partial(_learner, run, where))
 
 
 def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()) -> Summary:

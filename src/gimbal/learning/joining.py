@@ -1,0 +1,40 @@
+"""Alone or among several ranks: who takes the steps of a run. torch's distributed half is imported only where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gimbal.learning.learner import Learner
+from gimbal.learning.ranks import AbstractRanks, Alone, several
+from gimbal.policies.base import AbstractPolicy
+
+if TYPE_CHECKING:
+    from gimbal.learning.distributed import Leader
+
+Start = Callable[[AbstractPolicy, AbstractRanks], Learner]
+
+
+def join() -> AbstractRanks:
+    """Meet the other ranks, if there are any."""
+    if not several():
+        return Alone()
+    from gimbal.learning.distributed import Sharded  # half a second that a single process need not wait
+
+    return Sharded()
+
+
+def lead(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> Learner | Leader:
+    """The learner of rank 0's run. Among several ranks ``policy`` stays whole, and shards of a copy are trained."""
+    if isinstance(ranks, Alone):
+        return start(policy, ranks)
+    from gimbal.learning import distributed
+
+    return distributed.lead(ranks, policy, start)
+
+
+def follow(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> None:
+    """What every other rank does: as it is told, until rank 0 has ended."""
+    from gimbal.learning import distributed
+
+    distributed.follow(ranks, policy, start)
