@@ -15,62 +15,77 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import statistics
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal import config
+from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
+from gimbal.environments.demonstrations import exam
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.demo import demo
 from gimbal.records import Rollout
+from gimbal.report.arms import arms
+from gimbal.report.compare import compare
+from gimbal.report.files import JsonLines
 from gimbal.runtime import fleet
-from gimbal.runtime.local import Trainer
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.pool import PoolEngine, PoolScorer
 from gimbal.runtime.ray import Ray
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import HeldOut, Run
 
 PAUSE = 0.005  # seconds of sleep where all that is left is waiting
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlowTool(AbstractEngineSpec):
-    """``engine``, each of whose rollouts ends with a call of ``median`` * exp(``sigma`` z) seconds, at most ``longest``."""
+    """``engine``, each of whose rollouts ends with a call of ``median`` * exp(``sigma`` z) seconds, at most ``longest``.
+
+    ``log`` names a file to which each worker writes, whenever it loads weights, what it has done so far (``Usage``).
+    """
 
     engine: AbstractEngineSpec = Native(precision="int8")
     median: float = 0.4
     sigma: float = 1.2
     longest: float = 8.0
+    log: str = ""
 
     def start(self, policy: AbstractPolicy) -> SlowToolEngine:
         return SlowToolEngine(self, self.engine.start(policy))
 
 
-class SlowToolEngine(AbstractEngine):
-    """Rollouts wait side by side; the engine inside goes on with the others."""
+@dataclass(kw_only=True)
+class Usage:
+    """What a worker has done since its start. ``drawing`` + ``loading`` + ``waiting`` seconds are all that it was not idle in."""
+
+    at: float = 0.0  # seconds on the machine's clock
+    drawing: float = 0.0
+    loading: float = 0.0
+    waiting: float = 0.0  # rollouts in flight, all of them with a tool
+    steps: int = 0  # decode steps
+    rows: int = 0  # rollouts in them
+    starts: int = 0
+
+
+class SlowToolEngine(AbstractEngineAround):
+    """Rollouts wait side by side; the engine inside goes on with the others. Not to be resumed: nothing that waits is saved."""
 
     def __init__(self, spec: SlowTool, inner: AbstractEngine) -> None:
-        self.spec, self.inner = spec, inner
+        self.spec, self.inner, self.usage = spec, inner, Usage()
+        self.slots = spec.engine.slots if isinstance(spec.engine, Native) else 1
         self.seeds: dict[tuple[int, int], Request] = {}
         self.waiting: dict[tuple[int, int], tuple[float, Finished]] = {}
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def tolerance(self) -> float:
-        return self.inner.tolerance
 
     @property
     def in_flight(self) -> int:
@@ -78,17 +93,23 @@ class SlowToolEngine(AbstractEngine):
 
     def submit(self, request: Request) -> None:
         self.seeds[request.key] = request
+        self.usage.starts += 1
         self.inner.submit(request)
 
     def step(self) -> list[Finished]:
-        if self.inner.in_flight:
+        start, rows = time.monotonic(), min(self.slots, self.inner.in_flight)
+        if rows:
             for item in self.inner.step():
                 request = self.seeds.pop(item.key)
                 z = philox(request.seed, f"tool {request.task.id}", request.sample).standard_normal()
                 seconds = min(self.spec.longest, self.spec.median * math.exp(self.spec.sigma * z))
                 self.waiting[item.key] = (time.monotonic() + seconds, item)
+            self.usage.drawing += time.monotonic() - start
+            self.usage.steps += 1
+            self.usage.rows += rows
         elif self.waiting:
             time.sleep(PAUSE)
+            self.usage.waiting += time.monotonic() - start
         now = time.monotonic()
         back = [key for key, (due, _) in self.waiting.items() if due <= now]
         return [self.waiting.pop(key)[1] for key in back]
@@ -99,57 +120,70 @@ class SlowToolEngine(AbstractEngine):
         return held[1].rollout if held else self.inner.cancel(key)
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        start = time.monotonic()
         self.inner.load(version, state)
-
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self.inner.score(rollout)
-
-    def state_dict(self) -> dict[str, Any]:
-        raise NotImplementedError("a benchmark is not resumed")
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError("a benchmark is not resumed")
+        self.usage.at = time.monotonic()
+        self.usage.loading += self.usage.at - start
+        if self.spec.log:
+            with open(self.spec.log, "a", encoding="utf-8") as file:
+                print(json.dumps({"worker": os.getpid(), "version": version} | asdict(self.usage)), file=file)
 
 
-def run_of(seed: int, k: int, steps: int, workers: int) -> Run:
+def run_of(seed: int, k: int, steps: int, workers: int, tool: SlowTool | None = None) -> Run:
     return replace(
         demo(),
-        engine=SlowTool(),
+        engine=tool or SlowTool(),
         prompts_per_step=8,
         num_generations=8,
         max_staleness=k,
         filters=(),
-        held_out=None,
+        held_out=HeldOut(tasks=exam(size=128), samples=4, engine=Native(precision="int8")),
         steps=steps,
         seed=seed,
         threads=1,
+        record_every=0,
         runtime=Ray(workers=workers, scorers=1, cpus=0.5),
     )
 
 
-def timed(run: Run, warm: int) -> dict[str, float]:
+def trained(run: Run, directory: Path) -> list[dict[str, Any]]:
+    """Do the run as `gimbal train` does; its metrics step by step."""
+    directory.mkdir(parents=True)
+    config.save(config.dump(run, "decoupled"), directory / config.RECIPE_FILE)
+    run_local(run, directory)
+    return list(JsonLines(directory / "metrics.jsonl").read())
+
+
+def usage(log: Path, warm: int) -> list[tuple[float, Usage]]:
+    """Of each worker the seconds from its load of version ``warm`` to its last, and what it did in them."""
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for line in JsonLines(log).read():
+        found[line.pop("worker")] += [line] if line.pop("version") >= warm else []
+    ends = [(Usage(**lines[0]), Usage(**lines[-1])) for lines in found.values()]
+    return [(b.at - a.at, Usage(**{k: v - vars(a)[k] for k, v in vars(b).items()})) for a, b in ends]
+
+
+def timed(run: Run, directory: Path, warm: int) -> dict[str, float]:
     """Figures of the steps after the first ``warm``, in which the pipeline fills and processes start."""
-    trainer, rows, rollouts, start = Trainer(run), [], 0, 0.0
-    try:
-        for step in range(run.steps):
-            if step == warm:
-                start = time.perf_counter()
-            metrics, groups, _ = trainer.advance()
-            rows.append(metrics)
-            rollouts += sum(len(group.rollouts) for group in groups) if step >= warm else 0
-        seconds = time.perf_counter() - start
-    finally:
-        trainer.close()
-    late = rows[warm:]
-    last = rows[-max(1, len(rows) // 5) :]
+    assert isinstance(run.engine, SlowTool)
+    log = directory.with_suffix(".log")
+    rows = trained(replace(run, engine=replace(run.engine, log=str(log))), directory)
+    late, seconds = rows[warm:], sum(row["time/step"] for row in rows[warm:])
+    used = usage(log, warm)
+    wall = sum(span for span, _ in used)
+    drawing, loading, waiting = (sum(vars(of)[name] for _, of in used) for name in ("drawing", "loading", "waiting"))
     return {
-        "rollouts_per_s": rollouts / seconds,
+        "rollouts_per_s": len(late) * run.prompts_per_step * run.num_generations / seconds,
         "seconds_per_step": seconds / len(late),
-        "idle_frac": statistics.mean(row["pool/idle_frac"] for row in late),
+        "idle": 1 - (drawing + loading + waiting) / wall,
+        "idle_or_only_tools": 1 - (drawing + loading) / wall,
+        "outside_calls": statistics.mean(row["pool/idle_frac"] for row in late),
+        "training": sum(row["time/train"] for row in late) / seconds,
+        "sync_and_proof": sum(row["time/sync"] for row in late) / seconds,
         "age": statistics.mean(row["staleness/mean"] for row in late),
         "max_age": max(row["staleness/max"] for row in rows),
-        "final_reward": statistics.mean(row["reward/mean"] for row in last),
-        "proof_frac": statistics.mean(row["time/sync"] / row["time/step"] for row in late),
+        "reward_first": statistics.mean(row["reward/mean"] for row in rows[:4]),
+        "reward_last": statistics.mean(row["reward/mean"] for row in rows[-4:]),
     }
 
 
@@ -160,17 +194,39 @@ def interval(values: Sequence[float]) -> str:
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[int, list[dict[str, float]]] = {0: [], options.staleness: []}
+    """Both sides in turns; then the exams of all runs by the library's own comparison."""
+    sides = {"sync": 0, "async": options.staleness}
+    tool = SlowTool(
+        engine=Native(slots=options.slots, precision="int8"), median=options.median, longest=options.longest
+    )
+    runs: list[dict[str, Any]] = []
     for seed in range(options.seeds):
-        for k in found:
-            found[k].append(timed(run_of(seed, k, options.steps, options.workers), options.warm))
-            print(f"seed {seed}, k = {k}: {found[k][-1]}", flush=True)
-    ratio = [a["rollouts_per_s"] / s["rollouts_per_s"] for s, a in zip(found[0], found[options.staleness], strict=True)]
-    for name in found[0][0]:
-        sides = "   ".join(f"k = {k}: {interval([row[name] for row in rows])}" for k, rows in found.items())
-        print(f"{name:>18}   {sides}")
+        for arm, k in sides.items():
+            run = run_of(seed, k, options.steps, options.workers, tool)
+            runs.append({"arm": arm, "seed": seed} | timed(run, options.runs / f"{arm}-{seed}", options.warm))
+            print(json.dumps(runs[-1]), flush=True)
+    by = {name: [run for run in runs if run["arm"] == name] for name in sides}
+    ratio = [b["rollouts_per_s"] / a["rollouts_per_s"] for a, b in zip(*by.values(), strict=True)]
+    for name in list(runs[0])[2:]:
+        print(f"{name:>18}   " + "   ".join(f"{a}: {interval([run[name] for run in of])}" for a, of in by.items()))
     print(f"{'rollouts/s, ratio':>18}   {interval(ratio)}")
-    return {"options": {k: v for k, v in vars(options).items() if k != "out"}, "by_staleness": found, "ratio": ratio}
+    found = compare(arms([(arm, [options.runs / f"{arm}-{seed}" for seed in range(options.seeds)]) for arm in sides]))
+    print(found)
+    pair = found.pairs[0]
+    return {
+        "runs": runs,
+        "options": {k: str(v) for k, v in vars(options).items() if k not in ("out", "runs", "what")},
+        "ratio": interval(ratio),
+        "exam": {
+            "metric": found.metric,
+            **{f"{arm.name}_iqm": arm.score.value for arm in found.arms},
+            "difference": pair.difference.value,
+            "difference_low": pair.difference.low,
+            "difference_high": pair.difference.high,
+            "p": pair.p,
+            "verdict": found.verdict,
+        },
+    }
 
 
 def faults(options: argparse.Namespace) -> dict[str, Any]:
@@ -251,6 +307,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warm", type=int, default=2)
     parser.add_argument("--staleness", type=int, default=4)
+    parser.add_argument("--slots", type=int, default=128, help="rollouts that a worker draws at a time")
+    parser.add_argument("--median", type=float, default=0.4, help="seconds of a tool")
+    parser.add_argument("--longest", type=float, default=8.0)
+    parser.add_argument("--runs", type=Path, default=Path("runs/decoupled"), help="new folder for the runs of `speed`")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--every", type=float, default=2.0, help="seconds between faults, on average")
