@@ -14,7 +14,7 @@ from gimbal import config, recipes
 from gimbal.learning.ranks import rank
 from gimbal.policies.base import AbstractPolicy
 from gimbal.report import trackers
-from gimbal.report.compare import Comparison
+from gimbal.report.comparison import Comparison
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,97 +13,14 @@ from numpy import ndarray as Array
 
 from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
-from gimbal.report.files import _finite
+from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
+from gimbal.report.figure import figure
+from gimbal.report.verdict import table, verdict
 
 WINDOW = 4  # steps that a training curve is averaged over before it is held against a threshold
-ALPHA = 0.05  # of all pairs together (Bonferroni)
 CURVE_POINTS = 60
 # What decides a training curve besides the policy: where arms differ in it, their curves do not measure the same.
 TRAINED_ON = ("tasks.", "curriculum.", "sampling.", "rewards.")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with its 95 % interval; without one if an arm has a single run."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clock:
-    """When an arm's runs reached the threshold, and how many did at all.
-
-    ``times`` [exam][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
-    """
-
-    times: list[list[float]]
-    reached: int
-    mean: Estimate  # interquartile, infinite if more than a quarter of the runs are censored
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmResult:
-    name: str
-    recipe: str
-    runs: list[str]
-    steps: int
-    settings: dict[str, Any]  # the fields in which the arms differ
-    scores: list[list[float]]  # [exam][seed]
-    score: Estimate  # interquartile mean
-    profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
-    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one exam only
-    tokens: Clock | None
-    seconds: Clock | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairResult:
-    """``a`` against ``b``. ``p``: exact permutation tests; ``differ`` where it is at most 0.05 over the number of pairs."""
-
-    a: str
-    b: str
-    difference: Estimate  # of the interquartile means, a - b
-    improvement: Estimate  # probability that a run of a scores above one of b
-    p: float
-    differ: bool
-    tokens: Estimate | None  # a's interquartile mean time to the threshold over b's
-    tokens_p: float
-    tokens_differ: bool
-    seconds: Estimate | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What ``gimbal compare`` found. ``print`` it for the table; ``save`` and ``draw`` write JSON and an SVG figure."""
-
-    metric: str
-    verdict: str
-    notes: list[str]
-    curve: str  # the metric of the steps that the threshold is held against; empty without a threshold
-    window: int
-    thresholds: list[float]  # of each exam; empty without
-    horizon: list[float]  # tokens beyond which runs cannot be told apart, of each exam; infinite where all arrived
-    arms: list[ArmResult]
-    pairs: list[PairResult]
-    level: float = 0.95
-    resamples: int = statistics.RESAMPLES
-    method: str = "percentile stratified bootstrap over seeds (arXiv:2108.13264); permutation test of the ranks"
-
-    def __str__(self) -> str:
-        from gimbal.report.verdict import table
-
-        return table(self)
-
-    def save(self, path: str | Path) -> None:
-        """JSON; what is infinite or not a number is null there."""
-        Path(path).write_text(json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-    def draw(self, path: str | Path) -> None:
-        from gimbal.report.figure import figure
-
-        Path(path).write_text(figure(self), encoding="utf-8")
 
 
 def compare(
@@ -116,8 +31,6 @@ def compare(
     ``metric`` is a figure of the exam (``pass@1``, ``greedy``, ``score``) or, as without an exam, one of metrics.jsonl, averaged over
     the last ``WINDOW`` steps. ``threshold`` is by default the highest level that every run reaches, so that none is censored.
     """
-    from gimbal.report.verdict import verdict
-
     generator = np.random.default_rng(seed)
     metric = _metric(found[0].all_runs[0], metric)
     scores = {arm.name: _scores(arm, metric) for arm in found}
@@ -171,7 +84,8 @@ def compare(
         ],
         pairs=results,
     )
-    return replace(comparison, verdict=verdict(comparison))
+    comparison = replace(comparison, verdict=verdict(comparison))
+    return replace(comparison, text=table(comparison), svg=figure(comparison))
 
 
 @dataclass(frozen=True)

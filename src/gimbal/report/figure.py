@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from gimbal.report.compare import ArmResult, Comparison, Estimate
+from gimbal.report.comparison import ArmResult, Comparison, Estimate
 from gimbal.report.verdict import amount, count, short
 from gimbal.report.verdict import figure as score
 

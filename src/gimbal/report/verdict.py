@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gimbal.report.compare import ALPHA, ArmResult, Comparison, Estimate, PairResult
+from gimbal.report.comparison import ALPHA, ArmResult, Comparison, Estimate, PairResult
 from gimbal.report.console import duration
 
 

@@ -1,0 +1,97 @@
+"""What a comparison of runs found, as data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gimbal.report import statistics
+from gimbal.report.files import _finite
+
+ALPHA = 0.05  # of all pairs together (Bonferroni)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval; without one if an arm has a single run."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """When an arm's runs reached the threshold, and how many did at all.
+
+    ``times`` [exam][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
+    """
+
+    times: list[list[float]]
+    reached: int
+    mean: Estimate  # interquartile, infinite if more than a quarter of the runs are censored
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmResult:
+    name: str
+    recipe: str
+    runs: list[str]
+    steps: int
+    settings: dict[str, Any]  # the fields in which the arms differ
+    scores: list[list[float]]  # [exam][seed]
+    score: Estimate  # interquartile mean
+    profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
+    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one exam only
+    tokens: Clock | None
+    seconds: Clock | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairResult:
+    """``a`` against ``b``. ``p``: exact permutation tests; ``differ`` where it is at most 0.05 over the number of pairs."""
+
+    a: str
+    b: str
+    difference: Estimate  # of the interquartile means, a - b
+    improvement: Estimate  # probability that a run of a scores above one of b
+    p: float
+    differ: bool
+    tokens: Estimate | None  # a's interquartile mean time to the threshold over b's
+    tokens_p: float
+    tokens_differ: bool
+    seconds: Estimate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What ``gimbal compare`` found. ``print`` it for the table; ``save`` and ``draw`` write JSON and an SVG figure."""
+
+    metric: str
+    verdict: str
+    notes: list[str]
+    curve: str  # the metric of the steps that the threshold is held against; empty without a threshold
+    window: int
+    thresholds: list[float]  # of each exam; empty without
+    horizon: list[float]  # tokens beyond which runs cannot be told apart, of each exam; infinite where all arrived
+    arms: list[ArmResult]
+    pairs: list[PairResult]
+    level: float = 0.95
+    resamples: int = statistics.RESAMPLES
+    method: str = "percentile stratified bootstrap over seeds (arXiv:2108.13264); permutation test of the ranks"
+
+    text: str = field(default="", repr=False)  # the table
+    svg: str = field(default="", repr=False)  # the figure
+
+    def __str__(self) -> str:
+        return self.text
+
+    def save(self, path: str | Path) -> None:
+        """JSON; what is infinite or not a number is null there."""
+        found = {name: value for name, value in asdict(self).items() if name not in ("text", "svg")}
+        Path(path).write_text(json.dumps(_finite(found), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def draw(self, path: str | Path) -> None:
+        Path(path).write_text(self.svg, encoding="utf-8")
