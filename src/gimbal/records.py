@@ -120,8 +120,9 @@ class Rollout:
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
     of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
-    None is one response in one turn. ``score`` is set by rewards; None means not scored yet. ``stop`` is one of ``stop`` (end-of-text
-    or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
+    None is one response in one turn. ``fork`` is (the lower sample of its group that it split off from, how many first decisions it
+    took over), None where it began at the prompt. ``score`` is set by rewards; None means not scored yet. ``stop`` is one of
+    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
     """
 
     task: Task
@@ -137,12 +138,18 @@ class Rollout:
     entropy_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
+    fork: tuple[int, int] | None = None
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
     @property
     def length(self) -> int:
         return int(self.behavior_S.shape[0])
+
+    @property
+    def drawn(self) -> int:
+        """Its decisions less those that another rollout drew before it split off."""
+        return self.length - (self.fork[1] if self.fork else 0)
 
     @property
     def oldest(self) -> int:
@@ -155,6 +162,7 @@ class Rollout:
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
+        assert self.fork is None or (self.fork[0] < self.sample and 0 < self.fork[1] < self.length), self.fork
         assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), "behavior log-probability is not finite"
 
 

@@ -218,22 +218,18 @@ def test_cancel_gives_back_what_was_drawn():
     assert set(drain(e)) <= {(0, 1)}
 
 
-def test_fork_keeps_the_first_decisions_and_draws_its_own_rest():
+def test_a_rollout_goes_on_from_the_first_decisions_of_another():
     p = policy()
     e = engine(p, slots=4)
     e.submit(request("fork", max_length=12, seed=1))
-    for _ in range(5):
-        e.step()
+    parent = drain(e)[0, 0]
     e.load(1, p.state_dict())
-    e.fork((0, 0), 3, request("fork", sample=1, max_length=12, seed=1))
-    out = drain(e)
-    parent, child = out[0, 0], out[0, 1]
+    e.resume(request("fork", sample=1, max_length=12, seed=1), parent, first=3)
+    child = drain(e)[0, 1]
     assert ids(child)[:3] == ids(parent)[:3]
     assert torch.equal(child.behavior_S[:3], parent.behavior_S[:3])
     assert child.version_S[:3].tolist() == [0, 0, 0] and set(child.version_S[3:].tolist()) == {1}
     torch.testing.assert_close(e.score(child), child.behavior_S, atol=1e-4, rtol=0)
-    with pytest.raises(KeyError):
-        e.fork((9, 9), 0, request("fork"))
 
 
 @pytest.mark.parametrize("cache", ["keep", "recompute"])

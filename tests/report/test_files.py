@@ -146,10 +146,11 @@ def test_a_growing_file_is_followed_line_by_line(tmp_path):
 
 def test_turns_parts_and_what_did_not_count_are_on_record(tmp_path):
     plain, talked = rollout(0.0), rollout(0.0, sample=1, scores={"right": 1.0, "length": -1.0})
-    talked = replace(talked, turn_S=torch.tensor([0, 0, 1]), part_S=torch.tensor([0, 2, 0]))
+    talked = replace(talked, turn_S=torch.tensor([0, 0, 1]), part_S=torch.tensor([0, 2, 0]), fork=(0, 2))
     made = batch([[-1.0] * 3] * 2, [[-1.0] * 3] * 2, mask=[[True] * 3, [True, False, True]], group_N=[0, 0])
     RolloutFile(tmp_path / "rollouts.jsonl", 10).append(1, [group(plain, talked)], made, pieces)
     first, second = JsonLines(tmp_path / "rollouts.jsonl").read()
     assert (first["mask"], first["part"], first["turn"], first["solved"]) == (None, None, None, False)
+    assert first["fork"] is None and second["fork"] == [0, 2]
     assert (second["mask"], second["part"], second["turn"]) == ([1, 0, 1], [0, 2, 0], [0, 0, 1])
     assert second["solved"]  # by the first reward, whatever the others take away

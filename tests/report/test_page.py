@@ -37,6 +37,7 @@ def described(step=1, **changes):
         "mask": None,
         "part": None,
         "turn": None,
+        "fork": None,
         "solved": True,
     }
     return known | changes
@@ -137,7 +138,7 @@ def test_chunks_hold_neighbours(tmp_path, monkeypatch):
 
 def test_older_records_are_read(tmp_path):
     old = described(score=0.5)
-    for name in ("mask", "part", "turn", "solved"):
+    for name in ("mask", "part", "turn", "fork", "solved"):
         del old[name]
     data, ((detail,),) = describe([make_run(tmp_path / "a", rollouts=[old])])
     assert data["rollouts"]["solved"] == [False] and detail["mask"] is None

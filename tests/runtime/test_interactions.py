@@ -38,11 +38,13 @@ from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.staleness import DropStale, Reweight
+from gimbal.engines.branched import Branched
 from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
 from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
+from gimbal.environments.demonstrations import practice
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
@@ -74,6 +76,7 @@ from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.compose import check
 from gimbal.runtime.rules import REFUSED, WARNED
+from gimbal.runtime.run import HeldOut
 
 DECOUPLED = RewardDecoupled(whiten="off")
 
@@ -93,6 +96,7 @@ REFUSALS = [
     ({"rewards": (Digits(), SetDiversity(sets=3))}, "multiple of its sets"),
     ({"masks": (PivotMask(),)}, "unless advantage=MedianCentered"),
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it"),
+    ({"engine": Branched(), "held_out": HeldOut(tasks=practice())}, "would not be of the policy"),
     ({"engine": Tempered()}, "as if on-policy"),
     ({**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)}, "tells tempered groups by"),
     ({"anchor": SamplingVersion(window=1), "max_staleness": 2}, "fewer versions than"),

@@ -32,7 +32,7 @@ COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", "entropy_BL")  #
 
 @dataclass(kw_only=True)
 class Live:
-    """A request in the queue or in a row, and what was drawn for it before it got there (by a fork)."""
+    """A request in the queue or in a row, and what was drawn for it before it got there."""
 
     request: Request
     prompt: list[int]
@@ -162,35 +162,19 @@ class NativeEngine(AbstractEngine):
         self._free(row)
         return rollout
 
-    def fork(self, key: tuple[int, int], at: int, request: Request) -> None:
-        """Queue ``request`` with the first ``at`` decisions of a live rollout as its own; the rest it draws from its own stream."""
-        row = self._row(key)
-        if not 0 <= at <= self._drawn(row):
-            raise ValueError(f"fork at decision {at}: the rollout has {self._drawn(row)} so far")
-        prompt = self.rows[row].prompt
-        span = slice(len(prompt), len(prompt) + at)
-        self.queue.append(
-            Live(
-                request=request,
-                prompt=prompt,
-                drawn=self.ids_BL[row, span].tolist(),
-                behavior=self.behavior_BL[row, span].tolist(),
-                versions=self.version_BL[row, span].tolist(),
-            )
-        )
-
-    def resume(self, request: Request, rollout: Rollout, told: Sequence[int]) -> None:
-        """Queue ``request`` with the decisions of a rollout that left the engine, and tokens it was told, as its own."""
+    def resume(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        """Queue ``request`` with the ``first`` decisions (None: all) of a rollout that left the engine as its own, and then with tokens
+        it was told; the rest it draws from its own stream."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
-        ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
         self.queue.append(
             Live(
                 request=request,
-                prompt=ids[:first],
-                drawn=[*ids[first:], *told],
-                behavior=rollout.behavior_S.tolist() + [0.0] * len(told),
-                versions=rollout.version_S.tolist() + [self._version] * len(told),
+                prompt=ids[:start],
+                drawn=[*ids[start:][:first], *told],
+                behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
+                versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
             )
         )
 
@@ -220,8 +204,8 @@ class NativeEngine(AbstractEngine):
             found.append(logprob_SV.gather(-1, tokens.ids_NL[row, start:end, None])[:, 0].cpu())
         return [Witness(who="", due=version, version=self._version, logprob_D=torch.cat(found))]
 
-    def differing(self, state: Mapping[str, Tensor]) -> list[str]:
-        return self.copy.differing(state)
+    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str]:
+        return self.copy.differing(state, part, parts)
 
     def _refill(self) -> None:
         """Move queued requests into free rows; a prompt shared by neighbours in the queue is prefilled once."""

@@ -118,6 +118,7 @@ def _described(
         "mask": None if bool(counts_S.all()) else counts_S.int().tolist(),  # null: every decision counts
         "part": _unless_zero(rollout.part_S),  # null: all of it is response
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
+        "fork": rollout.fork,  # [sample it split off from, decisions it took over]; null: it began at the prompt
         "solved": passed(rollout),
     }
 

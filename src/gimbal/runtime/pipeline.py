@@ -137,7 +137,7 @@ class Pipeline:
             self.scoring[index] = group
             del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
         self.generated["rollouts"] += 1
-        self.generated["decisions"] += finished.rollout.length
+        self.generated["decisions"] += finished.rollout.drawn
 
     def _ask(self, index: int) -> bool:
         """Have the policy answer what rewards ask of it about a group whose rollouts are all there; False if nothing is to be asked."""

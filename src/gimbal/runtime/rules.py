@@ -48,6 +48,7 @@ from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.staleness import DropStale, Reweight
+from gimbal.engines.branched import Branched
 from gimbal.engines.conversation import Conversation
 from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
@@ -147,6 +148,11 @@ REFUSED: tuple[Rule, ...] = (
         lambda cast: cast.has(Tempered) and (cast.run.correction is not None or DISCREPANCY in cast.run.anchor.absorbs),
         "Tempered draws some groups at another temperature on purpose, and a correction for the sampler would undo it: "
         "correction=None and anchor=Recompute()",
+    ),
+    (
+        lambda cast: cast.has(Branched) and cast.run.held_out is not None and cast.run.held_out.engine is None,
+        "Branched splits rollouts where the policy was uncertain, so an exam drawn by it would not be of the policy: "
+        "held_out.engine='Native()', or held_out=None",
     ),
     (
         lambda cast: cast.has(Tempered) and not cast.has(TemperedImitation),
