@@ -13,6 +13,7 @@ from gimbal.config.overrides import locate
 from gimbal.controllers import AdaptiveKL, Lagrangian
 from gimbal.objectives import ClippedRatio, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight
 from gimbal.records import Sampling
+from gimbal.runtime.run import LEAST
 
 TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"
 
@@ -107,6 +108,11 @@ def test_keys_of_controllers_hold_dots(run):
         (["objective=Reinforce()", "objective.clip_high=1"], r"there is no key objective\.clip_high"),
         (["ppo_mini_batch_size=4"], r"optimization\.minibatches"),
         (["top_p=2"], r"top_p is 2.0"),
+        (["learning_rate=nan"], r"learning_rate is 'nan'; it must be float"),
+        *(
+            ([f"{name}={least - 1}"], f"{name} is {least - 1}; it must be {least} or above")
+            for name, least in LEAST.items()
+        ),
     ],
 )
 def test_refuses_with_a_way_out(run, words, sentence):

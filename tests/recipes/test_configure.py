@@ -69,12 +69,15 @@ def test_the_same_thing_under_two_names_is_refused():
         ("- 1\n", "holds no mapping"),
         ("a: [\n", "not readable as yaml"),
         (f"recipe: {TOY}\nstep: 3\n", "did you mean steps"),
+        (f"recipe: {TOY}\nsteps: 3\nsteps: 4\n", "steps is given twice"),
+        ("recipe: bad.yaml\n", "names itself"),
     ],
 )
-def test_files_that_are_not_recipes(tmp_path, text, sentence):
-    (tmp_path / "bad.yaml").write_text(text)
+def test_files_that_are_not_recipes(tmp_path, monkeypatch, text, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(text)
     with pytest.raises(ValueError, match=sentence):
-        recipes.load(str(tmp_path / "bad.yaml"))
+        recipes.load("bad.yaml")
 
 
 def test_unknown_recipes_and_things_that_are_no_recipes():
@@ -82,3 +85,25 @@ def test_unknown_recipes_and_things_that_are_no_recipes():
         recipes.load("demoo")
     with pytest.raises(ValueError, match=r"must return a gimbal\.Run"):
         recipes.load("builtins:dict")
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("def mine(:\n", r"raises SyntaxError: .* \(own.py, line 1\)"),
+        ("1 / 0\n", r"raises ZeroDivisionError: .* \(own.py, line 1\)"),
+        ("\ndef mine():\n    return {}['x']\n", r"own.py:mine raises KeyError: 'x' \(own.py, line 3\)"),
+        ("def mine():\n    return int('x')\n", r"raises ValueError: invalid literal .* \(own.py, line 2\)"),
+        ("def mine(seed):\n    pass\n", "raises TypeError: .*'seed'"),
+        ("from gimbal.records import Sampling\ndef mine():\n    Sampling(max_length=0)\n", "^max_length is 0"),
+    ],
+)
+def test_a_recipe_of_ones_own_that_breaks_says_where(tmp_path, source, sentence):
+    (tmp_path / "own.py").write_text(source)
+    with pytest.raises(ValueError, match=sentence):
+        recipes.load(f"{tmp_path / 'own.py'}:mine")
+
+
+def test_a_file_without_its_function_is_told_how_it_is_written():
+    with pytest.raises(ValueError, match=r"path/file\.py:function"):
+        recipes.load("mine.py")

@@ -189,12 +189,25 @@ def test_a_process_that_ends_itself_is_reported_with_its_code(group_of, opened):
         opened(Function(function=quits))(group_of("a"))
 
 
-def test_sys_exit_is_a_failure_of_the_function(group_of, opened):
+@pytest.mark.parametrize("exit_", [SystemExit, KeyboardInterrupt])
+def test_an_exit_is_a_failure_of_the_function(group_of, opened, exit_):
     def leaves(completions):
-        raise SystemExit(0)
+        raise exit_
 
-    with pytest.raises(RewardError, match="raised SystemExit"):
+    with pytest.raises(RewardError, match=f"raised {exit_.__name__}"):
         opened(Function(function=leaves))(group_of("a"))
+
+
+def test_a_fork_that_the_function_leaves_does_not_answer_for_the_next_call(group_of, opened):
+    def forks(completions):
+        if os.fork() == 0:
+            __import__("time").sleep(0.05)
+        return [float(len(text)) for text in completions]
+
+    reward = opened(Function(function=forks))
+    for text in ("a", "bb", "ccc"):
+        assert reward(group_of(text)) == [float(len(text))]
+        __import__("time").sleep(0.1)
 
 
 def test_memory_beyond_the_limit_fails_in_the_worker(group_of, opened):

@@ -42,6 +42,8 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
                 value = "true" if alone else rest.pop(0)
             if key not in valued:
                 key = key.replace("-", "_")
+        if not key:
+            raise ValueError(f"{word!r} names no key; write key=value")
         into = result.flags if word.startswith("--") and key in valued else result.overrides
         if key in into:
             raise ValueError(f"{key} is given twice")

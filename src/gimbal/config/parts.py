@@ -18,6 +18,7 @@ import math
 import os
 import re
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -92,7 +93,7 @@ def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a refusal: "; did you mean X?", or nothing if nothing is near."""
-    match = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {match[0]}?" if match else ""
 
 
@@ -116,9 +117,21 @@ def resolve(reference: str) -> Any:
         module = _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
     except ModuleNotFoundError as error:
         raise ValueError(f"{reference}: there is no module {error.name}") from error
+    except Exception as error:  # whatever a user's module raises
+        raise broken(reference, error) from error
     if name not in vars(module):
         raise ValueError(f"{place} has no {name}{nearest(name, vars(module))}")
     return vars(module)[name]
+
+
+def broken(reference: str, error: Exception) -> ValueError:
+    """The refusal of a user's code that raised: what and where; one of ours says enough by itself."""
+    file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
+    if isinstance(error, ValueError) and PACKAGE in Path(file).parents:
+        return ValueError(str(error))
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or file, error.lineno
+    return ValueError(f"{reference} raises {type(error).__name__}: {error} ({Path(file).name}, line {line})")
 
 
 def _import_here(module: str) -> types.ModuleType:
@@ -228,9 +241,10 @@ def _bool(value: Any) -> bool | None:
 
 def _float(value: Any) -> float | None:
     try:
-        return None if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return None  # the caller says what was expected
+    return None if math.isnan(number) else number
 
 
 def _int(value: Any) -> int | None:

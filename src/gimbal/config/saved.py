@@ -19,6 +19,18 @@ class _Dumper(yaml.SafeDumper):
     """Strings with line breaks in double quotes, on one line."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice; YAML itself would silently take the later one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        given: set[str] = set()
+        for key, _ in node.value:
+            if key.value in given:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+            given |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        return super().construct_mapping(node, deep)
+
+
 def _string(dumper: _Dumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\n" in text else None)
 
@@ -53,7 +65,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
     """The mapping in a YAML or JSON file."""
     try:
         text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        data = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Loader)
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except (json.JSONDecodeError, yaml.YAMLError, UnicodeDecodeError) as error:

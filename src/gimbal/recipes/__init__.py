@@ -11,7 +11,7 @@ from typing import Any
 
 from gimbal.config import flatten, nearest, read_file, resolve
 from gimbal.config import load as load_saved
-from gimbal.config.parts import first_sentence
+from gimbal.config.parts import broken, first_sentence
 
 
 def tell(sentence: str) -> None:
@@ -38,7 +38,8 @@ def function(recipe: str) -> Callable[[], Any]:
     if ":" in recipe:
         return resolve(recipe)
     if recipe not in names():
-        raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} (gimbal list recipes)")
+        way = "a file's is path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
+        raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} ({way})")
     return vars(importlib.import_module(f"gimbal.recipes.{recipe}"))[recipe]
 
 
@@ -58,9 +59,15 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
         elif "recipe" not in data:
             raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
         else:
-            run = load(str(data.pop("recipe")), flatten(data), notice)
+            try:
+                run = load(str(data.pop("recipe")), flatten(data), notice)
+            except RecursionError as error:
+                raise ValueError(f"{recipe} names itself as its recipe; name one of gimbal list recipes") from error
     else:
-        run = function(recipe)()
+        try:
+            run = function(recipe)()
+        except Exception as error:  # whatever a user's recipe raises
+            raise broken(recipe, error) from error
     if not isinstance(run, Run):
         raise ValueError(f"the recipe {recipe} returned a {type(run).__name__}; it must return a gimbal.Run")
     return configured(run, overrides or {}, notice)

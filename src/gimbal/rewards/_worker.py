@@ -30,7 +30,7 @@ MESSAGE = 400  # characters of an error that reach the parent's sentence
 
 def main() -> None:
     handle, parent, memory, network, target = sys.argv[1:]
-    connection = Connection(int(handle))
+    connection, own = Connection(int(handle)), os.getpid()
     _confine(int(parent), int(memory), network == "1")
     reply, function = _attempt(lambda: cloudpickle.loads(Path(target).read_bytes())())
     if function is not None:
@@ -45,6 +45,8 @@ def main() -> None:
         os.ftruncate(1, 0)  # what is kept of its output is that of the present call
         reply, _ = _attempt(lambda call=call: function(*cloudpickle.loads(call)))
         sys.stdout.flush()
+        if os.getpid() != own:  # a fork that the function left: its reply would be taken for the next call's
+            os._exit(0)
         connection.send_bytes(json.dumps(reply).encode())
 
 
@@ -53,7 +55,7 @@ def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
     try:
         value = action()
         return {"value": value}, value
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         traceback.print_exc()
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}, line {frame.lineno}"

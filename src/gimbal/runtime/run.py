@@ -20,6 +20,13 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.faults import Faults
 
+LEAST = {  # of the numbers of a run
+    **dict.fromkeys(
+        ("prompts_per_step", "num_generations", "max_empty_batches", "checkpoint_every", "keep_checkpoints"), 1
+    ),
+    **dict.fromkeys(("steps", "threads", "record_every", "record_mb"), 0),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
@@ -34,6 +41,12 @@ class HeldOut:
     every: int = 0
     engine: AbstractEngineSpec | None = None
     rewards: tuple[AbstractReward, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.every < 0:
+            raise ValueError(
+                f"an exam takes samples of at least 1, every 0 or more steps; got {self.samples} and {self.every}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +98,9 @@ class Run(AbstractMethod):
     faults: Faults | None = None  # what is made to go wrong on purpose
 
     def __post_init__(self) -> None:
-        if self.num_generations < 1 or self.prompts_per_step < 1:
-            raise ValueError("prompts_per_step and num_generations are counts of at least 1")
+        for name, least in LEAST.items():
+            if vars(self)[name] < least:
+                raise ValueError(f"{name} is {vars(self)[name]}; it must be {least} or above")
         if self.max_staleness < 0:
             raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
         if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):
@@ -95,5 +109,3 @@ class Run(AbstractMethod):
             raise ValueError(
                 f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
             )
-        if self.steps < 0:
-            raise ValueError(f"steps is {self.steps}; it must be 0 or above")
