@@ -1,6 +1,7 @@
 """Where the parts of a run live: who generates and who scores, in this process or in others.
 
-A runtime changes nothing about the method. It gives the pipeline an engine and a scorer; everything else is the same objects.
+A runtime changes nothing about the method, of which it sees nothing. It gives the pipeline an engine and a scorer; everything else
+is the same objects.
 """
 
 from __future__ import annotations
@@ -9,16 +10,13 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gimbal.engines.base import AbstractEngine
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
-
-if TYPE_CHECKING:
-    from gimbal.runtime.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +45,19 @@ class AbstractScorer(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a run asks of its runtime. ``opened`` are its ``rewards`` in this process; other processes open their own."""
+
+    engine: AbstractEngineSpec
+    policy: AbstractPolicy
+    rewards: Sequence[AbstractReward]
+    opened: Sequence[AbstractReward]
+    in_order: bool  # verdicts come in the order of submission
+    threads: int
+    note: Callable[[str], None] = lambda sentence: None  # tells the user
+
+
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """The live parts that a runtime provides."""
 
@@ -63,20 +74,15 @@ class AbstractRuntimeSpec(ABC):
     """The saved, frozen choice of a runtime."""
 
     @abstractmethod
-    def open(
-        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
-    ) -> Host:
-        """``rewards`` are the run's, opened in this process; ``note`` tells the user a sentence."""
+    def open(self, wanted: Wanted) -> Host: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local(AbstractRuntimeSpec):
     """One process, one thing after the other: two runs of one seed are the same to the bit."""
 
-    def open(
-        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
-    ) -> Host:
-        return Host(engine=run.engine.start(policy), scorer=AtOnce(rewards))
+    def open(self, wanted: Wanted) -> Host:
+        return Host(engine=wanted.engine.start(wanted.policy), scorer=AtOnce(wanted.opened))
 
 
 class AtOnce(AbstractScorer):

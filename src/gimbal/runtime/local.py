@@ -49,6 +49,7 @@ from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
+from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.faults import Faults
@@ -73,7 +74,17 @@ class Trainer:
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         self.learner = joining.lead(ranks, policy, partial(_learner, run, self.device))
-        self.host = run.runtime.open(run, policy, self.rewards, note)
+        self.host = run.runtime.open(
+            Wanted(
+                engine=run.engine,
+                policy=policy,
+                rewards=run.rewards,
+                opened=self.rewards,
+                in_order=run.max_staleness == 0,
+                threads=run.threads,
+                note=note,
+            )
+        )
         self.faults = run.faults or Faults()  # without a fault each of its wrappers is the part itself
         self.engine = self.faults.around_engine(self.host.engine, run.seed)
         try:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gimbal.policies.base import AbstractPolicy
-from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.base import AbstractRuntimeSpec, Host
+from gimbal.runtime.base import AbstractRuntimeSpec, Host, Wanted
 from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.pool import PoolEngine, PoolScorer
-from gimbal.runtime.run import Run
 from gimbal.runtime.schedule import Schedule
 
 
@@ -51,9 +48,7 @@ class Ray(AbstractRuntimeSpec):
         """In which a worker computes."""
         return max(1, int(self.cpus))
 
-    def open(
-        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
-    ) -> Host:
+    def open(self, wanted: Wanted) -> Host:
         import ray
 
         ours = not ray.is_initialized()
@@ -64,18 +59,18 @@ class Ray(AbstractRuntimeSpec):
         _by_value()
         cpus, gpus = ray.cluster_resources().get("CPU", 0.0), ray.cluster_resources().get("GPU", 0.0)
         if self.workers * self.cpus > cpus or self.workers * self.gpus > gpus:
-            note(
+            wanted.note(
                 f"{self.workers} workers want {self.workers * self.cpus:g} CPUs and {self.workers * self.gpus:g} GPUs, and Ray has "
                 f"{cpus:g} and {gpus:g} at present; some will wait"
             )
-        where = next(policy.parameters()).device
-        shared = ray.put(policy.to("cpu"))
-        policy.to(where)
-        samplers = RayBackend(Sampler, (shared, run.engine, self.threads), cpus=self.cpus, gpus=self.gpus)
-        judges = RayBackend(Judge, (list(run.rewards),), cpus=0.0, gpus=0.0)
+        where = next(wanted.policy.parameters()).device
+        shared = ray.put(wanted.policy.to("cpu"))
+        wanted.policy.to(where)
+        samplers = RayBackend(Sampler, (shared, wanted.engine, self.threads), cpus=self.cpus, gpus=self.gpus)
+        judges = RayBackend(Judge, (list(wanted.rewards),), cpus=0.0, gpus=0.0)
         schedule = Schedule()
         scorer = PoolScorer(
-            judges, schedule, scorers=self.scorers, patience=self.patience, in_order=run.max_staleness == 0, note=note
+            judges, schedule, scorers=self.scorers, patience=self.patience, in_order=wanted.in_order, note=wanted.note
         )
 
         def close() -> None:
@@ -86,7 +81,7 @@ class Ray(AbstractRuntimeSpec):
 
         opened: list[PoolEngine | PoolScorer] = [scorer]
         try:
-            engine = PoolEngine(samplers, schedule, workers=self.workers, patience=self.patience, note=note)
+            engine = PoolEngine(samplers, schedule, workers=self.workers, patience=self.patience, note=wanted.note)
         except BaseException:
             close()
             raise

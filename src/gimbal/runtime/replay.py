@@ -13,12 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, Finished, Request
-from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group, Rollout
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import device
-from gimbal.runtime.base import AbstractRuntimeSpec, AbstractScorer, AtOnce, Host, Scored
+from gimbal.runtime.base import AbstractRuntimeSpec, AbstractScorer, AtOnce, Host, Scored, Wanted
 from gimbal.runtime.ledger import Key
 from gimbal.runtime.members import Packed, Sampler, packed
 from gimbal.runtime.ray import Ray
@@ -40,9 +39,7 @@ class Replay(AbstractRuntimeSpec):
     run: str
     threads: int = 1
 
-    def open(
-        self, run: Run, policy: AbstractPolicy, rewards: Sequence[AbstractReward], note: Callable[[str], None]
-    ) -> Host:
+    def open(self, wanted: Wanted) -> Host:
         path = Path(self.run) / FILE
         if not path.is_file():
             raise ValueError(
@@ -51,10 +48,10 @@ class Replay(AbstractRuntimeSpec):
         tape = Tape([event for row in JsonLines(path).read() for event in row["events"]])
 
         def member() -> Sampler:
-            return Sampler(policy, run.engine, self.threads)
+            return Sampler(wanted.policy, wanted.engine, self.threads)
 
-        engine = ReplayEngine(tape, member, run.threads)
-        return Host(engine=engine, scorer=ReplayScorer(tape, rewards), schedule=list)
+        engine = ReplayEngine(tape, member, wanted.threads)
+        return Host(engine=engine, scorer=ReplayScorer(tape, wanted.opened), schedule=list)
 
 
 class Tape:
