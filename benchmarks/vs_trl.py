@@ -128,7 +128,7 @@ class Floors:
     def _update(self) -> None:
         model = self.policy.model
         for layout in self.learned:
-            hidden = model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
+            hidden = model.base_model(**layout.inputs(model.dtype), use_cache=False).last_hidden_state
             model.get_output_embeddings()(hidden[layout.row_K, layout.column_K]).sum().backward()
             model.zero_grad(set_to_none=True)
 

@@ -1,5 +1,6 @@
 """Rows behind one copy of their prompt give the log-probabilities and gradients of rows by themselves."""
 
+import copy
 import sys
 from pathlib import Path
 
@@ -45,3 +46,11 @@ def test_a_prompt_is_laid_out_once():
     assert layout.ids_RL[0].tolist() == [1, 2, 3, 4, 4, 5]
     lone = Tokens.stack([Tokens.row([1], [2]), Tokens.row([3], [4])])
     assert token.shared(lone.ids_NL, lone.prompt_N, lone.length_N) is None
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_shared_prompt_is_seen_through_any_attention(attention, monkeypatch):
+    p = copy.deepcopy(policy("qwen3")).double()  # the configuration is shared by all of its family
+    p.model.set_attn_implementation(attention)
+    (one, _), (two, _) = (evaluated(p, monkeypatch, sharing) for sharing in (True, False))
+    torch.testing.assert_close(one.logprob_NS, two.logprob_NS, atol=1e-6, rtol=0)

@@ -78,7 +78,7 @@ class TrunkValueNetwork(AbstractMembers):
         assert isinstance(decisions, Tokens), type(decisions)
         where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
         layout = shared(*where) or apart(*where)
-        hidden_RLH = self.trunk(**layout.inputs(), use_cache=False).last_hidden_state
+        hidden_RLH = self.trunk(**layout.inputs(self.trunk.dtype), use_cache=False).last_hidden_state
         hidden_KH = hidden_RLH[layout.row_K, layout.column_K].to(_dtype(self.head))
         value_KM = self.scale * self.head(hidden_KH).float()
         value_NSM = value_KM.new_zeros(*decisions.shape, value_KM.shape[-1])

@@ -64,8 +64,8 @@ def _reward_S(rollout: Rollout) -> Tensor:
 
 
 def micro_batches(batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
-    """The batch itself if it fits, else groups sorted by their longest row and cut so that padded size stays within ``tokens``
-    (a longer row makes its own).
+    """The batch itself if it fits, else groups sorted by their size and cut so that padded size stays within ``tokens`` (a longer
+    row makes its own).
 
     Rows of a group share their prompt in the forward pass, so a group is split only where it is larger than ``tokens``, and with
     ``whole_groups`` never.
@@ -84,9 +84,11 @@ def micro_batches(batch: TrainBatch, tokens: int, *, whole_groups: bool = False)
         units += [rows] if whole else [[row] for row in rows]
     cuts: list[list[int]] = [[]]
     longest = 0
-    for unit in sorted(units, key=lambda rows: max(cost_N[row] for row in rows)):
+    # By their sum: the rows of one prompt are laid out behind one another, and layouts of one micro-batch are padded to the longest.
+    for unit in sorted(units, key=lambda rows: sum(cost_N[row] for row in rows)):
         longest = max(longest, *(cost_N[row] for row in unit))
         if cuts[-1] and (len(cuts[-1]) + len(unit)) * longest > tokens:
             cuts.append([])
+            longest = max(cost_N[row] for row in unit)
         cuts[-1] += unit
     return [batch.select(torch.tensor(rows)) for rows in cuts]

@@ -33,7 +33,7 @@ class SlotCache(Cache):
         self._position_B, self._extent = position_B, extent
 
     def collect(self) -> None:
-        self._collected = []
+        self._collected, self._extent = [], 0
 
     def collected(self) -> Float[Tensor, "layers two B heads L width"]:
         assert self._collected is not None

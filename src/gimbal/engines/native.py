@@ -23,6 +23,7 @@ from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.layout import additive
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
 
@@ -130,7 +131,7 @@ class NativeEngine(AbstractEngine):
         logits_BV = self.copy.module(
             input_ids=self.ids_BL[live, position_B][:, None],
             position_ids=position_B[:, None],
-            attention_mask=mask_BL[:, None, None],
+            attention_mask=additive(mask_BL, self.copy.module.dtype)[:, None, None],
             past_key_values=self.slots,
             use_cache=True,
         ).logits[:, -1]

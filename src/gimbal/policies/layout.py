@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -23,12 +23,24 @@ class Layout:
     row_K: Int[Tensor, " K"]
     column_K: Int[Tensor, " K"]
 
-    def inputs(self) -> dict[str, Any]:
-        """Keywords of a transformers model's forward pass."""
+    def inputs(self, dtype: torch.dtype) -> dict[str, Any]:
+        """Keywords of the forward pass of a transformers model that computes in ``dtype``."""
         if self.mask_RLL is None:
             # Rows are padded on the right and padding is never read, so the causal mask alone suffices.
             return {"input_ids": self.ids_RL}
-        return {"input_ids": self.ids_RL, "position_ids": self.position_RL, "attention_mask": self.mask_RLL[:, None]}
+        return {
+            "input_ids": self.ids_RL,
+            "position_ids": self.position_RL,
+            "attention_mask": additive(self.mask_RLL, dtype)[:, None],
+        }
+
+
+def additive(mask: Bool[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """0 where attention may look and -inf elsewhere, to be added to its scores.
+
+    torch's attention makes this of a mask anew in every layer, forward and backward, and the eager one of transformers takes no other.
+    """
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
 
 def apart(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[Tensor, " N"]) -> Layout:

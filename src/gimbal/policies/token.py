@@ -146,7 +146,7 @@ class TokenPolicy(AbstractPolicy):
             enable({"use_reentrant": False})
             self._checkpointing = True
         self.model.train(checkpointing and torch.is_grad_enabled())
-        return self.model.base_model(**layout.inputs(), use_cache=False).last_hidden_state
+        return self.model.base_model(**layout.inputs(self.model.dtype), use_cache=False).last_hidden_state
 
     def _pick(
         self, hidden_KH: Tensor, id_K: Tensor, temperature: float, statistics: Sequence[str]
