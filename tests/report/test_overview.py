@@ -6,7 +6,9 @@ import pytest
 from test_files import summary
 from test_page import make_run
 
-from gimbal.report.overview import RunOnDisk, compared, conclusion, describe, edges, learned, signs
+from gimbal.report.arms import RunOnDisk
+from gimbal.report.files import JsonLines
+from gimbal.report.overview import compared, conclusion, describe, edges, learned, signs
 
 RECIPE = "recipe: demo\nrun: {{seed: {}, steps: 2, clip: {}}}\n"
 
@@ -85,7 +87,8 @@ def test_seeds_of_one_recipe_are_one_family(tmp_path):
     described, differs, text = told(tmp_path, ("a", 0, 0.2, 0.5), ("b", 1, 0.2, 0.7))
     assert [run["family"] for run in described] == [0, 0] and differs == []
     assert (
-        text == "One recipe, 2 seeds. The held-out pass@1 (sampled) at the end: demo 0.600 (2 seeds, 0.500 to 0.700)."
+        text == "One recipe, 2 seeds. The held-out pass@1 (sampled) at the end: demo 0.600 (2 seeds, 0.500 to 0.700). "
+        "No sign of trouble in any of them."
     )
 
 
@@ -94,6 +97,15 @@ def test_the_best_recipe_is_named(tmp_path):
     described, differs, text = told(tmp_path, *runs)
     assert differs == ["run.clip"] and described[0]["label"] == "demo (clip=0.2)"
     assert "at the end: demo (clip=0.3) 0.750 (2 seeds, 0.700 to 0.800); next demo (clip=0.2) 0.550" in text
+
+
+def test_trouble_of_several_runs_is_told_by_recipe(tmp_path):
+    for name in ("a", "b"):
+        directory = make_run(tmp_path / name, recipe=f"recipe: {name}\nrun: {{seed: 0}}\n")
+        if name == "b":
+            JsonLines(directory / "metrics.jsonl").append({"step": 3, "loss": None, "length/truncated_frac": 0.9})
+    runs, _ = describe([RunOnDisk.read(tmp_path / name) for name in ("a", "b")])
+    assert conclusion(runs).endswith(" Look at b: loss, length.")
 
 
 def test_the_verdict_is_compares_or_says_why_there_is_none(tmp_path):

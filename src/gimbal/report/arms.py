@@ -1,10 +1,15 @@
-"""Finished runs put into arms: the runs of one recipe, its seeds being the repetitions. What cannot be compared is refused."""
+"""Runs as they lie on disk, and finished ones put into arms: the runs of one recipe, its seeds being the repetitions.
+
+What cannot be compared is refused.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,52 @@ from gimbal.report.files import JsonLines, Summary
 
 # Fields of a run that change neither what it does nor what it is asked.
 BOOKKEEPING = ("threads", "checkpoint_every", "keep_checkpoints", "record_every", "record_mb", "held_out.every")
+
+
+@dataclass(frozen=True)
+class RunOnDisk:
+    """What a run has written so far. ``settings`` is its recipe, leaf by leaf under dotted paths, without the seed."""
+
+    directory: Path
+    rows: Sequence[Mapping[str, Any]]  # of metrics.jsonl, a step each
+    summary: Summary | None
+    recipe: str  # the text of recipe.yaml, "" where there is none
+    settings: Mapping[str, Any]
+    seed: int | None
+
+    @classmethod
+    def read(cls, directory: Path) -> RunOnDisk:
+        ended, saved = directory / "summary.json", directory / RECIPE_FILE
+        settings = _leaves(read_file(saved)) if saved.is_file() else {}
+        return cls(
+            directory=directory,
+            rows=JsonLines(directory / "metrics.jsonl").read(),
+            summary=Summary.load(ended) if ended.is_file() else None,
+            recipe=saved.read_text(encoding="utf-8") if settings else "",
+            seed=settings.pop("run.seed", None),
+            settings=settings,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @cached_property
+    def metrics(self) -> dict[str, list[float | None]]:
+        """Each metric's values, a step each; None is unknown."""
+        names = sorted({name for row in self.rows for name in row if name != "step"})
+        return {name: [row.get(name) for row in self.rows] for name in names}
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings of the run itself, without those of bookkeeping."""
+        found = {key.removeprefix("run."): value for key, value in self.settings.items() if key.startswith("run.")}
+        return {key: value for key, value in found.items() if key not in BOOKKEEPING}
+
+    @property
+    def key(self) -> str:
+        """The same for seeds of one recipe, however they were recorded; a run without a recipe is like no other."""
+        return json.dumps([self.settings.get("recipe"), self.own], default=str) if self.recipe else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,25 +104,24 @@ class Arm:
 
 def read(directory: Path) -> EndedRun:
     """ValueError unless the run has ended."""
-    saved = read_file(directory / RECIPE_FILE)
-    settings = _flat(saved["run"])
-    every, seed = settings.get("held_out.every", 0), settings.pop("seed")
-    rows = JsonLines(directory / "metrics.jsonl").read()
-    if not (directory / "summary.json").is_file():
+    run = RunOnDisk.read(directory)
+    if not run.recipe:
+        raise ValueError(f"there is no file {directory / RECIPE_FILE}")
+    if run.summary is None:
         raise ValueError(
-            f"{directory} has not ended ({len(rows)} of {settings['steps']} steps are recorded); "
+            f"{directory} has not ended ({len(run.rows)} of {run.own['steps']} steps are recorded); "
             f"end it with: gimbal train --resume {directory}; or leave it out"
         )
-    if not rows:
+    if not run.rows:
         raise ValueError(f"{directory} took no step; there is nothing to compare in it")
     return EndedRun(
         directory=directory,
-        recipe=str(saved.get("recipe", directory.name)),
-        seed=seed,
-        settings={key: value for key, value in settings.items() if key not in BOOKKEEPING},
-        every=every,
-        summary=Summary.load(directory / "summary.json"),
-        rows=rows,
+        recipe=str(run.settings.get("recipe", run.name)),
+        seed=run.seed or 0,
+        settings=run.own,
+        every=run.settings.get("run.held_out.every", 0),
+        summary=run.summary,
+        rows=run.rows,
     )
 
 
@@ -171,10 +221,9 @@ def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
     return [f"{recipe} ({words})" for recipe, words in zip(recipes, shown, strict=True)]
 
 
-def _flat(value: Any, path: str = "") -> dict[str, Any]:
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
     """{dotted path: scalar} of nested mappings and lists; an empty one counts as a value."""
-    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    found: dict[str, Any] = {}
-    for key, item in items:
-        found |= _flat(item, f"{path}.{key}".lstrip("."))
-    return found if found or not path else {path: value}
+    if isinstance(value, Mapping | list) and value:
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return {k: v for key, item in items for k, v in _leaves(item, f"{path}.{key}" if path else str(key)).items()}
+    return {path: value}

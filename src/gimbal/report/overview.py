@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gimbal.report.arms import BOOKKEEPING
+from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import RETURN, SOLVED, cost, duration
-from gimbal.report.files import JsonLines, Summary
+from gimbal.report.files import Summary
 
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
-
-
-@dataclass(frozen=True)
-class RunOnDisk:
-    """What a run has written so far. ``settings`` is its recipe, leaf by leaf under dotted paths, without the seed."""
-
-    name: str
-    steps: list[int]
-    metrics: dict[str, list[float | None]]
-    summary: Summary | None
-    recipe: str
-    settings: dict[str, Any]
-    seed: int | None
-
-    @classmethod
-    def read(cls, directory: Path) -> RunOnDisk:
-        rows = JsonLines(directory / "metrics.jsonl").read()
-        file, saved = directory / "summary.json", directory / "recipe.yaml"
-        recipe = saved.read_text(encoding="utf-8") if saved.is_file() else ""
-        settings = _leaves(yaml.safe_load(recipe)) if recipe else {}
-        return cls(
-            name=directory.name,
-            steps=[row["step"] for row in rows],
-            metrics={n: [row.get(n) for row in rows] for n in sorted({n for row in rows for n in row if n != "step"})},
-            summary=Summary.load(file) if file.is_file() else None,
-            recipe=recipe,
-            seed=settings.pop("run.seed", None),
-            settings=settings,
-        )
-
-    @property
-    def key(self) -> str:
-        """The same for seeds of one recipe, however they were recorded; a run without a recipe is like no other."""
-        told = {key: value for key, value in self.settings.items() if key.removeprefix("run.") not in BOOKKEEPING}
-        return json.dumps(told, default=str) if told else self.name
-
-
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(value, dict | list) and value:
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {k: v for key, item in items for k, v in _leaves(item, f"{path}.{key}" if path else str(key)).items()}
-    return {path: value}
 
 
 def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -87,7 +41,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "signs": signs(run.metrics, run.settings),
             "cost": costs(run.summary, run.metrics),
             "exam": _exam(run.summary) if run.summary else [],
-            "steps": run.steps,
+            "steps": [row["step"] for row in run.rows],
             "metrics": run.metrics,
             "recipe": run.recipe,
         }
@@ -269,14 +223,26 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
 
     ranked = sorted((f for f in scores if scores[f]), key=lambda f: -sum(scores[f]) / len(scores[f]))
     (figure,) = figures
+    stable = _trouble(runs)
     if len(ranked) == 1:
-        return f"One recipe, {len(scores[ranked[0]])} seeds. The {figure} at the end: {told(ranked[0])}."
-    return f"Highest {figure} at the end: {told(ranked[0])}; next {told(ranked[1])}."
+        return f"One recipe, {len(scores[ranked[0]])} seeds. The {figure} at the end: {told(ranked[0])}.{stable}"
+    return f"Highest {figure} at the end: {told(ranked[0])}; next {told(ranked[1])}.{stable}"
+
+
+def _trouble(runs: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on the signs of trouble, by recipe."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for sign in run["signs"]:
+            if sign["bad"]:
+                found.setdefault(run["label"], {})[sign["what"]] = None
+    if found:
+        return f" Look at {'; '.join(label + ': ' + ', '.join(signs) for label, signs in found.items())}."
+    return " No sign of trouble in any of them." if all(run["signs"] for run in runs) else ""
 
 
 def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> str:
     """The verdict of ``gimbal compare`` on these runs, or why there is none."""
-    from gimbal.report.arms import arms
     from gimbal.report.compare import compare
 
     sides: dict[str, list[Path]] = {}
