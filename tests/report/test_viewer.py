@@ -210,6 +210,65 @@ def test_turns_are_folded(browser, small):
         assert page.locator(".member:nth-child(1) details").count() == 0
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A group in which 2 and 3 split off 0 after 4 decisions, 4 after 6, 5 splits off 4 after 7 and 6 after 3; 1 stands alone."""
+    forks = {2: (0, 4), 3: (0, 4), 4: (0, 6), 5: (4, 7), 6: (4, 3)}
+    rows = []
+    for sample in range(7):
+        row = written(5, 4, sample, words=9) | {"pieces": [f" {sample}.{i}" for i in range(9)]}
+        if sample in forks:
+            row |= {"fork": list(forks[sample]), "mask": [int(i >= forks[sample][1]) for i in range(9)]}
+        rows.append(row)
+    return "file://" + str(write_report(make_run(tmp_path_factory.mktemp("tree") / "tree", rollouts=rows)))
+
+
+OUTLINE = """() => {
+  const told = (node) => {
+    const tokens = node.querySelectorAll(":scope > .tokens span"), ids = [...tokens].map((token) => token.textContent.trim());
+    const below = node.querySelector(":scope > .branches");
+    return below ? [ids.join(" "), ...[...below.children].map(told)] : ids.join(" ");
+  };
+  return [...$("members").children].map(told);
+}"""
+
+
+def test_branches_are_drawn_as_trees(browser, tree):
+    def own(sample, *decisions):
+        return " ".join(f"{sample}.{i}" for i in decisions)
+
+    with opened(browser, tree) as page:
+        assert page.evaluate(OUTLINE) == [
+            [
+                own(0, 0, 1, 2),  # 6 left 4 before 4 left 0, so what it shares is of 0
+                [
+                    own(0, 3),
+                    [
+                        own(0, 4, 5),
+                        own(0, 6, 7, 8),
+                        [own(4, 6), own(4, 7, 8), own(5, 7, 8)],
+                    ],
+                    own(2, 4, 5, 6, 7, 8),
+                    own(3, 4, 5, 6, 7, 8),
+                ],
+                own(6, 3, 4, 5, 6, 7, 8),
+            ],
+            own(1, *range(9)),
+        ]
+        assert page.locator("#members .shared > header").first.inner_text() == "shared by 6 rollouts, mean reward 0.333"
+        assert page.locator("#members .member").count() == 7
+        for sample in (5, 0):  # the one that is chosen is marked where it ends, and read by keyboard
+            page.evaluate(f"choose(state.rollouts.find((r) => r.sample === {sample}))")
+            until(page, f"document.querySelector('#members .chosen')?.rollout.sample === {sample}")
+            page.focus("#list")
+            page.keyboard.press("Enter")
+            page.keyboard.press("ArrowRight")
+            page.wait_for_selector("#numbers:not([hidden])")
+            assert f'" {sample}.{7 if sample else 6}" decision {7 if sample else 6}' in page.inner_text("#numbers")
+        off = [text.strip() for text in page.locator("#members .off").all_inner_texts()]
+        assert off == ["0.3", "1.3"], "what is shared stands as the one that drew it has it, where it counts"
+
+
 def test_text_of_a_model_is_text(browser, small):
     with opened(browser, small) as page:
         assert page.title() == "<img src=x onerror=a()> · gimbal"

@@ -14,7 +14,7 @@ const quantities = {
 const PARTS = ["response", "control", "observation", "latent"];
 const OBSERVATION = 2;
 const MOST = 3000; // decisions of a rollout shown before one asks for the rest
-let colour = "advantage", scaled = { limit: 0 };
+let colour = "log-prob", scaled = { limit: 0 };
 let details = new Map(); // of unpacked chunks, the newest few
 let groupNow = { key: "", members: [], details: [] };
 
@@ -33,9 +33,9 @@ const visible = (piece) => piece.replaceAll("\n", "⏎\n").replaceAll(/[\u0000-\
   (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`) || "·";
 
 // Runs of decisions of one turn and one speaker: {turn, part, from, to}. One alone needs no fold.
-function segments(d) {
-  const list = [], length = d.pieces.length;
-  for (let i = 0; i < length; i++) {
+function segments(d, first, end) {
+  const list = [];
+  for (let i = first; i < end; i++) {
     const turn = d.turn ? d.turn[i] : 0, part = d.part ? d.part[i] : 0, last = list.at(-1);
     if (last && last.turn === turn && (last.part === OBSERVATION) === (part === OBSERVATION)) last.to = i + 1;
     else list.push({ turn, part, from: i, to: i + 1 });
@@ -50,15 +50,17 @@ function tokens(d, from, to, into) {
   }
 }
 
-function textNode(r, d) {
-  const text = make("div", "tokens"), parts = segments(d);
+// Decisions first to end of the group's m-th member.
+function textNode(m, first, end) {
+  const d = groupNow.details[m], text = make("div", "tokens"), parts = segments(d, first, end);
+  text.m = m;
   text.tabIndex = 0;
   text.setAttribute("role", "group");
-  text.setAttribute("aria-label", `Rollout ${r.sample}, ${d.pieces.length} decisions; arrow keys read their numbers`);
+  text.setAttribute("aria-label", `Rollout ${groupNow.members[m].sample}, ${end - first} decisions; arrow keys read their numbers`);
   const fill = (most) => {
     text.replaceChildren();
-    for (const { turn, part, from, to: end } of parts) {
-      const to = Math.min(end, most);
+    for (const { turn, part, from, to: last } of parts) {
+      const to = Math.min(last, most);
       if (from >= most) break;
       if (parts.length === 1) {
         tokens(d, from, to, text);
@@ -70,8 +72,8 @@ function textNode(r, d) {
       tokens(d, from, to, fold);
       fold.open = part !== OBSERVATION;
     }
-    if (most < d.pieces.length) {
-      const more = text.appendChild(make("button", "", `show all ${number(d.pieces.length)} decisions`));
+    if (most < end) {
+      const more = text.appendChild(make("button", "", `show all ${number(end - first)} decisions`));
       more.type = "button";
       more.addEventListener("click", () => {
         fill(Infinity);
@@ -79,24 +81,49 @@ function textNode(r, d) {
       });
     }
   };
-  fill(MOST);
+  fill(first + MOST);
   return text;
 }
 
-function memberNode(r, d) {
-  const node = make("article", r === chosen ? "member chosen" : "member"), head = node.appendChild(make("header"));
-  head.append(make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}, ${r.stop === "length" ? "cut off" : r.stop}, ${number(r.length)} decisions`);
+function memberNode(m, first) {
+  const r = groupNow.members[m], d = groupNow.details[m], node = make("article", r === chosen ? "member chosen" : "member"), head = node.appendChild(make("header"));
+  const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} of them shared` : "";
+  head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
-  node.append(textNode(r, d));
+  node.append(textNode(m, first, d.pieces.length));
   node.rollout = r;
   return node;
+}
+
+// The group as trees: a member that split off another hangs where it did, and what they share stands once, over both.
+function forest() {
+  const { members, details: all } = groupNow, below = members.map(() => []), roots = [];
+  members.forEach((r, m) => {
+    let [sample, at] = all[m].fork ?? [-1, 0], parent = members.findIndex((other, p) => p < m && other.sample === sample);
+    while (parent >= 0 && all[parent].fork?.[1] >= at) parent = members.findIndex((other, p) => p < parent && other.sample === all[parent].fork[0]);
+    if (parent < 0) roots.push(m);
+    else below[parent].push({ m, at });
+  });
+  const leaves = (m) => [m, ...below[m].flatMap((kid) => leaves(kid.m))];
+  // The m-th member from decision first on, with those that split off it later than that.
+  const grown = (m, first, kids) => {
+    if (!kids.length) return [memberNode(m, first)];
+    const at = Math.min(...kids.map((kid) => kid.at)), later = kids.filter((kid) => kid.at > at);
+    const here = [m, ...kids.flatMap((kid) => leaves(kid.m))], mean = here.reduce((sum, i) => sum + members[i].score, 0) / here.length;
+    const node = make("section", "shared"), head = node.appendChild(make("header")), branches = make("div", "branches");
+    head.append(`shared by ${here.length} rollouts, mean reward `, make("b", "", number(mean, 3)));
+    branches.append(...grown(m, at, later), ...kids.filter((kid) => kid.at === at).flatMap((kid) => grown(kid.m, at, below[kid.m])));
+    node.append(textNode(m, first, at), branches);
+    return [node];
+  };
+  return roots.flatMap((m) => grown(m, 0, below[m]));
 }
 
 async function showGroup(r) {
   const key = `${r.run} ${r.step} ${r.group}`, members = state.groups.get(key);
   if (key === groupNow.key && members.length === groupNow.members.length && $("members")) {
-    for (const node of $("members").children) node.classList.toggle("chosen", node.rollout === r);
+    for (const node of $("members").querySelectorAll(".member")) node.classList.toggle("chosen", node.rollout === r);
     return reveal();
   }
   groupNow = { key, members, details: [] };
@@ -110,8 +137,8 @@ async function showGroup(r) {
   const ask = make("div", "prompt", prompt), grid = make("div");
   ask.tabIndex = 0;
   grid.id = "members";
-  grid.append(...members.map((m, i) => memberNode(m, known[i])));
-  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `answer: ${answer}`)]), toolbar(), grid);
+  grid.append(...forest());
+  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `right answer: ${answer}`)]), toolbar(), grid);
   hideNumbers();
   colourIn();
   reveal();
@@ -148,13 +175,13 @@ function colourIn() {
   // 98 of 100 decisions lie within the scale, lest one of them bleach the others.
   const sizes = tones.flat().filter((v) => v !== null).map(Math.abs).sort((a, b) => a - b);
   const limit = sizes.length ? sizes[Math.floor(0.98 * (sizes.length - 1))] || sizes.at(-1) : 0;
-  [...$("members").children].forEach((node, m) => {
-    for (const token of node.querySelectorAll(".tokens span[data-i]")) {
-      const t = tones[m][token.dataset.i];
+  for (const text of $("members").querySelectorAll(".tokens")) {
+    for (const token of text.querySelectorAll("span[data-i]")) {
+      const t = tones[text.m][token.dataset.i];
       token.style.setProperty("--t", `${t === null || t === undefined || !limit ? 0 : Math.round(70 * Math.min(1, Math.abs(t) / limit))}%`);
       token.classList.toggle("below", t < 0);
     }
-  });
+  }
   const all = tones.flat(), low = all.some((t) => t < 0), high = all.some((t) => t > 0);
   const back = (t) => number({ ratio: Math.exp(t), mask: 1 - t }[colour] ?? t, 2), bar = make("i", low && high ? "both" : low ? "low" : "high");
   scaled = { limit };
@@ -169,7 +196,7 @@ function hideNumbers() {
   document.querySelector(".tokens .at")?.classList.remove("at");
 }
 function at(token, speak) {
-  const node = token.closest(".member"), m = [...$("members").children].indexOf(node), d = groupNow.details[m], i = Number(token.dataset.i);
+  const { m } = token.closest(".tokens"), d = groupNow.details[m], i = Number(token.dataset.i);
   document.querySelector(".tokens .at")?.classList.remove("at");
   token.classList.add("at");
   const lines = Object.entries(quantities).map(([name, { of }]) => [name, of(d, groupNow.members[m])]).filter(([, list]) => list).map(([name, list]) => [name, number(list[i])]);
