@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,11 @@ def train(
 
 def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
     """A new directory with the resolved recipe in it. A name is never silently used again."""
-    stem = name or f"{stem_of(recipe)}-{run.seed}"
+    stem = f"{stem_of(recipe)}-{run.seed}" if name is None else name
+    if stem in ("", "..") or Path(stem).name != stem:
+        raise ValueError(
+            f"a run cannot be called {stem!r}: its name is one word of a path; --runs DIRECTORY puts it elsewhere"
+        )
     text = config.dump(run, recipe)  # before the directory: what cannot be saved shall not leave an empty one
     count = 1
     while True:
@@ -101,7 +107,12 @@ def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False, trac
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-        summary = run_local(run, directory, resume=resume, name=recipe, track=track)
+        if resume and (told := changes(run, directory)):
+            recipes.tell(
+                f"{directory} goes on with a changed {config.RECIPE_FILE}: {told}; it is no longer the run it was"
+            )
+        with _alone(directory):
+            summary = run_local(run, directory, resume=resume, name=recipe, track=track)
         return Result(directory=directory, run=run, summary=summary)
     except BaseException:
         if not resume and os.listdir(directory) == [config.RECIPE_FILE]:
@@ -109,6 +120,31 @@ def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False, trac
             with contextlib.suppress(OSError):  # somebody else may have put something there
                 directory.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Two processes that train in one directory would write over one another: the second is refused."""
+    with (directory / config.RECIPE_FILE).open() as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"another process trains in {directory} just now; end that one first") from error
+        yield
+
+
+def changes(run: Run, directory: Path) -> str:
+    """What sets the run apart from the one that wrote its newest checkpoint, ``steps 4 -> 6``; "" if nothing does."""
+    newest = checkpoint.newest(directory)
+    if newest is None or not (newest / config.RECIPE_FILE).is_file():
+        return ""
+    was, now = (
+        {key: type(part).__name__ if is_dataclass(part) else part for key, part in config.paths(one).items()}
+        for one in (config.load(newest, Run)[1], run)
+    )
+    apart = [key for key in sorted(was | now) if was.get(key) != now.get(key)]
+    ends = [key for key in apart if not any(other.startswith(key + ".") for other in apart)]
+    return ", ".join(f"{key} {was.get(key)} -> {now.get(key)}" for key in ends)
 
 
 def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
@@ -168,10 +204,10 @@ def weights(directory: Path) -> Path:
 
 
 def way_on(directory: Path) -> str:
-    """What to tell somebody who interrupted the run."""
-    if checkpoint.newest(directory) is not None:
-        return f"stopped at a checkpoint; go on with: gimbal train --resume {directory}"
-    return "stopped before the first checkpoint; nothing is kept of it but what is in " + str(directory)
+    """How a run that was stopped goes on, as the end of a sentence."""
+    if checkpoint.newest(directory) is None:
+        return "there is no checkpoint to go on from: start it again"
+    return f"it goes on from its checkpoint with: gimbal train --resume {shlex.quote(str(directory))}"
 
 
 def evaluate(run: Run) -> Exam:

@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, where, and with which exit code."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import yaml
 import gimbal
 from gimbal import api, cli, config
 from gimbal.report.files import Summary
+from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, local
 from gimbal.runtime.run import Run
 
@@ -96,6 +98,8 @@ def test_an_unknown_key_ends_in_one_line_and_code_2():
         (["eval", "nowhere"], "there is no run nowhere"),
         (["list", "things"], "wants one of recipes, methods, tasks"),
         (["show", "clipedratio"], "did you mean clippedratio?"),
+        (["train", TOY, "=3"], "'=3' names no key"),
+        *((["train", TOY, "--name", name], "is one word of a path") for name in ("a/b", "..", ".", "", "/tmp")),
     ],
 )
 def test_refusals(words, sentence, capsys, tmp_path, monkeypatch):
@@ -130,6 +134,7 @@ def test_dry_run_says_what_follows(capsys, tmp_path, monkeypatch):
     assert cli.main(["train", TOY, "--dry-run", "epochs=3", "max_staleness=1"]) == 0
     out = capsys.readouterr().out
     for words in (
+        "2 tasks",
         "10 steps",
         "4 prompts x 8 rollouts",
         "32 rollouts",
@@ -141,6 +146,12 @@ def test_dry_run_says_what_follows(capsys, tmp_path, monkeypatch):
     ):
         assert words in out, words
     assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_reads_a_file_of_tasks(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", TOY, "--dry-run", "tasks=absent.jsonl"]) == 2
+    assert "absent.jsonl cannot be read" in capsys.readouterr().err
 
 
 def test_help_of_a_recipe_lists_every_key(capsys):
@@ -182,6 +193,43 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
     assert cli.main(["train", TOY]) == 130
     assert "gimbal train --resume runs/toy-0" in capsys.readouterr().err
+
+
+def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
+    def broken(run, directory, *, resume=False, name="", track=()):
+        (directory / "metrics.jsonl").touch()
+        raise RewardError("reward mine broke")
+
+    monkeypatch.setattr(local, "run_local", broken)
+    assert cli.main(["train", TOY]) == 2
+    assert capsys.readouterr().err == "gimbal: reward mine broke\n"
+    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
+    assert cli.main(["train", TOY, "--name", "my run"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "mended, it goes on from its checkpoint with: gimbal train --resume 'runs/my run'\n"
+    )
+
+
+def test_a_second_process_in_the_same_run_is_refused(trained, capsys):
+    cli.main(["train", TOY, "--name", "one"])
+    with open("runs/one/recipe.yaml") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert cli.main(["train", "--resume", "one"]) == 2
+    assert "another process trains in runs/one" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", "one"]) == 0
+
+
+def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
+    cli.main(["train", TOY, "--name", "one"])
+    recipe, saved = Path("runs/one/recipe.yaml"), Path("runs/one/checkpoints/step_000002")
+    saved.mkdir(parents=True)
+    (saved / "manifest.json").touch()
+    (saved / "recipe.yaml").write_text(recipe.read_text())
+    cli.main(["train", "--resume", "one"])
+    assert not capsys.readouterr().err
+    recipe.write_text(recipe.read_text().replace("num_generations: 8", "num_generations: 4"))
+    cli.main(["train", "--resume", "one"])
+    assert "runs/one goes on with a changed recipe.yaml: num_generations 8 -> 4;" in capsys.readouterr().err
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):

@@ -225,9 +225,12 @@ def test_a_real_run_from_the_shell(single_thread, tmp_path, capsys):
 
 
 def test_wrong_words_are_refused_in_a_sentence(tmp_path, capsys):
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt" / "recipe.yaml").write_text("{{")
     for words, said in (
         (["doctor"], "one run or one checkpoint"),
         (["doctor", "nowhere"], "there is no run nowhere"),
+        (["doctor", str(tmp_path / "spoilt")], "recipe.yaml is not readable as yaml"),
         (["doctor", str(tmp_path), "--against", "native:int8"], "name it: --engine"),
         (["doctor", str(tmp_path), "--engine", "native:int8"], "lies in no run"),
     ):

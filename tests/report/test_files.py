@@ -35,6 +35,22 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path, torn):
     assert lines.path.read_bytes() == whole
 
 
+def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines.path.write_bytes(b'{"step": 1}\n{"step": 2, "x\n\xff\xfe\n3\n{"step": 4}\n')
+    assert [row["step"] for row in lines.read()] == [1, 4]
+    assert [row["step"] for row in lines.since(0)[0]] == [1, 4]
+    lines.truncate_after(4)
+    assert [row["step"] for row in lines.read()] == [1, 4]
+
+
+def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
+    for text, sentence in (("{", "summary.json is not readable as json"), ("{}", "summary.json is no whole summary")):
+        (tmp_path / "summary.json").write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            Summary.load(tmp_path / "summary.json")
+
+
 def test_truncating_forgets_later_steps_alone(tmp_path):
     lines = JsonLines(tmp_path / "rollouts.jsonl")
     for step in (1, 1, 2, 3):

@@ -91,7 +91,8 @@ def _train(arguments: Arguments) -> int:
     from gimbal.learning.ranks import rank, several
     from gimbal.recipes.configure import configured
     from gimbal.report import trackers
-    from gimbal.runtime import compose
+    from gimbal.rewards.isolation import RewardError
+    from gimbal.runtime import checkpoint, compose
     from gimbal.runtime.run import Run
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
@@ -116,7 +117,7 @@ def _train(arguments: Arguments) -> int:
     elif "print-config" in arguments.flags:
         print(config.dump(run, recipe), end="")
     elif "dry-run" in arguments.flags:
-        print(f"{recipe}: {api.statement(run)}")
+        print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")  # a file of tasks is read, and refused, now
         for warning in compose.check(run):
             recipes.tell(warning)
     elif text := arguments.flag("seeds"):
@@ -136,8 +137,12 @@ def _train(arguments: Arguments) -> int:
         try:
             api.launch(run, directory, recipe, resume=resumed, track=track)
         except KeyboardInterrupt:
-            recipes.tell(api.way_on(directory))
+            recipes.tell(f"stopped; {api.way_on(directory)}")
             return 130
+        except RewardError as error:  # mended without a change of the recipe
+            if checkpoint.newest(directory) is None:
+                raise
+            raise ValueError(f"{error}; mended, {api.way_on(directory)}") from error
     return 0
 
 

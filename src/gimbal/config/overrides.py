@@ -108,7 +108,7 @@ def _unknown(run: Any, key: str) -> ValueError:
     if not hint and (close := nearest(last, {path.rpartition(".")[2] for path in known})):
         name = close.removeprefix("; did you mean ").removesuffix("?")
         hint = f"; did you mean {next(path for path in known if path.rpartition('.')[2] == name)}?"
-    return ValueError(f"there is no key {key}{hint or ' (gimbal train RECIPE --help lists them)'}")
+    return ValueError(f"there is no key {key}{hint or ' (--help lists them)'}")
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:

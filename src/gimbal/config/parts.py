@@ -324,7 +324,7 @@ def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
     hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}
     for name in given:
         if name not in known:
-            raise ValueError(f"{path}: {cls.__name__} has no field {name}{nearest(name, known)}")
+            raise ValueError(f"{path and path + ': '}{cls.__name__} has no field {name}{nearest(name, known)}")
     for name, field in known.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:

@@ -17,8 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gimbal.config import read_file
 from gimbal.report.files import STOPPED, JsonLines
 
 NOTHING = "nothing wrong"
@@ -92,8 +91,8 @@ class Record:
         self.directory = directory
         self.rows = JsonLines(directory / "metrics.jsonl").read()
         stopped, recipe = directory / STOPPED, directory / "recipe.yaml"
-        self.stopped = json.loads(stopped.read_text(encoding="utf-8")) if stopped.is_file() else None
-        self.run = yaml.safe_load(recipe.read_text(encoding="utf-8"))["run"] if recipe.is_file() else {}
+        self.stopped = read_file(stopped) if stopped.is_file() else None
+        self.run = read_file(recipe).get("run", {}) if recipe.is_file() else {}
 
     def __call__(self, name: str) -> list[float]:
         """The values of a metric, of the steps that know it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gimbal.config import read_file
 from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 from gimbal.report.metrics import passed
 
@@ -32,16 +34,8 @@ class JsonLines:
             file.write(json.dumps(_finite(row), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole line; a last one that was torn by a kill is left out."""
-        if not self.path.exists():
-            return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return rows
+        """Every whole line, as ``_whole`` says."""
+        return _whole(self.path.read_bytes()) if self.path.exists() else []
 
     def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
         """The lines that are whole from this byte on, and the byte at which the rest begins: how a growing file is followed."""
@@ -50,7 +44,7 @@ class JsonLines:
         with self.path.open("rb") as file:
             file.seek(offset)
             whole, newline, _ = file.read().rpartition(b"\n")
-        return [json.loads(line) for line in whole.splitlines()], offset + len(whole) + len(newline)
+        return _whole(whole), offset + len(whole) + len(newline)
 
     def truncate_after(self, step: int) -> None:
         """Forget what was written after this step: a resumed run writes it again."""
@@ -59,6 +53,16 @@ class JsonLines:
             partial = self.path.with_suffix(".partial")
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
             partial.replace(self.path)
+
+
+def _whole(lines: bytes) -> list[dict[str, Any]]:
+    """The objects; a line that was torn by a kill, or spoilt since, is left out, and the others stay."""
+    rows = []
+    for line in lines.splitlines():
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            rows += [row] if isinstance(row, dict) else []
+    return rows
 
 
 class RolloutFile:
@@ -150,8 +154,11 @@ class Summary:
 
     @classmethod
     def load(cls, path: Path) -> Summary:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
+        saved = read_file(path)
+        try:
+            return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
+        except TypeError as error:
+            raise ValueError(f"{path} is no whole summary of a run: {error}") from error
 
 
 def stopped(step: int, error: Exception) -> dict[str, Any]:

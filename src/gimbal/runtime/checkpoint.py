@@ -3,6 +3,7 @@
     checkpoints/step_000025/
         model/           what `from_pretrained` (or the policy's own loader) reads
         state.pt         everything else: learner, pipeline, engine in flight, proof, counters
+        recipe.yaml      of the run at this step
         manifest.json    size and digest of every file; written last
 
 A checkpoint is written under a temporary name and renamed when all of it is on disk, so a kill or a full disk at any moment
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from gimbal.config import RECIPE_FILE
 from gimbal.engines.base import Finished, Request
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractDecisions, Group, Rollout, Sampling, Task
@@ -40,6 +42,8 @@ def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str,
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "model").mkdir(parents=True)
         policy.save(partial / "model")
+        if (recipe := directory / RECIPE_FILE).is_file():
+            shutil.copyfile(recipe, partial / RECIPE_FILE)
         torch.save(dict(state), partial / "state.pt")
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = {str(path.relative_to(partial)): _digest(path) for path in files}
@@ -54,7 +58,7 @@ def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str,
         # torch reports a full disk as a RuntimeError of its zip writer.
         shutil.rmtree(partial, ignore_errors=True)
         previous = newest(directory)
-        kept = f"the one of {previous.name} is untouched" if previous else "there is no earlier one"
+        kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({error}); {kept}") from error
     for old in all_of(directory)[: -max(1, keep)]:
         shutil.rmtree(old, ignore_errors=True)
@@ -74,7 +78,9 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
         with torch.serialization.safe_globals([Request, Finished, Rollout, Group, Task, Sampling, *_decision_types()]):
             return torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, KeyError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{checkpoint} is not a complete checkpoint: {error}") from error
+        raise CheckpointError(
+            f"{checkpoint} is not a complete checkpoint ({error}). Remove it and resume again from the one before it"
+        ) from error
 
 
 def all_of(directory: Path) -> list[Path]:
