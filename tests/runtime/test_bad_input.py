@@ -1,5 +1,6 @@
 """What cannot work ends in one clear sentence, and nothing that was trained is lost."""
 
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import ClippedRatio, TruncatedWeight, ValueLoss
 from gimbal.policies.token import CausalLM
-from gimbal.records import Group, Sampling
+from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
 from gimbal.rewards.isolation import RewardError
@@ -100,3 +101,18 @@ def test_a_missing_and_a_malformed_model_directory(tmp_path):
     (tmp_path / "empty" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="does not load"):
         CausalLM(model=str(tmp_path / "empty")).load()
+    shutil.copytree(CausalLM().path, tmp_path / "cut")
+    (tmp_path / "cut" / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="cut does not load"):
+        CausalLM(model=str(tmp_path / "cut")).load()
+
+
+def test_a_prompt_that_the_model_cannot_hold(tmp_path):
+    shutil.copytree(CausalLM().path, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
+    for model, prompt, reason in (
+        ("gimbal-tiny", "1" * 513, "the prompt of task t has 513 tokens; this model holds at most 512"),
+        ("gimbal-tiny", "", "has 0 tokens; its text is empty"),
+        (str(tmp_path / "mute"), "1 + 1", "or the model has no tokenizer files"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            CausalLM(model=model).load().encode_task(Task(id="t", prompt=prompt))

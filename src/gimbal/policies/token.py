@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -96,7 +97,20 @@ class TokenPolicy(AbstractPolicy):
 
     def encode_task(self, task: Task) -> list[int]:
         """The prompt's tokens: those of ``columns["prompt_ids"]``, or chat messages (``columns["messages"]``) by the tokenizer's own
-        template, or the prompt's text."""
+        template, or the prompt's text. ValueError where there are none, or more than model and tokenizer hold."""
+        ids = self._encoded(task)
+        config = self.model.config
+        most = max(self.tokenizer.model_max_length, vars(config).get("max_position_embeddings", 0))
+        if not 0 < len(ids) <= most:
+            what = (
+                f"this model holds at most {most:,}"
+                if ids
+                else "its text is empty, or the model has no tokenizer files"
+            )
+            raise ValueError(f"the prompt of task {task.id} has {len(ids):,} tokens; {what}")
+        return ids
+
+    def _encoded(self, task: Task) -> list[int]:
         if (ids := task.columns.get("prompt_ids")) is not None:
             return list(ids)
         messages = task.columns.get("messages")
@@ -237,9 +251,14 @@ class CausalLM(AbstractPolicySpec):
                 return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
             whole = whole_model if adapter else AutoModelForCausalLM.from_pretrained
             model = whole(self.path, dtype=getattr(torch, self.dtype))
-        except (OSError, ValueError, RuntimeError) as error:
-            # transformers raises all three for missing, malformed and truncated files.
-            raise ValueError(f"{self.path} does not load as a causal language model: {error}") from error
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            # transformers raises all of these for missing, malformed and truncated files.
+            where = (
+                ""
+                if local.exists()
+                else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
+            )
+            raise ValueError(f"{self.path}{where} does not load as a causal language model: {error}") from error
         return TokenPolicy(model.eval(), tokenizer)
 
     def at(self, directory: Path) -> CausalLM:
