@@ -120,6 +120,10 @@ def test_the_verdict_is_compares_or_says_why_there_is_none(tmp_path):
     described, _ = describe([RunOnDisk.read(run) for run in runs])
     assert [run["label"] for run in described] == ["a"] * 4 + ["b"] * 4
     assert compared(described, runs).startswith("final pass@1 of b is higher than that of a: 0.82 [")
+    few = [run for run in runs if run.name[-1] == "0"]
+    assert compared(describe([RunOnDisk.read(run) for run in few])[0], few) == (
+        "From one run each nobody can say whether that is more than chance; 4 could: --seeds 4."
+    )
     (runs[0] / "summary.json").unlink()
     assert "has not ended" in compared(described, runs)
 

@@ -147,4 +147,5 @@ def test_older_records_are_read(tmp_path):
 def test_several_runs_lie_beside_the_first(tmp_path):
     runs = [make_run(tmp_path / name) for name in "ab"]
     assert write_report(*runs) == tmp_path / "report.html"
+    assert "<title>a, b · gimbal</title>" in (tmp_path / "report.html").read_text()
     assert write_report(*runs, path=tmp_path / "c.html") == tmp_path / "c.html"

@@ -334,7 +334,9 @@ def test_several_runs_seeds_and_curves(browser, tmp_path):
     )
     url = "file://" + str(write_report(*runs))
     with opened(browser, url) as page:
-        assert page.inner_text("h1") == "6 runs" and "demo (clip=0.2) 0.750 (3 seeds" in page.inner_text("#conclusion")
+        assert page.inner_text("h1") == "6 runs" == page.title().removesuffix(
+            " · gimbal"
+        ) and "demo (clip=0.2) 0.750 (3 seeds" in page.inner_text("#conclusion")
         assert page.locator("#differs tbody tr").all_inner_texts() == ["clip\t0.2\t0.3"]
         plot = "[...drawn].find(([card]) => card.names[0] === 'pass_rate')[1]"
         assert page.evaluate(f"{plot}.series.filter((s) => s.label.startsWith('demo')).map((s) => s.label)") == [
@@ -368,6 +370,15 @@ def test_a_wrong_rollout_is_one_click_away(browser, many):
         page.click("#conclusion button")
         until(page, "!chosen.solved && found.every((r) => !r.solved)")
         assert page.locator("#list").bounding_box()["y"] < 850
+
+
+def test_on_a_phone_a_choice_leads_to_its_group(browser, small):
+    with opened(browser, small, width=390, height=700, touch=True) as page:
+        for choose in ("#conclusion button", "#list .row:nth-child(2)"):
+            page.evaluate("scrollTo(0, 0)")
+            page.tap(choose)
+            until(page, "Math.abs($('group').getBoundingClientRect().top) < 120")
+            assert "Prompt of 4" in page.inner_text("#group .prompt")
 
 
 def test_faults_are_red(browser, tmp_path):

@@ -244,12 +244,19 @@ def _trouble(runs: Sequence[Mapping[str, Any]]) -> str:
 def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> str:
     """The verdict of ``gimbal compare`` on these runs, or why there is none."""
     from gimbal.report.compare import compare
+    from gimbal.report.verdict import blind, least_runs
 
     sides: dict[str, list[Path]] = {}
     best_first = sorted(zip(runs, directories, strict=True), key=lambda pair: -(pair[0]["learned"]["after"] or 0.0))
     for run, directory in best_first:
         sides.setdefault(run["label"], []).append(directory)
     try:
-        return compare(arms(list(sides.items()))).verdict
+        found = compare(arms(list(sides.items())))
     except ValueError as error:
         return f"Whether that is chance is not told: {error}."
+    of, pairs = {arm.name: arm for arm in found.arms}, found.pairs
+    if pairs and all(blind(of[pair.a], of[pair.b], len(pairs)) for pair in pairs):
+        few, enough = min(len(arm.runs) for arm in found.arms), least_runs(len(pairs))
+        each = "one run" if few == 1 else f"{few} runs"
+        return f"From {each} each nobody can say whether that is more than chance; {enough} could: --seeds {enough}."
+    return found.verdict

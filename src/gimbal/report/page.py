@@ -61,7 +61,7 @@ def page(directories: Sequence[Path], live: bool = False) -> str:
         f"default-src 'none'; img-src data:; connect-src {connect}; "
         f"script-src {_hashes(scripts.values())}; style-src {_hashes(styles.values())}; base-uri 'none'; form-action 'none'"
     )
-    title = directories[0].name if len(directories) == 1 else f"{len(directories)} runs"
+    title = f"{len(directories)} runs" if len(directories) > 3 else ", ".join(path.name for path in directories)
     parts = {"title": html.escape(title), "policy": policy, "data": packed} | styles | scripts
     template = (ASSETS / "report.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

@@ -54,7 +54,7 @@ def _final(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult])
     if pair.differ:
         more = "higher" if pair.improvement.value > 0.5 else "lower"
         return f"final {name} of {pair.a} is {more} than that of {pair.b}: {both}"
-    if _blind(a, b, len(comparison.pairs)):
+    if blind(a, b, len(comparison.pairs)):
         x, y = len(a.scores[0]), len(b.scores[0])
         few = f"{_runs(x)} each" if x == y else f"{x} and {_runs(y)}"
         return (
@@ -63,7 +63,7 @@ def _final(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult])
     return f"no difference shown in final {name}: {both}"
 
 
-def _blind(a: ArmResult, b: ArmResult, pairs: int) -> bool:
+def blind(a: ArmResult, b: ArmResult, pairs: int) -> bool:
     """Whether the test could not have called any scores different, so few are the runs."""
     x, y = len(a.scores[0]), len(b.scores[0])
     return len(a.scores) == 1 and 2 / math.comb(x + y, x) > ALPHA / pairs

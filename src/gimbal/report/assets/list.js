@@ -55,13 +55,15 @@ function rows() {
   else list.removeAttribute("aria-activedescendant");
 }
 
-function choose(r) {
+// The choice shown; where list and group stand one above the other, ``go`` takes the reader to the group.
+async function choose(r, go) {
   if (!r) return;
   chosen = r;
   const list = $("list"), at = found.indexOf(r);
   if (at >= 0 && (at * ROW < list.scrollTop || (at + 1) * ROW > list.scrollTop + list.clientHeight)) list.scrollTop = (at - 2) * ROW;
   rows();
-  showGroup(r);
+  await showGroup(r);
+  if (go && $("group").offsetTop > $("list").offsetTop) $("group").scrollIntoView();
 }
 
 columns.forEach((column, i) => {
@@ -85,7 +87,7 @@ $("list").addEventListener("scroll", () => {
 }, { passive: true });
 $("list").addEventListener("click", (event) => {
   const row = event.target.closest(".row");
-  if (row) choose(found[Number(row.dataset.at)]);
+  if (row) choose(found[Number(row.dataset.at)], true);
 });
 $("list").addEventListener("keydown", (event) => {
   const page = Math.floor($("list").clientHeight / ROW) - 1;

@@ -95,10 +95,10 @@ function wrongButton() {
     $("filter").reset();
     $("filter").elements.outcome.value = "wrong";
     filter();
-    choose(found[0]);
     location.hash = "rollouts";
     $("rollouts").scrollIntoView();
     $("list").focus({ preventScroll: true });
+    choose(found[0], true);
   });
   $("conclusion").append(" ", button);
 }
@@ -125,7 +125,7 @@ function recipes() {
 }
 
 function overview() {
-  document.querySelector("h1").textContent = state.runs.length === 1 ? state.runs[0].name : `${state.runs.length} runs`;
+  document.querySelector("h1").textContent = document.title.replace(/ · gimbal$/, "");
   $("conclusion").textContent = state.conclusion;
   wrongButton();
   $("compared").textContent = state.compared;

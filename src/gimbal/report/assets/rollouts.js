@@ -87,7 +87,7 @@ function textNode(m, first, end) {
 
 function memberNode(m, first) {
   const r = groupNow.members[m], d = groupNow.details[m], node = make("article", r === chosen ? "member chosen" : "member"), head = node.appendChild(make("header"));
-  const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} of them shared` : "";
+  const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} shared` : "";
   head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
