@@ -1,11 +1,12 @@
 """Bounded asynchrony beside synchrony on Ray actors, with tools that sometimes take long; and faults by the dozen.
 
-    python benchmarks/decoupled.py speed --seeds 5 --steps 40 --out benchmarks/decoupled.json
+    python benchmarks/decoupled.py speed --seeds 5 --out benchmarks/decoupled.json
     python benchmarks/decoupled.py faults --count 50
 
 speed   Both sides: gimbal-tiny, the demo's tasks and reward, equal steps, batch, workers and seeds. After its last token each rollout
         waits for a simulated tool: a lognormal time, capped, drawn from (seed, task, sample), so equal for both. Nothing is computed
-        meanwhile, and other rollouts go on. The sides differ in max_staleness only, and take turns.
+        meanwhile, and other rollouts go on. The sides differ in max_staleness only, and take turns. A worker is idle while it
+        neither draws nor loads and has nothing in flight; ``idle_or_only_tools`` also counts while all of that waits for tools.
 faults  A run whose workers and reward workers are killed at random moments, added and removed. Afterwards the account: every rollout
         that was dispatched was trained on, dropped under a reason, or is still there; no decision older than max_staleness.
 """
@@ -133,7 +134,7 @@ def run_of(seed: int, k: int, steps: int, workers: int, tool: SlowTool | None = 
     return replace(
         demo(),
         engine=tool or SlowTool(),
-        prompts_per_step=8,
+        prompts_per_step=16,
         num_generations=8,
         max_staleness=k,
         filters=(),
@@ -304,12 +305,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "faults"])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--warm", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--warm", type=int, default=6)
     parser.add_argument("--staleness", type=int, default=4)
-    parser.add_argument("--slots", type=int, default=128, help="rollouts that a worker draws at a time")
+    parser.add_argument("--slots", type=int, default=4, help="rollouts that a worker draws at a time")
     parser.add_argument("--median", type=float, default=0.4, help="seconds of a tool")
-    parser.add_argument("--longest", type=float, default=8.0)
+    parser.add_argument("--longest", type=float, default=2.0)
     parser.add_argument("--runs", type=Path, default=Path("runs/decoupled"), help="new folder for the runs of `speed`")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--count", type=int, default=50)

@@ -1,7 +1,7 @@
 """Writes docs/benchmarks.md from the recorded benchmarks/*.json: `python benchmarks/page.py`; a test holds the page against it.
 
-A record is one of three: ``runs`` of several ``arm`` (the same work done by peers, in turns), a list of rows, or plain figures. The
-words of a section are the first paragraph of its script's docstring.
+A record is one of three: ``runs`` of several ``arm`` (the same work done by peers, in turns), lists of rows, or plain
+figures. The words of a section are the first paragraph of its script's docstring.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ def section(name: str, record: Any) -> str:
     rows = rows_of(record)
     if of_peers(rows):
         parts += [peers(rows), *floors(rows)]
-    elif 0 < len(rows) <= ROWS:
-        parts.append(table([list(plain(rows[0])), *([shown(v) for v in plain(row).values()] for row in rows)]))
+    else:
+        lists = {"": record} if isinstance(record, list) else {k: v for k, v in record.items() if listed(v)}
+        for title, rows in lists.items():
+            if len(rows) <= ROWS:
+                parts += [f"{title}:"] * (len(lists) > 1)
+                parts.append(table([list(plain(rows[0])), *([shown(v) for v in plain(row).values()] for row in rows)]))
     return "\n\n".join(parts)
 
 

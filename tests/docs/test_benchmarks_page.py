@@ -49,3 +49,19 @@ def test_floors_by_hand():
         "|---|---|---|---|",
         "| s | 5 | 2 | 2.00 |",
     ]
+
+
+def test_each_list_of_a_record_is_a_table_under_its_name():
+    one, two = {"k": 0, "error": 0.125}, {"k": 4, "error": -0.25}
+    section = load().section("plan", {"local": [one], "ray": [one, two], "speeds": {"step_s": 0.5}})
+    assert section.endswith(
+        "\n\n".join(
+            [
+                "step_s 0.5",
+                "local:",
+                "| k | error |\n|---|---|\n| 0 | 0.125 |",
+                "ray:",
+                "| k | error |\n|---|---|\n| 0 | 0.125 |\n| 4 | -0.25 |",
+            ]
+        )
+    )
