@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -79,17 +79,22 @@ class Floors:
         self.drawn: list[
             tuple[int, int, int]
         ] = []  # rows, tokens of each, positions in view: 0 where a prompt is filled in
-        self.learned: list[Layout] = []
+        self.learned: list[Layout] = []  # one of each micro-batch
+        self.loads = 0
         self.copies = [torch.zeros_like(tensor) for tensor in policy.weights().values()]
         engine.copy.module.register_forward_pre_hook(self._draw, with_kwargs=True)
-        inner = policy._hidden
+        inner, load = policy._hidden, engine.load
 
         def hidden(layout: Layout, checkpointing: bool) -> Tensor:
             if torch.is_grad_enabled():
                 self.learned.append(layout)
             return inner(layout, checkpointing)
 
-        policy._hidden = hidden
+        def counted(version: int, state: Mapping[str, Tensor]) -> None:
+            self.loads += 1
+            load(version, state)
+
+        policy._hidden, engine.load = hidden, counted
 
     def _draw(self, module: Any, positional: Any, inputs: dict[str, Any]) -> None:
         if "past_key_values" in inputs:  # else the engine scores
@@ -116,7 +121,7 @@ class Floors:
                 continue
             position = torch.full((rows,), extent - 1)
             cache.decode(position, extent)
-            mask = torch.ones(rows, 1, 1, extent, dtype=torch.bool)
+            mask = torch.zeros(rows, 1, 1, extent)
             module(
                 input_ids=ids,
                 position_ids=position[:, None],
@@ -134,7 +139,7 @@ class Floors:
 
     @torch.no_grad()
     def _sync(self) -> None:
-        for _ in self.learned:  # one layout a step
+        for _ in range(self.loads):
             for copy, tensor in zip(self.copies, self.policy.weights().values(), strict=True):
                 copy.copy_(tensor)
 
@@ -177,7 +182,6 @@ def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[st
         phases["scoring"] += metrics["time/generate"]
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     phases["scoring"] -= phases["generation"]  # what is left is scoring and the books of the groups
-    assert len(floors.learned) == len(passed), "one micro-batch a step"
     trainer.learner.policy.save(model)
     trainer.close()
     outcome = {"seconds": seconds, "busy": busy, "passed": passed, "tokens": metrics["tokens"], "phases": phases}

@@ -64,9 +64,9 @@ class SlotCache(Cache):
         pairs = zip(self.keys, self.values, strict=True)
         return torch.stack([torch.stack((k[row, :, :length], v[row, :, :length])) for k, v in pairs])
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, source: int, target: int, length: int) -> None:
         for tensor in (*self.keys, *self.values):
-            tensor[target] = tensor[source]
+            tensor[target, :, :length] = tensor[source, :, :length]
 
     def reserve(self, length: int, like: Float[Tensor, "layers two heads L width"]) -> None:
         """Room for ``length`` positions; the cache doubles rather than creeps."""

@@ -103,7 +103,9 @@ class NativeEngine(AbstractEngine):
         return len(self.queue) + len(self.rows)
 
     def submit(self, request: Request) -> None:
-        prompt = self.policy.encode_task(request.task)
+        # Requests of one group come one after another: their prompt is encoded once.
+        same = bool(self.queue) and self.queue[-1].request.task is request.task
+        prompt = self.queue[-1].prompt if same else self.policy.encode_task(request.task)
         self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[]))
 
     @torch.inference_mode()
@@ -312,7 +314,7 @@ class NativeEngine(AbstractEngine):
             for name in (*COLUMNS, "length_B", "limit_B"):
                 tensor = getattr(self, name)
                 tensor[row] = tensor[last]
-            self.slots.move(last, row)
+            self.slots.move(last, row, int(self.length_B[row]))
         self.rows.pop()
         self._distributions = None
         self._longest = int(self.length_B[: len(self.rows)].max()) if self.rows else 0
