@@ -199,7 +199,8 @@ def test_turns_are_folded(browser, small):
             ("", True),
             ("observation", False),
         ]
-        assert "turn 0 observation 2 decisions" in folds.nth(1).text_content()
+        said = folds.nth(1).locator("summary").text_content()
+        assert said == "turn 0 observation 2 decisions  w9 w10", "of what it holds, and no more"
         page.focus(".member:nth-child(2) .tokens")
         for _ in range(4):
             page.keyboard.press("ArrowRight")

@@ -67,7 +67,7 @@ function textNode(m, first, end) {
         continue;
       }
       const fold = text.appendChild(make("details", part === OBSERVATION ? "observation" : "")), head = fold.appendChild(make("summary"));
-      const said = d.pieces.slice(from, from + 24).join("").replaceAll(/\s+/g, " ").slice(0, 60);
+      const said = d.pieces.slice(from, Math.min(last, from + 24)).join("").replaceAll(/\s+/g, " ").slice(0, 60);
       head.append(make("b", "", `turn ${turn} ${part === OBSERVATION ? "observation" : "policy"}`), ` ${to - from} decisions `, make("span", "preview", said));
       tokens(d, from, to, fold);
       fold.open = part !== OBSERVATION;
