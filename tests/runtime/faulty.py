@@ -14,6 +14,8 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished
 from gimbal.environments.jsonl import Rows
+from gimbal.learning.weight_sync.base import AbstractWeightSync
+from gimbal.learning.weight_sync.memory import Memory
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Tokens
@@ -79,7 +81,7 @@ class CountingEngine(AbstractEngine):
         del self.live[key]
 
     def load(self, version, state):
-        assert int(state[VERSION]) == version
+        assert all(torch.equal(tensor, weights(version)[name]) for name, tensor in state.items())
         self.current = version
 
     def score(self, rollout):
@@ -170,13 +172,13 @@ class Here(AbstractBackend):
             self.faults[fault] += 1
             handle["state"] = "hung" if fault == "hangs" else "dead"
             if fault == "dies after":
-                getattr(handle["object"], method)(*arguments)
+                _result(handle, method, arguments)
             if fault == "hangs":
                 return
         handle["queue"].pop(0)
         del self.calls[reference]
         dead = handle["state"] == "dead"
-        self.answers[reference] = Died("killed") if dead else getattr(handle["object"], method)(*arguments)
+        self.answers[reference] = Died("killed") if dead else _result(handle, method, arguments)
 
     def _fault(self, method):
         drawn = self.draw.random()
@@ -185,6 +187,14 @@ class Here(AbstractBackend):
                 return "" if (name, method) == ("hangs", "start") else name  # a start has minutes
             drawn -= chance
         return ""
+
+
+def _result(handle, method, arguments):
+    """What the call returns or raises: the latter is raised again by ``get``, as where the member is another process."""
+    try:
+        return getattr(handle["object"], method)(*arguments)
+    except Exception as error:
+        return error
 
 
 def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lambda sentence: None, surplus="wait"):
@@ -215,11 +225,18 @@ def pipeline_over(engine, scorer, *, k, surplus="wait"):
     return pipeline
 
 
-def drive(pipeline, versions, *, k, between=lambda version: None):
+def weights(version):
+    """Of which little changes from version to version."""
+    return {VERSION: torch.tensor(version), "rest": torch.arange(1000.0) + (torch.arange(1000) < version)}
+
+
+def drive(pipeline, versions, *, k, between=lambda version: None, sync: AbstractWeightSync | None = None):
     """Consume batch after batch as a learner does; returns the account after checking it: nothing too old, lost or doubled."""
     engine, consumed, ages, batches = pipeline.parts.engine, Counter(), Counter(), []
+    sync = sync or Memory()
     for version in range(versions):
-        engine.load(version, {VERSION: torch.tensor(version)})
+        sync.publish(version, weights(version))
+        sync.deliver(engine)
         between(version)
         groups, _ = pipeline.next_batch(version)
         assert len(groups) == 2

@@ -19,6 +19,9 @@ from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, dri
 from small import small_run
 
 from gimbal.engines.base import AbstractEngineSpec
+from gimbal.engines.native import Native
+from gimbal.learning.method import Optimization
+from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops.activity import doing
 from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
@@ -52,10 +55,13 @@ def judge(reward):
     return RayBackend(Judge, ([reward],), cpus=0.0, gpus=0.0)
 
 
-def trained(steps=4, **changes):
+def trained(steps=4, between=lambda trainer: None, **changes):
     trainer = Trainer(small_run(**changes))
     try:
-        metrics = [trainer.advance()[0] for _ in range(steps)]
+        metrics = []
+        for _ in range(steps):
+            metrics.append(trainer.advance()[0])
+            between(trainer)
         return metrics, {name: tensor.clone() for name, tensor in trainer.learner.policy.state_dict().items()}
     finally:
         trainer.close()
@@ -68,6 +74,32 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
     for name, tensor in weights.items():
         assert torch.equal(tensor, expected[name]), name
     assert all(m["sync/gap"] < 1e-5 for m in ours), "every worker is proved before the next batch"
+
+
+def test_packets_through_the_object_store_and_whole_weights_for_who_comes_anew(single_thread, cluster):
+    """At a small learning rate little travels; what replaces a killed worker gets everything; the same bits as locally."""
+    sparse = {"sync": Sparse(), "engine": Native(slots=12, precision="bfloat16")}
+    sparse["optimization"] = Optimization(learning_rate=1e-6)
+
+    def kill(trainer):
+        fleet = trainer.engine.fleet
+        if trainer.learner.version == 2:
+            first = min(fleet.members)
+            ray.kill(fleet.members[first].handle)
+            fleet.call(first, "start")  # it is idle: only who calls it finds out
+            while first in fleet.members or len(trainer.engine.workers) < 2:
+                time.sleep(0.05)
+
+    ours, weights = trained(runtime=Ray(workers=2), between=kill, **sparse)
+    theirs, expected = trained(**sparse)
+    assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, expected[name]), name
+    whole = sum(tensor.nbytes for tensor in expected.values()) / 2  # in bfloat16
+    two = 2 * torch.tensor([m["sync/bytes"] for m in ours])
+    moved = torch.tensor([m["pool/weight_bytes"] for m in ours])
+    assert moved[0] > 2 * whole * 0.9 and whole * 0.9 < moved[2] - two[2] < whole * 1.1, (moved, whole)
+    assert moved[1] == two[1] and moved[3] == two[3] and max(moved[1], moved[3]) < whole / 5, (moved, whole)
 
 
 def test_kills_delays_and_joins(cluster):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gimbal.learning.weight_sync.delta import SyncError
+
 TICK = 0.02  # seconds of the longest wait for an answer before everything is looked at again
 START_SECONDS = 300.0  # for a member's process to be up, imports included
 ASIDE_SECONDS = 5.0  # for a member that hangs to say in what
@@ -174,10 +176,13 @@ class Fleet:
         """Take the answer of a member's head call."""
         try:
             answer = self.backend.get(reference)
-        except Died as error:
+        except (
+            Died,
+            SyncError,
+        ) as error:  # one whose weights are in doubt must draw nothing: another begins with all of them
             with self.changed:
                 if member in self.members:
-                    self._lose(member, f"died ({error})", "")
+                    self._lose(member, f"died ({error})" if isinstance(error, Died) else f"is ended: {error}", "")
             return
         except Exception as error:  # what the member's own code raised: to be raised where the run is
             with self.changed:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngineSpec, Finished, Request
+from gimbal.learning.weight_sync.delta import Packet, Receiver
 from gimbal.ops.activity import doing, underway
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout
@@ -45,6 +46,7 @@ class Sampler:
         self.engine = engine.start(policy.to(device.prepare(threads)))
         self.numbers: dict[tuple[int, int], int] = {}  # ticket of each request in the engine
         self.due = -1
+        self.receiver = Receiver()  # what packets have led to
         self.canary: Sequence[Rollout] = ()
 
     def start(self) -> float:
@@ -53,6 +55,15 @@ class Sampler:
     def load(self, version: int, state: Packed) -> Testimony | None:
         with doing("loading weights"):
             self.engine.load(version, unpacked(state))
+        self.due = version
+        return self._testimony()
+
+    def load_packets(self, version: int, *packets: Packet) -> Testimony | None:
+        """Raises SyncError if they do not lead from what is here to what was sent."""
+        with doing("loading weights"):
+            for packet in packets:
+                self.receiver.apply(packet)
+            self.engine.load(version, self.receiver.state)
         self.due = version
         return self._testimony()
 

@@ -15,7 +15,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, Finished, Request, Witness
+from gimbal.engines.base import Finished, Request, Witness
+from gimbal.learning.weight_sync.base import AbstractDistantEngine, Since
+from gimbal.learning.weight_sync.delta import Stamp
 from gimbal.records import Drop, Group, Rollout
 from gimbal.runtime.base import AbstractScorer, Scored
 from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet, Unserved
@@ -28,8 +30,12 @@ GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that 
 AHEAD = 2  # such calls outstanding, so that a worker need not wait for a learner that is slow to ask for the next
 TRIES = 3  # times that one request or group may end the member that holds it
 
+Stored = dict[
+    Stamp | None, Any
+]  # packets that are in the store already, by base, so that several members are given the same
 
-class PoolEngine(AbstractEngine, AbstractOwner):
+
+class PoolEngine(AbstractDistantEngine, AbstractOwner):
     """Requests go to the least loaded member; a lost member's requests to others, drawn anew under the same random stream."""
 
     def __init__(
@@ -51,7 +57,9 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         self.hangs: Counter[str] = Counter()  # by the call that did not return
         self._busy, self._measured = 0.0, time.monotonic()  # seconds of work of all members, since when
         self._sent = -1
-        self._weights: Any = None
+        self._bring: Callable[[int, Stored], None] | None = None  # sends a member the version sent last
+        self._stamps: dict[int, Stamp] = {}  # where packets have led a member, once it has done its calls
+        self._bytes = 0  # of weights
         self._canary: tuple[Sequence[Rollout], Any] | None = None
         self._tolerance: float | None = None
         self.fleet.start(workers)
@@ -125,12 +133,36 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         return None
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        weights = self.backend.put(packed(state))
+        plain = packed(state)
+        weights, size = self.backend.put(plain), sum(data.nbytes for data, _, _ in plain.values())
+
+        def bring(worker: int, stored: Stored) -> None:
+            self._bytes += size
+            self.fleet.call(worker, "load", version, weights)
+
+        self._bring_all(version, bring)
+
+    def load_packets(self, version: int, since: Since) -> None:
+        """A member is sent one call a version, so what it lacks is one delta, or everything if it has just come."""
+
+        def bring(worker: int, stored: Stored) -> None:
+            packets = since(self._stamps.get(worker))
+            for packet in packets:
+                if packet.base not in stored:
+                    stored[packet.base] = self.backend.put(packet)
+                self._bytes += packet.nbytes
+                self._stamps[worker] = packet.stamp
+            self.fleet.call(worker, "load_packets", version, *(stored[packet.base] for packet in packets))
+
+        self._bring_all(version, bring)
+
+    def _bring_all(self, version: int, bring: Callable[[int, Stored], None]) -> None:
+        stored: Stored = {}
         with self.fleet.changed:
-            self._sent, self._weights = version, weights
+            self._sent, self._bring = version, bring
             self.schedule.pipeline("v", version)
             for worker in self.ledger.load:
-                self._load(worker)
+                self._load(worker, stored)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         words = self.witness(self._sent, [rollout])
@@ -158,12 +190,14 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         with self.fleet.changed:
             workers, now = len(self.ledger.load), time.monotonic()
             busy, self._busy = self._busy, 0.0
+            sent, self._bytes = self._bytes, 0
             seconds, self._measured = now - self._measured, now
             idle = max(0.0, 1 - busy / (seconds * workers)) if workers else 1.0
             return {
                 "pool/workers": float(workers),
                 "pool/idle_frac": idle,
                 "pool/repeated": float(self.ledger.repeated),
+                "pool/weight_bytes": float(sent),
             }
 
     def state_dict(self) -> dict[str, Any]:
@@ -181,8 +215,9 @@ class PoolEngine(AbstractEngine, AbstractOwner):
         self._tolerance = answer
         self.ledger.join(member)
         self.schedule.member("j", member)
-        if self._weights is not None:
-            self._load(member)
+        self._load(
+            member, {}
+        )  # no packet twice to one that comes in the place of another: it may be the packet that is at fault
         if self._canary is not None:
             self.fleet.call(member, "watch", self._canary[1])
         self._feed()
@@ -203,6 +238,7 @@ class PoolEngine(AbstractEngine, AbstractOwner):
 
     def lost(self, member: int, hung: str) -> None:
         self.ledger.leave(member)
+        self._stamps.pop(member, None)
         self.schedule.member("d", member)
         self.outbox.pop(member, None)
         self.cancelled.pop(member, None)
@@ -225,9 +261,10 @@ class PoolEngine(AbstractEngine, AbstractOwner):
                 self.schedule.member("a", worker, [request.key for _, request in new], gone)
                 self.fleet.call(worker, "advance", new, gone, ADVANCE_SECONDS)
 
-    def _load(self, worker: int) -> None:
-        self.schedule.member("l", worker, self._sent)
-        self.fleet.call(worker, "load", self._sent, self._weights)
+    def _load(self, worker: int, stored: Stored) -> None:
+        if self._bring is not None:
+            self.schedule.member("l", worker, self._sent)
+            self._bring(worker, stored)
 
     def _idle_and_silent(self, worker: int) -> bool:
         return not self.ledger.load[worker] and bool(self.fleet.members[worker].calls)

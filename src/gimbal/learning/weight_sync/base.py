@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
+from gimbal.learning.weight_sync.delta import Packet, Stamp
+
+# What leads whoever holds this stamp (None: nothing) to the newest version.
+Since = Callable[[Stamp | None], list[Packet]]
+
+
+class AbstractDistantEngine(AbstractEngine):
+    """An engine whose copies of the weights are in other processes, each at a version of its own."""
+
+    @abstractmethod
+    def load_packets(self, version: int, since: Since) -> None:
+        """``load`` by packets: each copy is sent what ``since`` says of the stamp it holds, now or, if it comes later, then."""
 
 
 class AbstractWeightSync(ABC):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,13 +64,15 @@ class Sender:
     """The learner's half: casts each version to what travels, keeps its bits and the last ``keep`` deltas.
 
     ``dtype`` is what floating tensors are cast to (the sampler's precision); None sends them as they are trained. Memory: one copy of
-    the weights in that precision, on the CPU. Tied weights are sent once.
+    the weights in that precision, on the CPU. Tied weights are sent once. ``publish`` replaces what is held and changes none of it, so
+    a shallow copy stays at its version, for a thread that answers questions while the next is published.
     """
 
     def __init__(self, dtype: torch.dtype | None = torch.bfloat16, keep: int = 20) -> None:
         self.dtype = dtype
         self.stamp: Stamp | None = None
-        self.deltas: deque[Packet] = deque(maxlen=max(1, keep))
+        self.keep = max(1, keep)
+        self.deltas: tuple[Packet, ...] = ()
         self._held: dict[str, Tensor] = {}
         self._tied: dict[str, str] = {}  # other name -> the name it travels under
         self._full: Packet | None = None
@@ -89,12 +90,12 @@ class Sender:
         if self.stamp == base:  # told twice
             return self.deltas[-1] if self.deltas else self.full()
         if old is None:
-            self.deltas.clear()
+            self.deltas = ()
             return self.full()
         buckets, changed = _encode(cast, old, self._tied)
         share = changed / max(1, sum(t.numel() for t in cast.values()))
         packet = Packet.of(self.stamp, base, buckets, share)
-        self.deltas.append(packet)
+        self.deltas = (*self.deltas, packet)[-self.keep :]
         return packet
 
     def full(self) -> Packet:
@@ -109,11 +110,10 @@ class Sender:
         """What leads whoever holds this stamp (None: nothing) to the newest version: nothing, deltas, or a full copy."""
         if held is not None and held == self.stamp:
             return []
-        deltas = list(self.deltas)
-        places = [i for i, packet in enumerate(deltas) if packet.base == held and held is not None]
-        if not places or sum(p.nbytes for p in deltas[places[0] :]) >= self._nbytes:
+        places = [i for i, packet in enumerate(self.deltas) if packet.base == held and held is not None]
+        if not places or sum(p.nbytes for p in self.deltas[places[0] :]) >= self._nbytes:
             return [self.full()]
-        return deltas[places[0] :]
+        return list(self.deltas[places[0] :])
 
     @property
     def _nbytes(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
-from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightSyncSpec
+from gimbal.learning.weight_sync.base import AbstractDistantEngine, AbstractWeightSync, AbstractWeightSyncSpec, Since
 from gimbal.learning.weight_sync.delta import Packet, Receiver, Sender, Stamp, SyncError
 
 HEAD = "head.json"
@@ -26,8 +27,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class Sparse(AbstractWeightSyncSpec):
     """Only the weights whose bits changed travel, cast to ``dtype``; the sampler's are rebuilt to the last bit (``delta.py``).
 
-    ``dtype`` should be the sampler's own precision. ``directory`` "" delivers within the process; else packets are files there (one
-    shared by learner and samplers), with a full copy every ``full_every`` versions.
+    ``dtype`` should be the sampler's own precision. ``directory`` "" delivers within the process, and through the object store to the
+    workers of ``runtime=Ray()``; else packets are also files there, for samplers that read them, with a full copy every ``full_every``
+    versions.
     """
 
     dtype: str = "bfloat16"
@@ -46,10 +48,9 @@ class Sparse(AbstractWeightSyncSpec):
 
 
 class DeltaSync(AbstractWeightSync):
-    """Packets within one process. Each engine has its own receiver, so one that comes late or missed versions is brought forward.
+    """Packets over memory. Each engine has its own receiver, so one that comes late or missed versions is brought forward.
 
-    Over an object store the same two halves are used apart: put ``sender.publish(...)`` (or what ``sender.since(stamp)`` returns to a
-    sampler's question) into the store; on the other side ``receiver.catch_up(ask)``, then ``engine.load(version, receiver.state)``.
+    Receivers of a distant engine are where its weights are, one beside each copy.
     """
 
     def __init__(self, dtype: torch.dtype | None = torch.bfloat16) -> None:
@@ -61,7 +62,10 @@ class DeltaSync(AbstractWeightSync):
         self.newest = self.sender.publish(version, state)
 
     def deliver(self, engine: AbstractEngine) -> None:
-        _bring(self._receivers.setdefault(engine, Receiver()), self.sender.since, engine)
+        if isinstance(engine, AbstractDistantEngine):
+            _send(self.sender, engine)
+        else:
+            _bring(self._receivers.setdefault(engine, Receiver()), self.sender.since, engine)
 
     def metrics(self) -> dict[str, float]:
         return _metrics(self.newest)
@@ -98,7 +102,10 @@ class FileSync(AbstractWeightSync):
         self._remove_old()
 
     def deliver(self, engine: AbstractEngine) -> None:
-        _bring(self._receivers.setdefault(engine, Receiver()), self.since, engine)
+        if isinstance(engine, AbstractDistantEngine):
+            _send(self._sender, engine)
+        else:
+            _bring(self._receivers.setdefault(engine, Receiver()), self.since, engine)
 
     def metrics(self) -> dict[str, float]:
         return _metrics(self.newest)
@@ -147,7 +154,12 @@ class FileSync(AbstractWeightSync):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _bring(receiver: Receiver, since: Callable[[Stamp | None], list[Packet]], engine: AbstractEngine) -> None:
+def _send(sender: Sender, engine: AbstractDistantEngine) -> None:
+    assert sender.stamp is not None, "publish comes before deliver"
+    engine.load_packets(sender.stamp[0], copy(sender).since)
+
+
+def _bring(receiver: Receiver, since: Since, engine: AbstractEngine) -> None:
     receiver.catch_up(since)
     assert receiver.stamp is not None, "a receiver that caught up holds weights"
     engine.load(receiver.stamp[0], receiver.state)
