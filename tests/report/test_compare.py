@@ -184,9 +184,9 @@ def test_without_an_exam_the_last_steps_are_the_score(tmp_path):
     assert found.metric == "reward/mean" and found.arms[0].score.value == pytest.approx(0.1 * (9 + 10 + 11 + 12) / 4)
 
 
-def test_a_field_that_came_later_and_is_off_makes_no_other_exam(tmp_path):
+def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
     arm(tmp_path, "a", [0.1], [0.9])
-    arm(tmp_path, "b", [0.1], [0.9], exam={**EXAM, "engine": None}, **OTHER)
+    arm(tmp_path, "b", [0.1], [0.9], exam={**EXAM, "engine": {"class": "Native"}}, **OTHER)
     assert len(api.compare([tmp_path / "a-s*", tmp_path / "b-s*"]).arms) == 2
 
 

@@ -81,14 +81,14 @@ class EndedRun:
 
     @property
     def exam(self) -> dict[str, Any]:
-        """What decides the score: the held-out tasks, how many samples, the verifier. What is None is as good as absent: a run may be
-        older than the field."""
+        """What decides the score: the held-out tasks, how many samples, the verifier. Not the engine: it may be the run's own."""
         parts: tuple[str, ...] = ("held_out.", "rewards.0.")
         if "held_out" in self.settings:  # None: scored on what it trains on
             parts = ("held_out", "tasks.", "curriculum.", "rewards.")
         elif self.settings.get("held_out.rewards") is not None:
             parts = ("held_out.",)
-        return {key: value for key, value in self.settings.items() if key.startswith(parts) and value is not None}
+        found = {key: value for key, value in self.settings.items() if key.startswith(parts)}
+        return {key: value for key, value in found.items() if not key.startswith("held_out.engine")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -287,7 +287,7 @@ def _notes(found: Sequence[Arm]) -> list[str]:
     steps = {arm.name: sorted({run.summary.steps for run in arm.all_runs}) for arm in found}
     if len({tuple(counts) for counts in steps.values()}) > 1:
         notes.append("steps differ: " + ", ".join(f"{name} {counts[-1]}" for name, counts in steps.items()))
-    own = [key for key in differing(found) if key.startswith(("sampling.", "engine."))]
+    own = [key for key in differing(found) if key.startswith(("sampling.", "engine.", "held_out.engine"))]
     if own and "held_out" not in found[0].all_runs[0].settings:
         notes.append(f"each arm's exam was drawn in its own way ({', '.join(own[:3])})")
     if any(len(runs) == 1 for arm in found for runs in arm.runs):
