@@ -57,7 +57,9 @@ def trained(monkeypatch, tmp_path):
     return asked
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["eval", "-h"], ["list", "recipes"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["train", "--help"], ["eval", "-h"], ["plan", "--help"], ["list", "recipes"], ["--version"]]
+)
 def test_help_answers_in_under_a_second_without_torch(words):
     start = time.perf_counter()
     result = call(*words)

@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words or os.environ.get("GIMBAL_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"]
     words = ["--help" if word == "-h" else word for word in words]
-    if not words or words[0] in ("--help", "help"):
+    if words[:1] == ["help"]:  # gimbal help train
+        words = [*words[1:2], "--help"]
+    if not words or words[0] == "--help":
         print(HELP)
         return 0
     try:

@@ -175,17 +175,22 @@ def _limit(f: Forecast) -> str:
 
 
 def _keys() -> None:
-    import inspect
+    """Read from the source: to import it takes seconds, and a help page should not."""
+    import ast
     import re
-    from dataclasses import fields
 
-    from gimbal.runtime.simulate.simulator import Setup
-    from gimbal.runtime.simulate.virtual import LogNormal, Speeds, Waits
-
-    for prefix, part in (("", Setup()), ("speeds.", Speeds()), ("lengths.", LogNormal()), ("waits.", Waits())):
-        source, page = inspect.getsource(type(part)), {}
-        for item in fields(part):
-            comment = re.search(rf"^ +{item.name}: .*?  # (.*)$", source, re.MULTILINE)
-            if item.name not in ("speeds", "lengths", "waits"):
-                page[f"{prefix}{item.name}={vars(part)[item.name]}"] = comment[1] if comment else ""
+    simulate = Path(__file__).parent.parent / "runtime" / "simulate"
+    for prefix, name, file in (
+        ("", "Setup", "simulator.py"),
+        ("speeds.", "Speeds", "virtual.py"),
+        ("lengths.", "LogNormal", "virtual.py"),
+        ("waits.", "Waits", "virtual.py"),
+    ):
+        source, page = (simulate / file).read_text(encoding="utf-8"), {}
+        found = next(c for c in ast.parse(source).body if isinstance(c, ast.ClassDef) and c.name == name)
+        for item in found.body:
+            if isinstance(item, ast.AnnAssign) and not isinstance(item.value, ast.Call | None):
+                comment = re.search("  # (.*)$", source.splitlines()[item.lineno - 1])
+                value = ast.unparse(item.value).removeprefix("math.").strip("'")
+                page[f"{prefix}{ast.unparse(item.target)}={value}"] = comment[1] if comment else ""
         table(page)

@@ -44,7 +44,7 @@ class Setup:
     slots: int = 128  # rollouts at a time on one sampler
     prompts_per_step: int = 16
     num_generations: int = 8
-    max_length: int = 1 << 30  # decisions at which rollouts are cut off
+    max_length: int = 1_000_000_000  # decisions at which rollouts are cut off
     max_staleness: int = 1  # k of bounded-async and partial-rollout, and of serial
     ahead: Literal["ready", "full"] = "ready"  # "full" holds for serial alone: elsewhere it would leave no overlap
     recompute: bool = False  # caches are rebuilt when weights arrive in the middle of rollouts
