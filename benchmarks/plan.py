@@ -7,6 +7,11 @@ rounds. Times are processor seconds, which are the wall seconds of an idle machi
 same process; ``--clock wall`` takes wall seconds.
 
     python benchmarks/plan.py --out benchmarks/plan.json
+    python benchmarks/plan.py --ray --out benchmarks/plan.json       # adds to the record; needs the extra [ray]
+
+``--ray``: speeds from runs on Ray actors without tools (what workers log of drawing and loading, the learner's seconds), then forecasts
+of runs with slow tools, synchronous and not, in wall seconds. How the tools' times are distributed is known to it, lengths it takes
+from the calibrating runs.
 """
 
 from __future__ import annotations
@@ -15,19 +20,26 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal
+
+import decoupled
+import numpy as np
 
 from gimbal.engines.native import Native
 from gimbal.recipes.grpo import grpo
 from gimbal.records import Group, Sampling
+from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import local
 from gimbal.runtime.run import Run
 from gimbal.runtime.simulate import calibrate
-from gimbal.runtime.simulate.virtual import Speeds
+from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
+from gimbal.runtime.simulate.virtual import Speeds, Waits
 
 GOAL = 0.15
 
@@ -94,6 +106,29 @@ def run_of(case: Case, steps: int) -> Run:
     )
 
 
+@dataclass(frozen=True)
+class RayCase:
+    """What distinguishes a run on Ray: tools of a lognormal time of this median, sigma 1.2, at most ``longest`` seconds."""
+
+    k: int
+    slots: int
+    prompts: int
+    median: float = 0.0
+    longest: float = 0.0
+
+
+RAY_CALIBRATION = (RayCase(0, 4, 16), RayCase(4, 4, 16), RayCase(4, 16, 8))
+RAY_FORECAST = (
+    RayCase(0, 4, 16, 0.4, 2.0),
+    RayCase(4, 4, 16, 0.4, 2.0),
+    RayCase(0, 8, 8, 0.4, 8.0),
+    RayCase(1, 8, 8, 0.4, 4.0),
+    RayCase(4, 8, 8, 0.4, 8.0),
+    RayCase(2, 4, 8, 0.8, 4.0),
+)
+WORKERS, RAY_STEPS, RAY_WARM = 2, 16, 6
+
+
 Rows = list[dict[str, Any]]
 
 
@@ -157,7 +192,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--ray", action="store_true", help="runs on Ray with slow tools instead; adds to the record")
     words = parser.parse_args()
+    if words.ray:
+        found = on_ray()
+        if words.out:
+            known = json.loads(words.out.read_text()) if words.out.exists() else {}
+            words.out.write_text(json.dumps(known | found, indent=1) + "\n")
+        return
     work, order = [*CALIBRATION, *FORECAST], random.Random(0)
     rounds: list[list[tuple[Rows, Rows]]] = []
     for number in range(words.rounds):
@@ -168,6 +210,114 @@ def main() -> None:
         show(report)
         if words.out:
             words.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayRun:
+    """A run on Ray: the metrics of its steps after the warm-up, its rollouts, each worker's seconds and what it did in them."""
+
+    rows: Rows
+    rollouts: Rows
+    used: list[tuple[float, decoupled.Usage]]
+
+    @property
+    def gap(self) -> float:
+        """Share of the workers' time between calls, or with nothing in flight."""
+        busy = sum(of.drawing + of.loading + of.waiting for _, of in self.used)
+        return 1 - busy / sum(span for span, _ in self.used)
+
+    def total(self, name: str) -> float:
+        return sum(row[name] for row in self.rows)
+
+
+def ray_run(case: RayCase, directory: Path) -> RayRun:
+    tool = decoupled.SlowTool(
+        engine=Native(slots=case.slots, precision="int8"),
+        median=case.median,
+        longest=case.longest,
+        log=str(directory.with_suffix(".log")),
+    )
+    run = decoupled.run_of(0, case.k, RAY_STEPS, WORKERS, tool)
+    rows = decoupled.trained(replace(run, prompts_per_step=case.prompts, held_out=None, record_every=1), directory)
+    rollouts = JsonLines(directory / "rollouts.jsonl").read()
+    return RayRun(rows=rows[RAY_WARM:], rollouts=list(rollouts), used=decoupled.usage(Path(tool.log), RAY_WARM))
+
+
+def ray_setup(cases: Sequence[RayCase], runs: Sequence[RayRun], gap: float) -> Setup:
+    """Speeds and lengths. Prompts count as a part of starts; ``gap``, what a worker loses between calls, lengthens its drawing."""
+    used = [of for run in runs for _, of in run.used]
+    work = np.array([[of.steps, of.rows, of.starts] for of in used], dtype=float)
+    drawing = calibrate.solve(work, np.array([of.drawing / (1 - gap) for of in used]), (0.4, 0.3, 0.3))
+    decisions = [case.prompts * 8 * run.total("length/mean") for case, run in zip(cases, runs, strict=True)]
+    trained = np.array([[len(run.rows), n] for run, n in zip(runs, decisions, strict=True)])
+    train = calibrate.solve(trained, np.array([run.total("time/train") for run in runs]), (0.2, 0.8))
+    steps = sum(len(run.rows) for run in runs)
+    rollouts = [{**line, "group": (i, line["group"])} for i, run in enumerate(runs) for line in run.rollouts]
+    lengths, _ = calibrate.recorded(rollouts, [row for run in runs for row in run.rows], 64, "the calibration")
+    speeds = Speeds(
+        **dict(zip(("step_s", "row_s", "start_s"), drawing, strict=True)),
+        **dict(zip(("train_step_s", "train_token_s"), train, strict=True)),
+        load_s=sum(of.loading for of in used) / len(used) / (RAY_STEPS - RAY_WARM),
+        sync_s=sum(run.total("time/sync") for run in runs) / steps,
+    )
+    steps = RAY_STEPS - RAY_WARM
+    return Setup(speeds=speeds, lengths=lengths, prompt=0, samplers=WORKERS, warmup=RAY_WARM, steps=steps)
+
+
+def ray_simulated(case: RayCase, known: Setup) -> list[Forecast]:
+    plan = replace(
+        known,
+        waits=Waits(median=case.median, sigma=1.2, longest=case.longest),
+        slots=case.slots,
+        prompts_per_step=case.prompts,
+        max_staleness=case.k,
+    )
+    return [simulate(replace(plan, seed=seed), "partial-rollout" if case.k else "sync") for seed in range(20)]
+
+
+def ray_forecast(case: RayCase, run: RayRun, known: Setup, gap: float) -> dict[str, Any]:
+    """``error_at_its_speeds``: with what was measured in this run itself, so that only the order of things is forecast."""
+    rollouts = len(run.rows) * case.prompts * 8
+    forecasts, own = ray_simulated(case, known), ray_simulated(case, ray_setup([case], [run], gap))
+    measured = rollouts / run.total("time/step")
+    forecast, at_own = (rollouts * 20 / sum(one.seconds for one in of) for of in (forecasts, own))
+    only_tools = sum(of.waiting for _, of in run.used) / sum(span for span, _ in run.used)
+    return {
+        **asdict(case),
+        "measured_rollouts_per_s": measured,
+        "forecast_rollouts_per_s": forecast,
+        "error": forecast / measured - 1,
+        "error_at_its_speeds": at_own / measured - 1,
+        "measured_idle_or_only_tools": run.gap + only_tools,
+        "forecast_idle_or_only_tools": sum(one.sampler_idle for one in forecasts) / 20,
+        "measured_age_mean": run.total("staleness/mean") / len(run.rows),
+        "forecast_age_mean": sum(one.age_mean for one in forecasts) / 20,
+    }
+
+
+def on_ray() -> dict[str, Any]:
+    """The record's part about Ray."""
+    import ray
+
+    ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
+    work = [*RAY_CALIBRATION, *RAY_FORECAST]
+    try:
+        with TemporaryDirectory() as folder:
+            # In mixed order, so that a change of the machine's load favours neither kind.
+            done = {
+                i: ray_run(work[i], Path(folder) / str(i)) for i in random.Random(0).sample(range(len(work)), len(work))
+            }
+            runs = [done[i] for i in range(len(work))]
+    finally:
+        ray.shutdown()
+    count = len(RAY_CALIBRATION)
+    gap = min(run.gap for run in runs[:count])  # of the run in which workers ran dry least
+    known = ray_setup(RAY_CALIBRATION, runs[:count], gap)
+    rows = [ray_forecast(case, run, known, gap) for case, run in zip(work, runs, strict=True)]
+    for row in rows:
+        print(json.dumps(row))
+    print(known.speeds)
+    return {"ray": rows[count:], "ray_calibration": rows[:count], "ray_speeds": asdict(known.speeds)}
 
 
 def summary(work: list[Case], rounds: list[list[tuple[Rows, Rows]]], steps: int) -> dict[str, Any]:

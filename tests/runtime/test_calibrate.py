@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from small import small_run
 
 from gimbal import config
@@ -118,3 +119,33 @@ def test_what_cannot_be_planned_from_is_refused_with_the_way_out(finished, tmp_p
     (tmp_path / "metrics.jsonl").write_text((finished / "metrics.jsonl").read_text())
     with pytest.raises(ValueError, match="record_every=1"):
         calibrate.read(tmp_path)
+
+
+def test_speeds_from_what_workers_log_are_those_they_had():
+    """Known seconds for steps, rows, starts and training; a tenth of each worker's time lies between its calls."""
+    import plan
+    from decoupled import Usage
+
+    runs, cases = [], [plan.RayCase(4, 4, 16), plan.RayCase(4, 16, 8), plan.RayCase(0, 1, 4)]
+    for case, starts in zip(cases, (100, 1600, 20), strict=True):
+        steps, length = 2000, 20.0
+        drawing = steps * (2e-3 + case.slots * 1e-4) + starts * 5e-3
+        of = Usage(drawing=drawing, loading=0.2, steps=steps, rows=steps * case.slots, starts=starts)
+        train = 0.05 + 2e-4 * case.prompts * 8 * length
+        rows = [{"length/mean": length, "time/train": train, "time/sync": 0.03}] * 10
+        line = {"group": 0, "version": [0] * 20, "pieces": ["a"] * 20, "prompt": "a"}
+        runs.append(plan.RayRun(rows=rows, rollouts=[line] * 8, used=[((drawing + 0.2) / 0.9, of)] * 2))
+    found = plan.ray_setup(cases, runs, min(run.gap for run in runs))
+    speeds = found.speeds
+    told = [
+        speeds.step_s,
+        speeds.row_s,
+        speeds.start_s,
+        speeds.train_step_s,
+        speeds.train_token_s,
+        speeds.sync_s,
+        speeds.load_s,
+    ]
+    true = [2e-3 / 0.9, 1e-4 / 0.9, 5e-3 / 0.9, 0.05, 2e-4, 0.03, 0.02]
+    assert told == pytest.approx(true, rel=0.1)
+    assert found.lengths.groups == ((20,) * 8,) * 3
