@@ -31,6 +31,7 @@ NEUTRAL = (
     "sync",
     "faults",
 )
+UNFELT = ("microbatch_tokens", "checkpointing")  # of the optimisation: gradients do not depend on them
 # What is watched, and whether its spread is a factor (logarithms) or a difference.
 WATCHED = {
     "reward/mean": False,
@@ -112,7 +113,7 @@ def _same(ours: Any, theirs: Any) -> bool:
     """Whether all that was known when the band was measured is so now; a field that came later is not asked for."""
     if isinstance(ours, Mapping):
         return isinstance(theirs, Mapping) and all(
-            name in theirs and _same(x, theirs[name]) for name, x in ours.items()
+            name in UNFELT or (name in theirs and _same(x, theirs[name])) for name, x in ours.items()
         )
     if isinstance(ours, list):
         return isinstance(theirs, list) and len(ours) == len(theirs) and all(map(_same, ours, theirs))
