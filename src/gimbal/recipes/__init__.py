@@ -6,6 +6,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
 
 
+@cache
 def names() -> dict[str, str]:
     """Every recipe with the first sentence of its docstring, read without importing it."""
     found: dict[str, str] = {}
