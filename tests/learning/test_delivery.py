@@ -5,6 +5,7 @@ miss in coarse samplers: a layer that is one version late moves those less than 
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
-from gimbal.engines.native import Native
+from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync import proof as proofs
 from gimbal.learning.weight_sync.delta import Receiver, Sender, SyncError
@@ -58,14 +59,15 @@ BROKEN = {
 }
 # A bfloat16 sampler rounds to bfloat16 itself: there that is no fault.
 NO_FAULT = {("rounded to bfloat16", "bfloat16")}
-# What a few log-probabilities of a coarse sampler need not show within five versions. On the machine of these tests the canary
-# missed late layers in both, and swapped order and rounding in int8; stale layers it found at versions 2 and 4.
+# What a few log-probabilities of a coarse sampler need not show within five versions: whether they do depends on the task that was
+# drawn. docs/sync.md says of how many tasks in six they did.
 COARSE = {
     ("late layer", "bfloat16"),
     ("late layer", "int8"),
     ("stale layer", "bfloat16"),
     ("stale layer", "int8"),
     ("swapped order", "int8"),
+    ("merged in bfloat16", "int8"),
     ("rounded to bfloat16", "int8"),
 }
 
@@ -88,16 +90,16 @@ def refused_at(trained, precision, broken):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_what_is_delivered_is_never_refused(trained, precision, monkeypatch):
-    monkeypatch.setattr(proofs, "AUDIT_EVERY", 1)
+    monkeypatch.setattr(proofs, "AUDIT_PARTS", 1)
     assert refused_at(trained, precision, lambda states, v: states[v]) is None
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", BROKEN)
-def test_each_kind_of_broken_sync_is_caught_by_the_audit_at_once(trained, kind, precision, monkeypatch):
+def test_each_kind_of_broken_sync_is_caught_by_the_audit_at_once(trained, kind, precision):
+    """An eighth of the tensors is enough: it meets every layer."""
     if (kind, precision) in NO_FAULT:
         pytest.skip("the sampler rounds so itself")
-    monkeypatch.setattr(proofs, "AUDIT_EVERY", 1)
     assert refused_at(trained, precision, BROKEN[kind]) == (3 if kind == "lost sync" else 1)
 
 
@@ -106,7 +108,7 @@ def test_each_kind_of_broken_sync_is_caught_by_the_audit_at_once(trained, kind, 
 def test_what_the_canary_alone_catches(trained, kind, precision, monkeypatch):
     if (kind, precision) in COARSE | NO_FAULT:
         pytest.skip("hidden by rounding; the audit's business")
-    monkeypatch.setattr(proofs, "AUDIT_EVERY", 10**9)
+    monkeypatch.setattr(NativeEngine, "differing", lambda *_: None)
     assert refused_at(trained, precision, BROKEN[kind]) is not None
 
 
@@ -125,11 +127,30 @@ def test_what_a_canary_misses_a_digest_catches(trained, kind):
         receiver.apply(packet)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_single_wrong_tensor_is_found_at_one_turn_of_the_audit(trained, precision):
+    policy, states, _ = trained
+    engine, turns = Native(slots=2, precision=precision).start(policy), {}
+    for name in sorted(states[1].keys() - {"model.lm_head.weight"}):  # which is the embedding's
+        engine.load(1, states[1] | {name: states[1][name] + 1})
+        (turns[name],) = [turn for turn in range(8) if engine.differing(states[1], turn, 8)]
+    assert set(turns.values()) == set(range(8))
+
+
+def test_a_sampler_that_shows_the_right_bits_and_does_not_use_them_is_refused(trained, monkeypatch):
+    policy, states, canary = trained
+    first = Native(slots=2, precision="int8").start(policy)
+    first.load(0, states[0])
+    (said,) = first.witness(0, canary)
+    monkeypatch.setattr(NativeEngine, "witness", lambda self, v, _: [replace(said, due=v, version=v)])
+    assert refused_at(trained, "int8", lambda states, v: states[v]) == 1
+
+
 def test_the_refusal_names_the_tensors(trained, monkeypatch):
-    monkeypatch.setattr(proofs, "AUDIT_EVERY", 1)
+    monkeypatch.setattr(proofs, "AUDIT_PARTS", 1)
     policy, states, canary = trained
     engine = Native(slots=2, precision="bfloat16").start(policy)
     policy.load_state_dict(states[2])
     engine.load(0, BROKEN["late layer"](states, 2))
-    with pytest.raises(NotDelivered, match=r"\d tensors of the sampler are not .*model\.model\.layers\.2\."):
+    with pytest.raises(NotDelivered, match=r"\d are not the trainer's .*model\.model\.layers\.2\."):
         DeliveryProof(policy, canary)(engine, 0)

@@ -93,8 +93,11 @@ class AbstractEngine(ABC):
         logprob_D = torch.cat([self.score(rollout).cpu() for rollout in canary])
         return [Witness(who="", due=version, version=self.version, logprob_D=logprob_D)]
 
-    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
-        """The names of weights that are not, bit for bit, what loading ``state`` leaves; None where the engine cannot tell."""
+    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
+        """The names of weights that are not, bit for bit, what loading ``state`` leaves; None where the engine cannot tell.
+
+        Of all weights, in their order, those are looked at whose number is ``part`` modulo ``parts``.
+        """
         return None
 
     @abstractmethod
@@ -140,8 +143,8 @@ class AbstractEngineAround(AbstractEngine):
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
         return self.inner.witness(version, canary)
 
-    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
-        return self.inner.differing(state)
+    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
+        return self.inner.differing(state, part, parts)
 
     def state_dict(self) -> dict[str, Any]:
         return {"inner": self.inner.state_dict()}

@@ -23,7 +23,7 @@ from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.layout import additive
+from gimbal.policies.layout import additive, apart, shared
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
 
@@ -193,19 +193,18 @@ class NativeEngine(AbstractEngine):
 
     @torch.inference_mode()
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
-        """All rollouts in one forward pass: with short ones, several would take several times as long."""
+        """All rollouts in one forward pass, those of one prompt behind a single copy of it."""
         rows_of = [rollout.decisions for rollout in canary if isinstance(rollout.decisions, Tokens)]
         assert len(rows_of) == len(canary), "this engine draws tokens"
         tokens = Tokens.stack(rows_of).to(self.device)
-        first = int(tokens.prompt_N.min())
-        logits_NLV = self.copy.module(input_ids=tokens.ids_NL, use_cache=False).logits[:, first - 1 : -1].float()
-        found = []
-        for row in range(len(canary)):
-            start, end = int(tokens.prompt_N[row]), int(tokens.length_N[row])
-            rows = Distributions.of([canary[row].sampling] * (end - start), self.device)
-            logprob_SV = processed(logits_NLV[row, start - first : end - first], rows)
-            found.append(logprob_SV.gather(-1, tokens.ids_NL[row, start:end, None])[:, 0].cpu())
-        return [Witness(who="", due=version, version=self._version, logprob_D=torch.cat(found))]
+        where = (tokens.ids_NL, tokens.prompt_N, tokens.length_N)
+        layout = shared(*where) or apart(*where)
+        logits_RLV = self.copy.module(**layout.inputs(self.copy.module.dtype), use_cache=False).logits
+        logits_DV = logits_RLV[layout.row_K, layout.column_K].float()
+        rows = Distributions.of([rollout.sampling for rollout in canary for _ in range(rollout.length)], self.device)
+        id_D = torch.cat([tokens.label_NS[row, : rollout.length] for row, rollout in enumerate(canary)])
+        logprob_D = processed(logits_DV, rows).gather(-1, id_D[:, None])[:, 0].cpu()
+        return [Witness(who="", due=version, version=self._version, logprob_D=logprob_D)]
 
     def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str]:
         return self.copy.differing(state, part, parts)

@@ -185,8 +185,8 @@ class FaultyEngine(AbstractEngineAround):
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.inner.load(version, self._rounded(state))
 
-    def differing(self, state: Mapping[str, Tensor]) -> list[str] | None:
-        return self.inner.differing(self._rounded(state))
+    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
+        return self.inner.differing(self._rounded(state), part, parts)
 
     def state_dict(self) -> dict[str, Any]:
         held = {"asked": dict(self.asked), "held": list(self.held), "clock": self.clock}

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -58,7 +59,8 @@ from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 from gimbal.runtime.schedule import FILE, digest
 
-CANARIES = 2  # rollouts that every delivery is proved on
+CANARIES = 3  # rollouts that every delivery is proved on ...
+CANARY_LENGTH = 64  # ... and the most decisions of each
 
 
 class Trainer:
@@ -206,12 +208,12 @@ class Trainer:
         return cause_metrics(batch, version, at_version=at_version)
 
     def _canary(self) -> list[Rollout]:
-        """A few rollouts of the first tasks, drawn before anything else is asked of the engine."""
+        """The beginning of a few rollouts of the first task, drawn before anything else is asked of the engine."""
+        sampling = replace(self.run.sampling, max_length=min(CANARY_LENGTH, self.run.sampling.max_length))
         for number in range(CANARIES):
-            task = self.run.tasks[number % len(self.run.tasks)]
             sample = number % self.run.num_generations  # offline data has no more
             self.engine.submit(
-                Request(group=-1 - number, task=task, sample=sample, sampling=self.run.sampling, seed=self.run.seed)
+                Request(group=-1 - number, task=self.run.tasks[0], sample=sample, sampling=sampling, seed=self.run.seed)
             )
         drawn: list[Rollout] = []
         while self.engine.in_flight:

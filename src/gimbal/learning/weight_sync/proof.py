@@ -5,10 +5,16 @@ cause. Movement: since the last proved version the engine's log-probabilities mo
 lost delivery even where a coarse precision hides the first: with a and b the movements of trainer and engine over the canary's
 decisions, the slope <a, b> / <a, a> is 1 for delivered weights and 0 for lost ones. It is decided once the trainer has moved
 well beyond the numerical noise; until then versions are counted as unproved by movement. A sampler that has not moved by a single
-bit is refused sooner than one that moved otherwise than expected, for coarse weights move by leaps. Bits: every ``AUDIT_EVERY``
-versions an engine that can tell compares each of its weights with what loading the trainer's leaves. A few log-probabilities of a
-coarse sampler cannot tell a layer that is a version late, or an adapter merged in low precision, from rounding: the third test can,
-and where weights come from afar (``delta.py``) the digest of all bits does the same at every version.
+bit is refused sooner than one that moved otherwise than expected, for coarse weights move by leaps. Bits: an engine that can tell
+compares its weights with what loading the trainer's leaves, each tensor at one of ``AUDIT_PARTS`` versions, in turn. What goes wrong
+goes wrong in a layer, an adapter or all over, seldom in one tensor, and every ``AUDIT_PARTS``-th tensor meets each layer: most faults
+are seen at once and none later than ``AUDIT_PARTS`` versions. A few log-probabilities of a coarse sampler cannot tell a layer that
+is a version late, or an adapter merged in low precision, from rounding: the third test can, and where weights come from afar
+(``delta.py``) the digest of all bits does the same at every version.
+
+At equal bits the same program says the same. So where the bits are seen the canary is asked at two versions running of every
+``AUDIT_PARTS``, for what bits do not show (a sampling path that does not use them), and where they are not, at every version. It is
+the beginning of a few rollouts of one task, whose prompt one forward pass reads once.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from gimbal.records import Rollout
 LOST_BELOW = 0.5  # slope half way between delivered (1) and lost (0)
 DECIDED = 2.0  # movement in units of the noise from which a slope is taken
 CERTAIN = 4.0  # ... and from which it is held against a sampler that moves at all
-AUDIT_EVERY = 8  # versions: comparing all weights costs about as much as loading them
+AUDIT_PARTS = 8  # comparing all weights costs about as much as loading them
 KEPT = 64  # versions: no sampler is that far behind unless its calls hang, and then it is replaced
 
 
@@ -61,12 +67,13 @@ class DeliveryProof:
         self.seen: dict[str, Seen] = {}
 
     def __call__(self, engine: AbstractEngine, version: int) -> dict[str, float]:
-        """Raises NotDelivered, or returns the metrics of the proof, the worst over the copies that have answered."""
+        """Raises NotDelivered, or returns the metrics of the proof, the worst over the copies that have answered; none if only bits
+        were compared."""
+        if self._audited(engine, version) and version % AUDIT_PARTS > 1:
+            return {}
         self.trainer[version] = self._trainer_D()
         for old in sorted(self.trainer)[:-KEPT]:
             del self.trainer[old]
-        if version % AUDIT_EVERY == 0:
-            self._audit(engine, version)
         found = [self._judge(witness, engine.tolerance) for witness in engine.witness(version, self.canary)]
         names = {name for metrics in found for name in metrics}
         worst = {name: (min if name == "sync/slope" else max)(m[name] for m in found if name in m) for name in names}
@@ -105,19 +112,23 @@ class DeliveryProof:
         seen.unproved += 1
         return metrics | {"sync/unproved_versions": float(seen.unproved)}
 
-    def _audit(self, engine: AbstractEngine, version: int) -> None:
-        wrong = engine.differing(self.policy.state_dict()) if engine.version == version else None
+    def _audited(self, engine: AbstractEngine, version: int) -> bool:
+        """Whether the engine showed bits of this version, and they are right."""
+        if engine.version != version:
+            return False
+        wrong = engine.differing(self.policy.state_dict(), version % AUDIT_PARTS, AUDIT_PARTS)
         if wrong:
             raise NotDelivered(
-                f"weights of version {version} were not delivered: {len(wrong)} tensors of the sampler are not the trainer's as its "
-                f"precision holds them, {', '.join(wrong[:3])} among them"
+                f"weights of version {version} were not delivered: of every {AUDIT_PARTS}th tensor {len(wrong)} are not the trainer's "
+                f"as the sampler's precision holds them, {', '.join(wrong[:3])} among them"
             )
+        return wrong is not None
 
     def _trainer_D(self) -> Tensor:
         """All rollouts in one forward pass."""
         device = next(self.policy.parameters()).device
         decisions = type(self.canary[0].decisions).stack([rollout.decisions for rollout in self.canary])
-        with torch.no_grad():
+        with torch.inference_mode():
             found = self.policy.evaluate(decisions.to(device), temperature=self.canary[0].sampling.temperature)
         rows = [found.logprob_NS[row, : rollout.length] for row, rollout in enumerate(self.canary)]
         return torch.cat(rows).float().cpu()
