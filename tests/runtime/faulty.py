@@ -49,6 +49,7 @@ class Counting(AbstractEngineSpec):
 
     delay: float = 0.0
     longest: int = 6
+    size: int = 0  # bytes of text of each rollout
 
     def start(self, policy):
         return CountingEngine(self)
@@ -74,14 +75,14 @@ class CountingEngine(AbstractEngine):
             drawn.append(self.current)
             if len(drawn) == length:
                 del self.live[key]
-                finished.append(Finished(key=key, rollout=rollout(request, drawn)))
+                finished.append(Finished(key=key, rollout=rollout(request, drawn, self.spec.size)))
         return finished
 
     def cancel(self, key):
         del self.live[key]
 
     def load(self, version, state):
-        assert all(torch.equal(tensor, weights(version)[name]) for name, tensor in state.items())
+        assert all(torch.equal(state[name], tensor) for name, tensor in weights(version).items())
         self.current = version
 
     def score(self, rollout):
@@ -94,7 +95,7 @@ class CountingEngine(AbstractEngine):
         pass
 
 
-def rollout(request, versions):
+def rollout(request, versions, size=0):
     n = len(versions)
     return made.rollout(
         task=request.task,
@@ -102,6 +103,7 @@ def rollout(request, versions):
         decisions=Tokens.row([1], [2] * n),
         version_S=torch.tensor(versions),
         sampling=request.sampling,
+        text="x" * size,
     )
 
 

@@ -115,6 +115,7 @@ class Trainer:
             surplus=run.surplus,
         )
         self.sync = self.faults.around_sync(run.sync.start(), run.seed)
+        self.unserved: Unserved | None = None
         self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
         if saved:
             self.learner.load_state(saved["learner"])
@@ -129,6 +130,8 @@ class Trainer:
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
+        if self.unserved is not None:
+            raise self.unserved
         version, start = self.learner.version, time.perf_counter()
         self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
         groups, seen = self.pipeline.next_batch(version)
@@ -137,8 +140,7 @@ class Trainer:
         batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
-        self._deliver()
-        metrics |= self._proved() | self._observed(groups, seen, batch, version)
+        metrics |= self._served() | self._observed(groups, seen, batch, version)
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
         decisions = sum(rollout.length for group in seen for rollout in group.rollouts)
@@ -197,6 +199,15 @@ class Trainer:
     def _deliver(self) -> None:
         self.sync.publish(self.learner.version, self.learner.policy.weights())
         self.sync.deliver(self.engine)
+
+    def _served(self) -> Metrics:
+        """Deliver the new version and prove it. Where that fails, the next step says so: this one is whole and can be saved."""
+        try:
+            self._deliver()
+            return self._proved()
+        except Unserved as error:
+            self.unserved = error
+            return {}
 
     def _proved(self) -> Metrics:
         return self.faults.proof(self.proof, self.engine, self.learner.version)

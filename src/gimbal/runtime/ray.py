@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gimbal.runtime.base import AbstractRuntimeSpec, Host, Wanted
-from gimbal.runtime.fleet import AbstractBackend, Died
+from gimbal.runtime.fleet import AbstractBackend, Died, Unserved
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.pool import PoolEngine, PoolScorer
 from gimbal.runtime.schedule import Schedule
+
+ROOM_SECONDS = 60.0  # for room in a full object store
+ROOM_PAUSE = 0.1  # seconds between two looks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ class Ray(AbstractRuntimeSpec):
                 f"{cpus:g} and {gpus:g} at present; some will wait"
             )
         where = next(wanted.policy.parameters()).device
-        shared = ray.put(wanted.policy.to("cpu"))
+        shared = _stored(lambda: ray.put(wanted.policy.to("cpu")))
         wanted.policy.to(where)
         samplers = RayBackend(Sampler, (shared, wanted.engine, self.threads), cpus=self.cpus, gpus=self.gpus)
         judges = RayBackend(Judge, (list(wanted.rewards),), cpus=0.0, gpus=0.0)
@@ -86,7 +90,37 @@ class Ray(AbstractRuntimeSpec):
             close()
             raise
         opened.append(engine)
-        return Host(engine=engine, scorer=scorer, close=close, metrics=engine.metrics, schedule=schedule.take)
+        nodes = Nodes()
+
+        def metrics() -> Mapping[str, float]:
+            for sentence in nodes.lost():
+                wanted.note(sentence)
+            return engine.metrics()
+
+        return Host(engine=engine, scorer=scorer, close=close, metrics=metrics, schedule=schedule.take)
+
+
+class Nodes:
+    """The machines of the cluster that have been up since the run began."""
+
+    def __init__(self) -> None:
+        self.up: dict[str, str] = {}  # id: address
+        self.lost()
+
+    def lost(self) -> list[str]:
+        """A sentence for each that Ray has given up since the last call."""
+        import ray
+
+        found: list[str] = []
+        for node in ray.nodes():
+            if node["Alive"]:
+                self.up[node["NodeID"]] = node["NodeManagerAddress"]
+            elif address := self.up.pop(node["NodeID"], ""):
+                found.append(
+                    f"node {node['NodeID'][:8]} ({address}) of the Ray cluster is lost; what was on it is begun again as far as other "
+                    "nodes have room, and the run goes on with what is up"
+                )
+        return found
 
 
 class RayBackend(AbstractBackend):
@@ -111,7 +145,7 @@ class RayBackend(AbstractBackend):
         return self.actor.remote(*self.arguments)
 
     def call(self, handle: Any, method: str, arguments: Sequence[Any]) -> Any:
-        return getattr(handle, method).remote(*arguments)
+        return _stored(lambda: getattr(handle, method).remote(*arguments))
 
     def aside(self, handle: Any) -> Any:
         return handle.doing.options(concurrency_group="aside").remote()
@@ -119,7 +153,7 @@ class RayBackend(AbstractBackend):
     def put(self, value: Any) -> Any:
         import ray
 
-        return ray.put(value)
+        return _stored(lambda: ray.put(value))
 
     def wait(self, references: Sequence[Any], seconds: float) -> Sequence[Any]:
         import ray
@@ -136,6 +170,8 @@ class RayBackend(AbstractBackend):
             return ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
+            if isinstance(cause, _full()):
+                raise Died("Ray's object store had no room for its answer") from None
             raise cause if isinstance(cause, Exception) else error from None
         except ray.exceptions.RayError as error:
             raise Died(" ".join(str(error).split())[:200]) from None
@@ -144,6 +180,28 @@ class RayBackend(AbstractBackend):
         import ray
 
         ray.kill(handle, no_restart=True)
+
+
+def _full() -> tuple[type[Exception], ...]:
+    """What Ray raises where the object store is full, and so is the disk that it would spill to."""
+    import ray.exceptions
+
+    return ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError
+
+
+def _stored(put: Callable[[], Any]) -> Any:
+    """What ``put`` returns once there is room; meanwhile members load what they were sent and so make some. Raises Unserved."""
+    end = time.monotonic() + ROOM_SECONDS
+    while True:
+        try:
+            return put()
+        except _full():
+            if time.monotonic() >= end:
+                raise Unserved(
+                    f"Ray's object store has been full for {ROOM_SECONDS:.0f} s, and so is the disk that it spills to. `ray memory` "
+                    "says what fills it; give Ray a larger --object-store-memory or the disk some room, and go on with --resume"
+                ) from None
+            time.sleep(ROOM_PAUSE)
 
 
 def _path() -> str:
