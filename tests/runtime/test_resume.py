@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from small import small_run
 
+from gimbal.policies.token import CausalLM
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 from gimbal.runtime.local import run_local
@@ -81,6 +83,20 @@ def test_a_full_disk_leaves_the_previous_checkpoint(single_thread, tmp_path, mon
     monkeypatch.undo()
     assert [path.name for path in checkpoint.all_of(tmp_path / "run")] == ["step_000002"]
     run_local(small_run(steps=4), tmp_path / "run", resume=True)
+
+
+def test_weights_that_do_not_fit_leave_the_previous_checkpoint(tmp_path):
+    """The system itself refuses the write, within safetensors."""
+    policy = CausalLM().load()
+    checkpoint.save(tmp_path, 1, policy, {}, keep=2)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(checkpoint.CheckpointError, match=r"weights could not be written.*step_000001 is untouched"):
+            checkpoint.save(tmp_path, 2, policy, {}, keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000001"]
 
 
 @pytest.mark.slow

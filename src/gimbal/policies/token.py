@@ -198,7 +198,10 @@ class TokenPolicy(AbstractPolicy):
         return {name: tensor.detach() for (name, tensor), held in zip(every, frozen, strict=True) if not held}
 
     def save(self, directory: Path) -> None:
-        self.model.save_pretrained(directory)
+        try:
+            self.model.save_pretrained(directory)
+        except SafetensorError as error:  # a full disk: the one library here that has no OSError for it
+            raise OSError(f"the weights could not be written to {directory}: {error}") from error
         self.tokenizer.save_pretrained(directory)
 
 
