@@ -39,8 +39,9 @@ def test_faults_by_the_hundred(monkeypatch, k, seed):
     def between(version):
         if draw.random() < 0.1:
             engine.add()
-        if draw.random() < 0.1 and len(engine.workers) > 1:
-            engine.remove(draw.choice(engine.workers))
+        with engine.fleet.changed:  # nobody dies between the choice and the removal
+            if draw.random() < 0.1 and len(engine.workers) > 1:
+                engine.remove(draw.choice(engine.workers))
 
     try:
         account = drive(pipeline, 160, k=k, between=between)

@@ -19,7 +19,7 @@ FAULTS = {"dies before": 0.05, "dies after": 0.05, "hangs": 0.01}
 
 def again(events, *, k, surplus="wait"):
     tape = Tape(json.loads(json.dumps(events)))
-    engine = ReplayEngine(tape, lambda: Sampler(Nothing(), Counting(longest=40), 1), 1)
+    engine = ReplayEngine(tape, lambda: Sampler(Nothing(), Counting(longest=20), 1), 1)
     return pipeline_over(engine, ReplayScorer(tape, [SampleIsScore()]), k=k, surplus=surplus)
 
 
@@ -28,14 +28,15 @@ def recorded(monkeypatch, *, k, surplus="wait", versions=40):
     monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
     monkeypatch.setattr("gimbal.runtime.pool.TRIES", 10**6)
     monkeypatch.setattr("gimbal.runtime.pool.ADVANCE_SECONDS", 0.0)  # a step at a time
-    pipeline = wired(*members(FAULTS, k, longest=40), k=k, patience=0.01, surplus=surplus)
+    pipeline = wired(*members(FAULTS, k, longest=20), k=k, patience=0.01, surplus=surplus)
     engine, draw = pipeline.parts.engine, random.Random(0)
 
     def between(version):
         if draw.random() < 0.2:
             engine.add()
-        if draw.random() < 0.2 and len(engine.workers) > 1:
-            engine.remove(draw.choice(engine.workers))
+        with engine.fleet.changed:  # nobody dies between the choice and the removal
+            if draw.random() < 0.2 and len(engine.workers) > 1:
+                engine.remove(draw.choice(engine.workers))
 
     try:
         account = drive(pipeline, versions, k=k, between=between)
