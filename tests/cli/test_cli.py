@@ -272,6 +272,15 @@ def test_show_names_equation_place_and_fields(capsys):
         )
 
 
+def test_closed_streams_are_no_error():
+    program = f"exec {sys.executable} -m gimbal list recipes <&- >&- 2>&-"
+    assert subprocess.run(["/bin/sh", "-c", program], timeout=60).returncode == 0
+    result = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m gimbal trian >&-"], capture_output=True, timeout=60
+    )
+    assert result.returncode == 2 and b"did you mean train?" in result.stderr
+
+
 def test_lists(capsys):
     assert cli.main(["list", "methods"]) == 0
     out = capsys.readouterr().out

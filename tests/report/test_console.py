@@ -2,6 +2,8 @@
 
 import io
 import math
+import subprocess
+import sys
 
 import pytest
 from report_records import rollout
@@ -47,6 +49,40 @@ def test_on_a_terminal_a_panel(monkeypatch):
     assert "demo [red]x[/red]" in shown and "a note with [brackets]" in shown and "[bold]7[/bold]" in shown
     assert "step 3 of 10, 14 s left" in shown and "0.250" in shown
     assert "\x1b]0;owned" not in shown
+
+
+def test_a_narrow_terminal_shows_every_figure_whole(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "40")
+    console = Console(10, "demo")
+    console.step(
+        {
+            **STEP,
+            "pass_rate": 0.375,
+            "entropy/mean": 0.125,
+            "length/mean": 21.4,
+            "grad_norm": 0.75,
+            "perf/tokens_per_s": 333.0,
+        }
+    )
+    console.close()
+    for figure in ("0.250", "0.375", "0.125", "0.0123", "21.4", "0.75", "333", "|p-p'|"):
+        assert figure in screen.getvalue(), figure
+
+
+def test_a_reader_that_left_does_not_end_the_run(tmp_path):
+    """The reader closes the pipe after the first line; all ten steps are taken nevertheless."""
+    program = (
+        "import time; from gimbal.report.console import Console; console = Console(10, 'demo')\n"
+        "for step in range(10): console.step({'step': float(step)}); time.sleep(0.02)\n"
+        f"open({str(tmp_path / 'end')!r}, 'w')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline().startswith(b"step 0")
+    process.stdout.close()
+    assert process.wait() == 0 and (tmp_path / "end").exists()
 
 
 def test_spark():

@@ -53,6 +53,9 @@ OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 2 something the user can mend (said in one line), 130 interrupted."""
+    for name in ("stdin", "stdout", "stderr"):
+        if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("GIMBAL_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -40,16 +41,23 @@ class Console:
             self.live = Live(refresh_per_second=4)
             self.live.start()
 
+    def _print(self, text: str) -> None:
+        """Nobody may be reading any more (``| head``, a dead ``tee``): the run goes on, and its files have it all."""
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
     def note(self, text: str) -> None:
         if self.live is None:
-            print(text, flush=True)
+            self._print(text)
         else:
             self.live.console.print(text, markup=False, highlight=False)
 
     def alarm(self, text: str) -> None:
         """What must not be overlooked: red where there is colour."""
         if self.live is None:
-            print(text, flush=True)
+            self._print(text)
         else:
             self.live.console.print(text, markup=False, highlight=False, style="bold red")
 
@@ -61,7 +69,7 @@ class Console:
         figures = [(head, form.format(metrics[name])) for name, head, form in SHOWN if name in metrics]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
-            print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}", flush=True)
+            self._print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}")
         else:
             self.live.update(self._panel(step, figures, left))
 
@@ -72,7 +80,7 @@ class Console:
         prompt, text = one_line(rollout.task.prompt), one_line(rollout.text)
         shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout_score(rollout):g}]"
         if self.live is None:
-            print(f"  e.g. {shown}", flush=True)
+            self._print(f"  e.g. {shown}")
         else:
             self.sampled = shown
 
@@ -85,20 +93,17 @@ class Console:
             self.live.stop()
 
     def _panel(self, step: float, figures: list[tuple[str, str]], left: float) -> Any:
+        from rich.columns import Columns
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 2))
-        for _ in figures:
-            table.add_column(justify="right")
-        table.add_row(*(Text(head, style="dim") for head, _ in figures))
-        table.add_row(*(Text(figure, style="bold") for _, figure in figures))
+        pairs = [Text.assemble((head, "dim"), "\n", (figure, "bold"), justify="right") for head, figure in figures]
         rows = Table.grid()
         rows.add_row(ProgressBar(total=self.total, completed=step))
         rows.add_row(Text(f"step {step:.0f} of {self.total}, {duration(left)} left    reward {spark(self.rewards)}"))
-        rows.add_row(table)
+        rows.add_row(Columns(pairs, padding=(0, 2)))  # as many beside one another as the terminal has room for
         if self.sampled:
             rows.add_row(Text(self.sampled, style="dim"))
         return Panel(rows, title=Text(self.title))
