@@ -7,8 +7,9 @@ speed   Both sides: gimbal-tiny, the demo's tasks and reward, equal steps, batch
         waits for a simulated tool: a lognormal time, capped, drawn from (seed, task, sample), so equal for both. Nothing is computed
         meanwhile, and other rollouts go on. The sides differ in max_staleness only, and take turns. A worker is idle while it
         neither draws nor loads and has nothing in flight; ``idle_or_only_tools`` also counts while all of that waits for tools.
-faults  A run whose workers and reward workers are killed at random moments, added and removed. Afterwards the account: every rollout
-        that was dispatched was trained on, dropped under a reason, or is still there; no decision older than max_staleness.
+faults  A run over sparse packets whose workers and reward workers are killed at random moments, added and removed. Afterwards the
+        account: every rollout that was dispatched was trained on, dropped under a reason, or is still there; no decision older than
+        max_staleness.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gimbal import config
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import exam
+from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.demo import demo
@@ -237,7 +239,9 @@ def faults(options: argparse.Namespace) -> dict[str, Any]:
     fleet.LOSSES_IN_A_ROW = 10**6
     k, draw, injected = options.staleness, random.Random(0), Counter[str]()
     quick = SlowTool(median=0.05, sigma=1.0, longest=1.0)
-    run = replace(run_of(0, k, 10**6, options.workers), engine=quick, prompts_per_step=4, num_generations=4)
+    run = replace(
+        run_of(0, k, 10**6, options.workers), engine=quick, prompts_per_step=4, num_generations=4, sync=Sparse()
+    )
     trainer, consumed, oldest = Trainer(run, note=print), Counter[int](), 0.0
     engine, scorer = trainer.host.engine, trainer.host.scorer
     assert isinstance(engine, PoolEngine) and isinstance(scorer, PoolScorer)
