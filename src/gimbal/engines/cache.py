@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import Cache
+from transformers.cache_utils import Cache
 
 
 class SlotCache(Cache):

@@ -234,7 +234,10 @@ class CausalLM(AbstractPolicySpec):
 
     def _whole(self, seed: int) -> TokenPolicy:
         # Imported here: it takes a second, and `gimbal --help` should not.
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+        # Not from transformers itself: a type checker would read every architecture for it.
+        from transformers.models.auto.configuration_auto import AutoConfig
+        from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # it would tear the live console
