@@ -216,6 +216,7 @@ class TrainBatch:
     part_NS: Int[Tensor, "N S"] | None = None
     turn_NS: Int[Tensor, "N S"] | None = None
     group_N: Int[Tensor, " N"] | None = None
+    sample_N: Int[Tensor, " N"] | None = None  # index within the group
     current_NS: Float[Tensor, "N S"] | None = (
         None  # the policy being trained, as this minibatch begins, without gradient
     )

@@ -46,6 +46,7 @@ from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.demonstrations import practice
 from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
@@ -75,6 +76,7 @@ from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.compose import check
+from gimbal.runtime.ray import Ray
 from gimbal.runtime.rules import REFUSED, WARNED
 from gimbal.runtime.run import HeldOut
 
@@ -102,6 +104,7 @@ REFUSALS = [
     ({"anchor": SamplingVersion(window=1), "max_staleness": 2}, "fewer versions than"),
     ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "only the adapter travels"),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number"),
+    ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still"),
     ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs"),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports"),
     ({**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())}, "keep one value loss"),

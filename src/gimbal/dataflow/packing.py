@@ -29,6 +29,7 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         version_NS=padded("version_S"),
         reward_NS=pad_sequence([_reward_S(rollout) for rollout in rollouts], batch_first=True),
         group_N=torch.tensor([group.index for group in groups for _ in group.rollouts]),
+        sample_N=torch.tensor([rollout.sample for rollout in rollouts]),
         part_NS=_optional(rollouts, "part_S"),
         turn_NS=_optional(rollouts, "turn_S"),
         facts=_facts(rollouts),

@@ -80,6 +80,15 @@ class AbstractEngine(ABC):
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         """Take a request out; what was drawn so far comes back (stop='cancelled'), or None if nothing was."""
 
+    def underway(self) -> list[Finished]:
+        """What is drawn so far of the requests in flight, where anything is. ValueError where the engine cannot show it."""
+        if not self.in_flight:
+            return []
+        raise ValueError(
+            f"{type(self).__name__} cannot show unfinished rollouts, which the anchor Interruption evaluates before each update: use "
+            "engine=Native(), or anchor=SamplingVersion(...)"
+        )
+
     @abstractmethod
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         """Sample with these weights (a copy is taken) from the next decision on, also in rollouts under way."""
@@ -133,6 +142,9 @@ class AbstractEngineAround(AbstractEngine):
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         return self.inner.cancel(key)
+
+    def underway(self) -> list[Finished]:
+        return self.inner.underway()
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.inner.load(version, state)

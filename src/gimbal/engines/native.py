@@ -108,6 +108,10 @@ class NativeEngine(AbstractEngine):
         prompt = self.queue[-1].prompt if same else self.policy.encode_task(request.task)
         self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[]))
 
+    def underway(self) -> list[Finished]:
+        started = [row for row in range(len(self.rows)) if self._drawn(row)]
+        return [Finished(key=self.rows[row].request.key, rollout=self._rollout(row, "cancelled")) for row in started]
+
     @torch.inference_mode()
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.copy.load(state)

@@ -41,7 +41,7 @@ from gimbal.learning.learner import Learner, Metrics, NotFinite, column_needs
 from gimbal.learning.method import AbstractMethod
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.policies.base import AbstractPolicy, Evaluation
-from gimbal.records import TrainBatch
+from gimbal.records import Group, TrainBatch
 
 PATIENCE = timedelta(minutes=10)  # with a rank that does not do its part of the work
 LULL = timedelta(days=7)  # between two things that are told: rank 0 may generate for as long as it likes
@@ -336,6 +336,12 @@ class Leader:
 
     def step(self, batch: TrainBatch) -> Metrics:
         return self._all("step", None if batch is self.member.batch else batch.to(torch.device("cpu")))
+
+    def arrived(self, group: Group) -> None:
+        """Nothing here: an anchor that listens refuses to start among several ranks."""
+
+    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+        """Likewise."""
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
         return self._all("control", dict(metrics))

@@ -8,8 +8,10 @@ control   controllers move their coefficients by the step's metrics
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +24,13 @@ from gimbal import ops
 from gimbal.controllers.base import State
 from gimbal.critics.base import AbstractCritic
 from gimbal.learning.method import AbstractMethod, Optimization
+from gimbal.learning.proximal.base import Forward
 from gimbal.learning.proximal.recompute import Recompute
-from gimbal.learning.ranks import AbstractRanks, Alone
+from gimbal.learning.ranks import AbstractRanks, Alone, in_micro_batches
 from gimbal.objectives.base import AbstractObjective
 from gimbal.ops.paths import replace_at
 from gimbal.policies.base import EVALUATED, AbstractPolicy
-from gimbal.records import Sampling, TrainBatch
+from gimbal.records import Group, Sampling, TrainBatch
 
 Metrics = dict[str, float]
 EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
@@ -64,6 +67,7 @@ class Learner:
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         self.optimizer = _adamw(policy, critic, method.optimization)
         self.anchor = method.anchor.start(policy)
+        self._anchor_seconds = 0.0  # of this process, since the last step
         self.reports: Metrics = {}  # of the advantages of the batch at hand
         self.device = next(policy.parameters()).device
 
@@ -90,7 +94,8 @@ class Learner:
                 return found["logprob_NS"]
             return self._evaluated(policy or self.policy, rows)["logprob_NS"]
 
-        columns = {"proximal_NS": self.anchor(batch, evaluate), **self.anchor.facts(batch, evaluate)}
+        with self._anchoring():
+            columns = {"proximal_NS": self.anchor(batch, evaluate), **self.anchor.facts(batch, evaluate)}
         if isinstance(self.anchor, Recompute):
             columns[EVALUATED_AT] = torch.full((batch.shape[0],), self.updates, device=self.device)
         if "reference_NS" in needs:
@@ -101,6 +106,21 @@ class Learner:
         if self.critic is not None:
             columns |= self._in_micro_batches(batch, self.critic.columns)  # of the states before the update
         return self._advantages(batch.with_columns(columns), method)
+
+    def arrived(self, group: Group) -> None:
+        """A group begins to wait for its batch."""
+        with self._anchoring():
+            self.anchor.arrived(group, self._forward)
+
+    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+        """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
+
+        def evaluate(rows: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
+            found = self._evaluated(policy or self.policy, rows.to(self.device))
+            return found["logprob_NS"].to(rows.mask_NS.device)
+
+        with self._anchoring():
+            self.anchor.leaving(held, evaluate)
 
     def _advantages(self, batch: TrainBatch, method: AbstractMethod) -> TrainBatch:
         """Reward shapings, the estimator, the critic's target, shapings; what each reports of itself is kept for the metrics."""
@@ -127,17 +147,21 @@ class Learner:
                 for facts in self.method.objective.stages(minibatch):
                     metrics = self.forward_backward(minibatch.with_columns(facts))
                     metrics |= self.optim_step(metrics)
-                    self.anchor.observe(self.policy, metrics)
+                    with self._anchoring():
+                        self.anchor.observe(self.policy, metrics)
                     for name, value in metrics.items():
                         collected[name].append(value)
         if self.critic is not None:
             self.critic.observe(batch)
         self.version += 1
-        self.anchor.publish(self.policy, self.version)
+        with self._anchoring():
+            self.anchor.publish(self.policy, self.version)
         if self.reference is not None and self.version in self.method.reference_resets:
             self.reference.load_state_dict(self.policy.state_dict())
         averaged = {name: float(np.mean(values)) for name, values in collected.items()}
-        return averaged | self.reports | {"lr": self.learning_rate}
+        cost = {"time/anchor": self._anchor_seconds, "anchor/bytes": float(self.anchor.nbytes())}
+        self._anchor_seconds = 0.0
+        return averaged | self.reports | cost | {"lr": self.learning_rate}
 
     def forward_backward(self, minibatch: TrainBatch) -> Metrics:
         """Add the gradient of the whole minibatch to the parameters' gradients; its size never depends on micro-batching."""
@@ -252,7 +276,8 @@ class Learner:
         return {f"control/{path}": state["value"] for path, state in self.control_state.items()}
 
     def close(self) -> None:
-        """Nothing is held but memory; a learner in several processes lets the others end."""
+        """Let other processes end, if there are any."""
+        self.anchor.close()
 
     @property
     def learning_rate(self) -> float:
@@ -289,29 +314,23 @@ class Learner:
 
     def _evaluated(self, policy: AbstractPolicy, batch: TrainBatch, columns: Collection[str] = ()) -> dict[str, Tensor]:
         """``logprob_NS`` and the columns asked for, without gradient."""
-
-        def evaluate(micro: TrainBatch) -> Mapping[str, Tensor]:
-            assert micro.decisions is not None
-            evaluated = policy.evaluate(micro.decisions, temperature=self.sampling.temperature, columns=columns)
-            return {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}
-
-        return self._in_micro_batches(batch, evaluate)
+        return self._in_micro_batches(batch, self._forward.columns_of(policy, columns))
 
     def _in_micro_batches(
         self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """Columns [N], [N, S] or [N, S, ...] of each micro-batch, without gradient, back in the order of the rows."""
-        found: dict[str, Tensor] = {}
-        numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=self.device))
-        with torch.no_grad():
-            for micro in self.ranks.micro_batches(numbered, self.method.optimization.microbatch_tokens):
-                for name, value in columns_of(micro).items():
-                    shape = batch.shape[: value.ndim] + tuple(value.shape[2:])
-                    whole = found.setdefault(name, torch.zeros(shape, device=self.device))
-                    if (row_N := micro.row_N) is not None:
-                        place = row_N if value.ndim == 1 else (row_N, slice(micro.shape[1]))
-                        whole[place] = value.float()
-        return self.ranks.joined(found)
+        return in_micro_batches(self.ranks, batch, self.method.optimization.microbatch_tokens, columns_of)
+
+    @property
+    def _forward(self) -> Forward:
+        return Forward(temperature=self.sampling.temperature, tokens=self.method.optimization.microbatch_tokens)
+
+    @contextmanager
+    def _anchoring(self) -> Iterator[None]:
+        """What is done within it counts as the anchor's time."""
+        start = time.perf_counter()
+        yield
+        self._anchor_seconds += time.perf_counter() - start
 
     def _score_norm_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
         """|grad sum_t log pi| of each row, over all parameters: one backward pass a row."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -76,3 +77,21 @@ class Alone(AbstractRanks):
 
     def clip(self, module: nn.Module, max_norm: float) -> float:
         return float(torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm))
+
+
+def in_micro_batches(
+    ranks: AbstractRanks, batch: TrainBatch, tokens: int, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Columns [N], [N, S] or [N, S, ...] of each micro-batch, without gradient, back in the order of the rows."""
+    found: dict[str, Tensor] = {}
+    device = batch.mask_NS.device
+    numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=device))
+    with torch.no_grad():
+        for micro in ranks.micro_batches(numbered, tokens):
+            for name, value in columns_of(micro).items():
+                shape = batch.shape[: value.ndim] + tuple(value.shape[2:])
+                whole = found.setdefault(name, torch.zeros(shape, device=device))
+                if (row_N := micro.row_N) is not None:
+                    place = row_N if value.ndim == 1 else (row_N, slice(micro.shape[1]))
+                    whole[place] = value.float()
+    return ranks.joined(found)

@@ -209,7 +209,7 @@ def dead_gradient(record: Record) -> Sign | None:
 
 def mismatch(record: Record) -> Sign | None:
     """Sampler and trainer disagree at equal weights: over the steps whose decisions are of the learner's own version."""
-    exact = record.run.get("anchor", {}).get("class") == "SamplingVersion"
+    exact = record.run.get("anchor", {}).get("class") in ("SamplingVersion", "Interruption")
     rows = [row for row in record.rows if exact or (row.get("staleness/share/0") or 0.0) >= FRESH]
     k3 = [row["mismatch/k3"] for row in rows if row.get("mismatch/k3") is not None]
     k1 = [-row["cause/discrepancy"] for row in rows if row.get("cause/discrepancy") is not None]

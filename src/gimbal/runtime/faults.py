@@ -182,6 +182,9 @@ class FaultyEngine(AbstractEngineAround):
         asked = self.asked.pop(key)
         return None if rollout is None else replace(rollout, sampling=asked)
 
+    def underway(self) -> list[Finished]:
+        return self.inner.underway() + [item for _, item in self.held]
+
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.inner.load(version, self._rounded(state))
 

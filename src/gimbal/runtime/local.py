@@ -28,7 +28,6 @@ from gimbal.engines.base import Request
 from gimbal.learning import joining
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.proximal.recompute import Recompute
-from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
@@ -107,6 +106,7 @@ class Trainer:
                 rewards=self.rewards,
                 filters=run.filters,
                 sampling=run.sampling,
+                arrived=self.learner.arrived,
             ),
             run.staleness.over(run.max_staleness, run.prompts_per_step),
             ahead=run.ahead,
@@ -121,6 +121,8 @@ class Trainer:
             self.learner.load_state(saved["learner"])
             self._deliver()
             self.pipeline.load_state_dict(saved["pipeline"])
+            for group in self.pipeline.store.values():
+                self.learner.arrived(group)
             self.proof = DeliveryProof(policy, saved["proof"]["canary"])
             self.proof.load_state_dict(saved["proof"])
         else:
@@ -138,6 +140,7 @@ class Trainer:
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
         batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
+        self.learner.leaving(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
@@ -213,7 +216,7 @@ class Trainer:
         return self.faults.proof(self.proof, self.engine, self.learner.version)
 
     def _causes(self, batch: TrainBatch, version: int) -> Metrics:
-        at_version = isinstance(self.run.anchor, SamplingVersion)
+        at_version = self.run.anchor.at_sampling
         if not at_version and not isinstance(self.run.anchor, Recompute):
             return {}  # the anchor is no version of the policy
         return cause_metrics(batch, version, at_version=at_version)

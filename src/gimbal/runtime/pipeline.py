@@ -11,7 +11,7 @@ Every dispatched rollout comes out exactly once: trained on, or in a group dropp
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ class Parts:
     rewards: Sequence[AbstractReward]
     filters: Sequence[AbstractFilter]
     sampling: Sampling
+    arrived: Callable[[Group], None] = lambda group: None  # told of each group that begins to wait for its batch
 
 
 class Pipeline:
@@ -183,6 +184,16 @@ class Pipeline:
                 surplus = max(self.store)
                 del self.store[surplus]
                 self._lose(surplus, "surplus")
+            if index in self.store:
+                self.parts.arrived(self.store[index])
+
+    def held(self) -> list[Group]:
+        """Everything drawn that no batch has taken yet, unfinished rollouts too; not always whole groups."""
+        single = [*self.parts.engine.underway(), *self.uncollected]
+        groups = [Group(index=item.key[0], task=item.rollout.task, rollouts=(item.rollout,)) for item in single]
+        for index, arrived in self.arrived.items():
+            groups += [Group(index=index, task=self.tasks[index], rollouts=tuple(arrived.values()))] if arrived else []
+        return [*groups, *self.scoring.values(), *self.store.values()]
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays."""

@@ -53,9 +53,11 @@ from gimbal.engines.conversation import Conversation
 from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.demonstrated import Demonstrated
 from gimbal.engines.guided import Guided
+from gimbal.engines.native import Native
 from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
 from gimbal.learning.learner import column_needs
+from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives.advantage_regression import AdvantageRegression
@@ -90,6 +92,7 @@ from gimbal.ops.part_mean import PartMean
 from gimbal.policies.lora import LoRA
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
+from gimbal.runtime.base import Local
 from gimbal.runtime.run import Run
 
 ENTROPY = (
@@ -228,6 +231,13 @@ REFUSED: tuple[Rule, ...] = (
         "Delayed would replace optimization.learning_rate by a number of its own: give both the same",
     ),
     (
+        lambda cast: (
+            cast.has(Interruption) and not (isinstance(cast.run.runtime, Local) and isinstance(cast.run.engine, Native))
+        ),
+        "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local() and engine=Native(): "
+        "use these, or anchor=SamplingVersion(window=...)",
+    ),
+    (
         lambda cast: cast.has(CriteriaFirst) and cast.has(GroupNormalized),
         "GroupNormalized would compare criteria with judgements, which CriteriaFirst puts into one group: use Stratified",
     ),
@@ -243,7 +253,7 @@ WARNED: tuple[Rule, ...] = (
         "DropStale selects against what takes long (see selection/sampled and selection/trained); Pace keeps the bound without",
     ),
     (
-        lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.has(SamplingVersion),
+        lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.run.anchor.at_sampling,
         "DiscrepancyPenalty on stale data takes what was learned since for discrepancy, and such runs collapse (docs/log.md): "
         "anchor=SamplingVersion(window=...), or max_staleness=0",
     ),

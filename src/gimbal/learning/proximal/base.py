@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.learning.ranks import several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import TrainBatch
+from gimbal.records import Group, TrainBatch
 
 
 @runtime_checkable
@@ -19,6 +21,26 @@ class Evaluate(Protocol):
     """logprob_NS without gradient; of the trainer's present weights, or of another policy's."""
 
     def __call__(self, batch: TrainBatch, policy: AbstractPolicy | None = None, /) -> Float[Tensor, "N S"]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """How the learner evaluates rows: at this temperature, in micro-batches of at most so many tokens."""
+
+    temperature: float
+    tokens: int
+
+    def columns_of(
+        self, policy: AbstractPolicy, columns: Collection[str] = ()
+    ) -> Callable[[TrainBatch], Mapping[str, Tensor]]:
+        """Of a micro-batch: ``logprob_NS`` and the columns asked for."""
+
+        def evaluate(micro: TrainBatch) -> Mapping[str, Tensor]:
+            assert micro.decisions is not None
+            evaluated = policy.evaluate(micro.decisions, temperature=self.temperature, columns=columns)
+            return {"logprob_NS": evaluated.logprob_NS, **evaluated.columns}
+
+        return evaluate
 
 
 class AbstractAnchor(ABC):
@@ -30,6 +52,7 @@ class AbstractAnchor(ABC):
     """
 
     absorbs: ClassVar[frozenset[str]] = frozenset()
+    at_sampling: ClassVar[bool] = False  # it is the policy of the version that drew each decision
 
     @abstractmethod
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]: ...
@@ -50,6 +73,22 @@ class AbstractAnchor(ABC):
         """Called after every learner step, with the version that its weights go by from now on."""
         return None
 
+    def arrived(self, group: Group, forward: Forward) -> None:
+        """Told of a group as it begins to wait for its batch."""
+        return None
+
+    def leaving(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
+        """Called before every learner step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        return None
+
+    def nbytes(self) -> int:
+        """Memory that it holds for its purpose, wherever that is."""
+        return 0
+
+    def close(self) -> None:
+        """Called once, when nothing more will be asked of it."""
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
@@ -60,3 +99,21 @@ class AbstractAnchor(ABC):
 def frozen_copy(policy: AbstractPolicy) -> AbstractPolicy:
     """Its present weights, which nothing trains."""
     return copy.deepcopy(policy).requires_grad_(False)
+
+
+def alone() -> None:
+    """Raises where the learner is one of several processes, each with a part of the weights."""
+    if several():
+        raise ValueError(
+            "a learner in several processes evaluates old versions itself: use anchor=SamplingVersion(...), with apart=false"
+        )
+
+
+def weight_bytes(policy: AbstractPolicy) -> int:
+    """Of one copy of its weights."""
+    return sum(x.numel() * x.element_size() for x in policy.parameters())
+
+
+def keys_of(batch: TrainBatch) -> list[tuple[int, int]]:
+    """(group, sample) of each row."""
+    return list(zip(batch.column("group_N", batch).tolist(), batch.column("sample_N", batch).tolist(), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -64,7 +63,7 @@ class LiveEwma(AbstractAnchor):
 
     def __init__(self, spec: Ewma, policy: AbstractPolicy) -> None:
         self.spec = spec
-        self.policy = copy.deepcopy(policy).requires_grad_(False)
+        self.policy = frozen_copy(policy)
         self.total = 1.0  # sum of the weights of all iterates so far
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
@@ -76,6 +75,9 @@ class LiveEwma(AbstractAnchor):
         self.total = 1.0 if reset else 1.0 + self.spec.rate * self.total
         for average, present in zip(self.policy.parameters(), policy.parameters(), strict=True):
             average.lerp_(present.to(average.dtype), 1.0 / self.total) if self.total > 1 else average.copy_(present)
+
+    def nbytes(self) -> int:
+        return weight_bytes(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": self.total, "weights": {name: x.clone() for name, x in self.policy.state_dict().items()}}

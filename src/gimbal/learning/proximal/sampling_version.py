@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
+from gimbal.learning.proximal.old_policy import OldPolicy
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -27,21 +28,29 @@ class SamplingVersion(AbstractAnchor):
     - an engine without discrepancy: Behavior, but that a correction may stand beside it.
 
     ``window`` is the oldest age that is kept; let it be the run's max_staleness. An older decision is an error, never a guess.
+    ``apart`` keeps and evaluates old versions in a process of their own, in ``threads`` threads, on the learner's device: groups that
+    wait for their batch are evaluated meanwhile, and the learner waits for what is left.
 
     Confidence: verified.
     """
 
+    at_sampling: ClassVar[bool] = True
+
     window: int = 4
+    apart: bool = False
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.window < 0:
-            raise ValueError(f"SamplingVersion.window is {self.window}; it counts versions, 0 or above")
+        if self.window < 0 or self.threads < 1:
+            raise ValueError(
+                f"SamplingVersion.window is {self.window}, which counts versions from 0, and threads {self.threads}, from 1"
+            )
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
         raise TypeError("SamplingVersion keeps weights: call start(policy) and use what it returns")
 
-    def start(self, policy: AbstractPolicy) -> LiveSamplingVersion:
-        return LiveSamplingVersion(self, policy)
+    def start(self, policy: AbstractPolicy) -> LiveSamplingVersion | OldPolicy:
+        return OldPolicy(self, policy) if self.apart else LiveSamplingVersion(self, policy)
 
 
 class LiveSamplingVersion(AbstractAnchor):
@@ -72,6 +81,9 @@ class LiveSamplingVersion(AbstractAnchor):
     def publish(self, policy: AbstractPolicy, version: int) -> None:
         self.kept[version] = frozen_copy(policy)
         self.kept = {v: weights for v, weights in self.kept.items() if v >= version - self.spec.window}
+
+    def nbytes(self) -> int:
+        return sum(weight_bytes(policy) for policy in self.kept.values())
 
     def state_dict(self) -> dict[str, Any]:
         return {"kept": {v: {name: x.clone() for name, x in p.state_dict().items()} for v, p in self.kept.items()}}

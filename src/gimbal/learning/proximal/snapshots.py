@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -61,6 +61,9 @@ class LiveSnapshots(AbstractAnchor):
         self.updates += 1
         if self.updates % self.spec.every == 0:
             self.ring = [frozen_copy(policy), *self.ring][: self.spec.count]
+
+    def nbytes(self) -> int:
+        return sum(weight_bytes(policy) for policy in self.ring)
 
     def state_dict(self) -> dict[str, Any]:
         weights = [{name: x.clone() for name, x in policy.state_dict().items()} for policy in self.ring]

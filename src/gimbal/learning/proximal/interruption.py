@@ -1,0 +1,91 @@
+"""Old log-probabilities taken just before the weights that drew them are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.dataflow.packing import pack
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, alone, keys_of
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Group, TrainBatch
+
+
+@dataclass(frozen=True)
+class Interruption(AbstractAnchor):
+    """proximal = log pi_v(decision), v the version that drew it, without old weights: before every update the run stands still, and
+    whatever the outgoing weights have drawn, unfinished rollouts too, is evaluated by them (arXiv:2605.12070).
+
+    Costs no copy of the weights, one number a waiting decision, and a forward pass over every rollout for each version that drew from
+    it. Generation must stand still while the weights move: runtime Local, engine Native. Of any age, so also for Reweight.
+
+    - everything that SamplingVersion says, at equal weights.
+    - all data of the present version: Recompute.
+
+    Confidence: verified.
+    """
+
+    at_sampling: ClassVar[bool] = True
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        raise TypeError("Interruption keeps log-probabilities: call start(policy) and use what it returns")
+
+    def start(self, policy: AbstractPolicy) -> LiveInterruption:
+        alone()
+        return LiveInterruption()
+
+
+class LiveInterruption(AbstractAnchor):
+    """The log-probabilities so far of all that waits, each beside what the sampler recorded of the same decisions."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # by (group, sample): behavior, proximal
+
+    def leaving(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
+        rollouts = {(group.index, rollout.sample): (group, rollout) for group in held() for rollout in group.rollouts}
+        self.known = {key: value for key, value in self.known.items() if key in rollouts}
+        new = [key for key, (_, r) in rollouts.items() if r.length > len(self.known.get(key, ((),))[0])]
+        if not new:
+            return
+        rows = [Group(index=key[0], task=rollouts[key][0].task, rollouts=(rollouts[key][1],)) for key in new]
+        proximal_NS = self(pack(rows), evaluate).cpu()
+        for row, key in enumerate(new):
+            rollout = rollouts[key][1]
+            self.known[key] = (rollout.behavior_S, proximal_NS[row, : rollout.length])
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        version_NS, behavior_NS = batch.column("version_NS", self), batch.column("behavior_NS", self)
+        result_NS, open_NS = evaluate(batch).clone(), batch.mask_NS & (version_NS != self.version)
+        for row, key in enumerate(keys_of(batch)):
+            if key not in self.known:
+                continue
+            behavior_S, proximal_S = (column.to(result_NS) for column in self.known[key])
+            count = len(proximal_S)
+            counted_S = batch.mask_NS[row, :count]
+            if torch.equal(behavior_S.where(counted_S, 0), behavior_NS[row, :count].to(result_NS)):
+                result_NS[row, :count] = proximal_S
+                open_NS[row, :count] = False
+        if bool(open_NS.any()):
+            raise ValueError(
+                f"{int(open_NS.sum())} decisions of older versions were not evaluated while their weights were there: what drew or "
+                "changed them does not show unfinished rollouts; use anchor=SamplingVersion(...)"
+            )
+        return result_NS.where(batch.mask_NS, 0)
+
+    def publish(self, policy: AbstractPolicy, version: int) -> None:
+        self.version = version
+
+    def nbytes(self) -> int:
+        return sum(column.numel() * column.element_size() for pair in self.known.values() for column in pair)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"version": self.version, "known": dict(self.known)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.version, self.known = state["version"], dict(state["known"])

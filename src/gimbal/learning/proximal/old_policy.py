@@ -1,0 +1,152 @@
+"""SamplingVersion in a process of its own, which evaluates groups as they arrive, while the engine draws and the learner trains."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.dataflow.packing import pack
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, Forward, alone, frozen_copy, keys_of, weight_bytes
+from gimbal.learning.ranks import Alone, in_micro_batches
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Group, TrainBatch
+
+if TYPE_CHECKING:
+    from gimbal.learning.proximal.sampling_version import LiveSamplingVersion, SamplingVersion
+
+Answer = TypeVar("Answer")
+
+
+class OldPolicyLost(ValueError):
+    """The process that holds the old weights is gone."""
+
+
+class OldPolicy(AbstractAnchor):
+    """The learner's half. Weights go to the process after every step, groups as they wait to be trained on; it works in that order.
+
+    Both travel as pickled bytes. The process ends with this one, and does not hear Ctrl-C, which is the run's to deal with.
+    """
+
+    def __init__(self, spec: SamplingVersion, policy: AbstractPolicy) -> None:
+        alone()
+        self.window, self.versions = spec.window, 1
+        self.weight_bytes = weight_bytes(policy)
+        self.asked: dict[int, tuple[list[int], int, Future[Tensor]]] = {}  # by group: samples, oldest version, answer
+        start = (spec, pickle.dumps(frozen_copy(policy).cpu()), str(next(policy.parameters()).device))
+        self.process = ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=start
+        )
+        self._tell(os.getpid)  # it starts at once
+
+    def arrived(self, group: Group, forward: Forward) -> None:
+        samples = [rollout.sample for rollout in group.rollouts]
+        answer = self._tell(_evaluated, pickle.dumps(pack([group])), forward)
+        self.asked[group.index] = (samples, group.oldest, answer)
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
+        result_NS = torch.zeros(batch.shape, device=batch.mask_NS.device)
+        for row, (index, sample) in enumerate(keys_of(batch)):
+            if index not in self.asked:
+                raise ValueError(
+                    f"the old-policy process was not told of group {index}: call learner.arrived(group) for each group before prepare, "
+                    "or use SamplingVersion(apart=False)"
+                )
+            samples, _, answer = self.asked[index]
+            logprob_S = self._answer(answer)[samples.index(sample)][: batch.shape[1]]
+            result_NS[row, : len(logprob_S)] = logprob_S.to(result_NS)
+        for index in {index for index, _ in keys_of(batch)}:
+            del self.asked[index]
+        return result_NS.where(batch.mask_NS, 0)
+
+    def publish(self, policy: AbstractPolicy, version: int) -> None:
+        weights = {name: x.detach().cpu() for name, x in policy.state_dict().items()}
+        self._tell(_publish, version, pickle.dumps(weights))
+        self.versions = min(self.versions + 1, self.window + 1)
+        # What is older was dropped as stale: nobody will ask for it.
+        self.asked = {index: one for index, one in self.asked.items() if one[1] >= version - self.window}
+
+    def nbytes(self) -> int:
+        """Of the versions, and of the policy that they are unpacked into."""
+        return (self.versions + 1) * self.weight_bytes
+
+    def state_dict(self) -> dict[str, Any]:
+        return pickle.loads(self._answer(self._tell(_state)))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.versions = len(state["kept"])
+        self._tell(_restore, pickle.dumps(dict(state)))
+
+    def close(self) -> None:
+        self.process.shutdown(cancel_futures=True)
+
+    def _tell(self, function: Callable[..., Answer], *given: Any) -> Future[Answer]:
+        try:
+            return self.process.submit(function, *given)
+        except BrokenProcessPool as error:
+            raise OldPolicyLost(LOST) from error
+
+    def _answer(self, future: Future[Answer]) -> Answer:
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            raise OldPolicyLost(LOST) from error
+
+
+LOST = (
+    "the process with the old weights has died (killed, or out of memory), and with it the versions it held: go on from the newest "
+    "checkpoint with --resume, or with anchor.apart=false, which keeps them in the learner's process"
+)
+
+_live: LiveSamplingVersion  # in the process: the versions ...
+_newest: AbstractPolicy  # ... and what weights are unpacked into
+
+
+def _begin(spec: SamplingVersion, policy: bytes, device: str) -> None:
+    global _live, _newest
+    from gimbal.learning.proximal.sampling_version import LiveSamplingVersion
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_learner, daemon=True).start()
+    torch.set_num_threads(spec.threads)
+    torch.set_flush_denormal(True)  # as the learner does
+    _newest = pickle.loads(policy).to(device)
+    _live = LiveSamplingVersion(spec, _newest)
+
+
+def _end_with_the_learner() -> None:
+    learner = multiprocessing.parent_process()
+    assert learner is not None
+    learner.join()
+    os._exit(0)
+
+
+def _publish(version: int, weights: bytes) -> None:
+    _newest.load_state_dict(pickle.loads(weights))
+    _live.publish(_newest, version)
+
+
+def _evaluated(rows: bytes, forward: Forward) -> Tensor:
+    def evaluate(batch: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
+        return in_micro_batches(Alone(), batch, forward.tokens, forward.columns_of(policy or _newest))["logprob_NS"]
+
+    device = next(_newest.parameters()).device
+    return _live(pickle.loads(rows).to(device), evaluate).cpu()
+
+
+def _state() -> bytes:
+    return pickle.dumps(_live.state_dict())
+
+
+def _restore(state: bytes) -> None:
+    _live.load_state_dict(pickle.loads(state))
