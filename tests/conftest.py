@@ -22,6 +22,8 @@ def checked(*, typechecker):
     """Shapes are jaxtyping's to check. Its wrapper costs 15 us a call, so what names none is left to beartype alone."""
 
     def decorate(thing):
+        if "<locals>" in thing.__qualname__:
+            return thing  # it would be wrapped anew, for a millisecond or five, in every call of what it stands in
         # A class may name in text what it imports from nowhere, and a module what it imports for pyright: jaxtyping passes over both.
         shapes = inspect.isclass(thing) or "TYPE_CHECKING" in thing.__globals__
         shapes = shapes or re.search(r"(Tensor|[aA]rray), ", repr(thing.__annotations__))
