@@ -1,0 +1,86 @@
+"""What each old-logit provider costs: the learner's time a step, and the memory it holds.
+
+The demo, one run a provider, one after the other: the same tasks and seed, staleness 2, the engine in the learner's process, one
+thread each. Medians over the steps after the first three: milliseconds on the clock of ``time/anchor`` (waiting included), of the
+learner's half and of the step; ``cpu_ms`` is processor time of the learner's process, which on a busy machine says what the clock
+does not.
+
+    python benchmarks/anchors.py --out benchmarks/anchors.json        # ten minutes on 2 cores
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from gimbal.learning.proximal.base import AbstractAnchor
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.learning.proximal.ewma import Ewma
+from gimbal.learning.proximal.interpolated import Interpolated
+from gimbal.learning.proximal.interruption import Interruption
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.proximal.snapshots import Snapshots
+from gimbal.recipes.demo import demo
+from gimbal.runtime.local import Trainer
+
+K = 2  # max_staleness
+WARM = 3
+ANCHORS: dict[str, AbstractAnchor] = {
+    "Behavior": Behavior(),
+    "Recompute": Recompute(),
+    "Interpolated": Interpolated(),
+    "Ewma": Ewma(window=K, reset_below=0.9),
+    "Snapshots(count=3)": Snapshots(count=K + 1),
+    "SamplingVersion": SamplingVersion(window=K),
+    "SamplingVersion(apart)": SamplingVersion(window=K, apart=True),
+    "Interruption": Interruption(),
+}
+
+
+def measure(name: str, steps: int) -> dict[str, object]:
+    run = replace(demo(), anchor=ANCHORS[name], max_staleness=K, correction=None, held_out=None, threads=1)
+    trainer = Trainer(run)
+    rows: list[dict[str, float]] = []
+    try:
+        for _ in range(WARM + steps):
+            begin = time.process_time()
+            metrics = trainer.advance()[0]
+            rows.append(dict(metrics) | {"cpu": time.process_time() - begin})
+    finally:
+        trainer.close()
+    kept = rows[WARM:]
+    middle = {
+        key: statistics.median(row[key] for row in kept) for key in ("time/anchor", "time/train", "time/step", "cpu")
+    }
+    return {
+        "provider": name,
+        "anchor_ms": 1e3 * middle["time/anchor"],
+        "train_ms": 1e3 * middle["time/train"],
+        "step_ms": 1e3 * middle["time/step"],
+        "cpu_ms": 1e3 * middle["cpu"],
+        "megabytes": max(row["anchor/bytes"] for row in kept) / 1e6,
+        "oldest": max(row["staleness/max"] for row in kept),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What each old-logit provider costs, on the demo.")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    words = parser.parse_args()
+    rows = []
+    for name in ANCHORS:
+        rows.append(row := measure(name, words.steps))
+        figures = "  ".join(f"{key} {value:.2f}" for key, value in row.items() if isinstance(value, float))
+        print(f"{name:24} {figures}", flush=True)
+    if words.out:
+        words.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
