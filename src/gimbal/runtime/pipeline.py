@@ -245,8 +245,8 @@ class Pipeline:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.drops.most_common())
         return (
             f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to learn from. "
-            "If every answer fails, the tasks are too hard for this policy or the reward never pays: try `gimbal eval`, easier "
-            "tasks, more generations, or a recipe without the filter"
+            "If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is right, they "
+            "are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
         )
 
     def state_dict(self) -> dict[str, Any]:
