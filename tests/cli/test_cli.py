@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -271,6 +272,13 @@ def test_show_names_equation_place_and_fields(capsys):
         assert (
             "arXiv:1707.06347" in out and "gimbal.objectives.clipped_ratio:" in out and "clip_low   float = 0.2" in out
         )
+
+
+def test_a_port_in_use_tells_of_port_0(trained, capsys):
+    cli.main(["train", TOY, "--name", "one"])
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        assert cli.main(["report", "one", "--serve", "--port", str(used.getsockname()[1])]) == 2
+    assert capsys.readouterr().err.startswith("gimbal: this port is in use already; another --port, or 0")
 
 
 def test_closed_streams_are_no_error():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -98,4 +99,6 @@ def sentence(error: Exception) -> str:
     """One line."""
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}: pip install 'gimbal-rl[{EXTRAS[error.name or '']}]'"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "this port is in use already; another --port, or 0, which takes any that is free"
     return " ".join(str(error).split()) or type(error).__name__
