@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,7 @@ class Trainer:
         metrics |= self._served() | self._observed(groups, seen, batch, version)
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
-        decisions = sum(rollout.length for group in seen for rollout in group.rollouts)
+        decisions = sum(rollout.drawn for group in seen for rollout in group.rollouts)
         metrics |= {
             "perf/tokens_per_s": decisions / (end - start),
             "time/generate": generated - start,
@@ -278,9 +278,9 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
             try:
                 return session.train()
             except Exception as error:
-                (directory / STOPPED).write_text(
-                    json.dumps(stopped(trainer.learner.version, error)) + "\n", encoding="utf-8"
-                )
+                with suppress(OSError):  # a full disk may be the very error
+                    said = json.dumps(stopped(trainer.learner.version, error)) + "\n"
+                    (directory / STOPPED).write_text(said, encoding="utf-8")
                 raise
             finally:
                 session.trackers.close()
