@@ -16,6 +16,7 @@ from gimbal.learning.learner import Learner, column_needs
 from gimbal.learning.ranks import Alone
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
+from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
 
 # Groups and rollouts: shares that are as even as can be, a group that must be split, and a rank with nothing to do.
@@ -60,7 +61,7 @@ def steps(name: str, data: list, ranks) -> dict:
             found["gradients"] = tensors(learner.policy, gradient=True)
             learner.optimizer.zero_grad()
         metrics = learner.step(prepared)
-        found["metrics"].append({**metrics, **learner.control(metrics)})
+        found["metrics"].append({**deterministic(metrics), **learner.control(metrics)})
     return {**found, "weights": tensors(learner.policy), "critic": tensors(critic) if critic is not None else {}}
 
 
