@@ -72,6 +72,7 @@ def test_a_narrow_terminal_shows_every_figure_whole(monkeypatch):
         assert figure in screen.getvalue(), figure
 
 
+@pytest.mark.slow
 def test_a_reader_that_left_does_not_end_the_run(tmp_path):
     """The reader closes the pipe after the first line; all ten steps are taken nevertheless."""
     program = (

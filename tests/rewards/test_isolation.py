@@ -156,6 +156,7 @@ Function(function=stuck)(made.group(made.TASK, made.rollout(text="x")))
 """
 
 
+@pytest.mark.slow
 def test_the_worker_of_a_script_without_main_guard_dies_with_it_even_when_stuck(tmp_path):
     file = tmp_path / "pid"
     script = tmp_path / "script.py"
