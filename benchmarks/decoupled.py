@@ -323,7 +323,7 @@ def main() -> None:
     options = parser.parse_args()
     import ray
 
-    ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
     try:
         found = speed(options) if options.what == "speed" else faults(options)
     finally:
