@@ -299,7 +299,7 @@ def on_ray() -> dict[str, Any]:
     """The record's part about Ray."""
     import ray
 
-    ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
     work = [*RAY_CALIBRATION, *RAY_FORECAST]
     try:
         with TemporaryDirectory() as folder:
