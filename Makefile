@@ -44,8 +44,10 @@ test-vllm: $(VLLM)/.ready
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
+	@# Types are checked beside the tests, on what these leave of the cores, and reported after them.
+	@nice $(BIN)/pyright >$(VENV)/types & pid=$$!; \
+		$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"; tests=$$?; \
+		wait $$pid; types=$$?; cat $(VENV)/types; exit $$((tests + types))
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
