@@ -15,8 +15,10 @@ from faulty import Counting, Nothing, SampleIsScore, closed, drive, wired
 from small import small_run
 
 import gimbal.runtime.ray
+from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Memory
+from gimbal.records import Sampling
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
 from gimbal.runtime.fleet import Unserved
@@ -33,12 +35,12 @@ STORE = 80_000_000  # bytes; Ray refuses less than 75 MB
 
 @pytest.fixture
 def two_nodes():
-    """The head with room for one worker, and another node with room for two."""
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
-    )
-    away = cluster.add_node(num_cpus=2, object_store_memory=STORE)
+    """The head and another node, with room for one worker each."""
+    # A lost node is noticed in 3 s and not in 15.
+    quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 6}
+    head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False, "_system_config": quick}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    away = cluster.add_node(num_cpus=1, object_store_memory=STORE)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster, away
     ray.shutdown()
@@ -48,21 +50,23 @@ def two_nodes():
 def test_a_lost_node_is_named_and_the_run_goes_on_with_the_rest(two_nodes):
     cluster, away = two_nodes
     notes, consumed, after = [], Counter(), 0
-    trainer = Trainer(small_run(max_staleness=2, runtime=Ray(workers=3)), note=notes.append)
+    # Workers slower than the learner, so that a lost one holds something.
+    slow = {"engine": Native(slots=1, precision="float32"), "sampling": Sampling(max_length=40)}
+    trainer = Trainer(small_run(max_staleness=2, runtime=Ray(workers=2), **slow), note=notes.append)
     pipeline = trainer.pipeline
     try:
-        while after < 5:
+        while after < 3:
             metrics, groups, _ = trainer.advance()
             consumed.update(group.index for group in groups)
             assert metrics["staleness/max"] <= 2 and all(len(group.rollouts) == 4 for group in groups)
             if trainer.learner.version == 3:
-                assert len(trainer.engine.workers) == 3
+                assert len(trainer.engine.workers) == 2
                 cluster.remove_node(away, allow_graceful=False)
             after += any(note.startswith(f"node {away.node_id[:8]}") for note in notes)
         assert metrics["pool/workers"] == 1 and metrics["pool/repeated"] > 0
     finally:
         trainer.close()
-    assert sum(note.startswith("worker") for note in notes) == 2, notes
+    assert sum(note.startswith("worker") for note in notes) == 1, notes
     there = {*pipeline.expected, *pipeline.scoring, *pipeline.store}
     assert max(consumed.values()) == 1 and not pipeline.drops
     assert {*consumed, *there} == set(range(pipeline.dispatched)) and not there & consumed.keys()

@@ -184,6 +184,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
 
     def close(self) -> None:
         self.fleet.close()
+        self._bring = self._canary = None  # what is in the store goes with it
 
     def metrics(self) -> dict[str, float]:
         """Since the last call; ``repeated`` rollouts since the beginning. A call under way counts when it has returned."""
