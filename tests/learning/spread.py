@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
-from small import small_run
+from small import Shallow, small_run
 
 from gimbal import recipes
 from gimbal.dataflow.packing import pack
 from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner, column_needs
 from gimbal.learning.ranks import Alone
-from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
 from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
@@ -49,9 +48,9 @@ def steps(name: str, data: list, ranks) -> dict:
     """Metrics, gradients and weights of all steps; the same names whoever did them."""
     run = method(name)
     critic = run.critic.load(0) if run.critic else None
-    reference = ranks.shard(CausalLM().load()) if "reference_NS" in column_needs(run) else None
+    reference = ranks.shard(Shallow().load()) if "reference_NS" in column_needs(run) else None
     learner = Learner(
-        ranks.shard(CausalLM().load()), run, critic=critic, reference=reference, total_steps=3, ranks=ranks
+        ranks.shard(Shallow().load()), run, critic=critic, reference=reference, total_steps=3, ranks=ranks
     )
     found: dict = {"metrics": [], "gradients": {}}
     for number, batch in enumerate(data):

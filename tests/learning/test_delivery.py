@@ -19,6 +19,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync import proof as proofs
 from gimbal.learning.weight_sync.delta import Receiver, Sender, SyncError
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
+from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
 
 VERSIONS = 5
@@ -28,7 +29,7 @@ VERSIONS = 5
 def trained():
     """(policy, weights of each version, canary) of a run."""
     torch.set_num_threads(1)
-    trainer = Trainer(small_run(optimization=Optimization(learning_rate=1e-4), steps=VERSIONS))
+    trainer = Trainer(small_run(policy=CausalLM(), optimization=Optimization(learning_rate=1e-4), steps=VERSIONS))
     policy, states = trainer.learner.policy, []
     for version in range(VERSIONS + 1):
         states.append({name: tensor.clone() for name, tensor in policy.state_dict().items()})

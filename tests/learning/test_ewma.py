@@ -7,18 +7,17 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from small import small_run
+from small import Shallow, small_run
 
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.ewma import Ewma
 from gimbal.learning.proximal.recompute import Recompute
-from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
 
 
 def iterates(count, seed=0):
     """Policies whose weights are a random walk."""
-    policy, g = CausalLM().load(), torch.Generator().manual_seed(seed)
+    policy, g = Shallow().load(), torch.Generator().manual_seed(seed)
     for _ in range(count):
         with torch.no_grad():
             for weight in policy.parameters():
@@ -28,7 +27,7 @@ def iterates(count, seed=0):
 
 def followed(spec, count, metrics=None):
     """The live anchor after ``count`` iterates, and a tensor of each of them."""
-    start = CausalLM().load()
+    start = Shallow().load()
     anchor, seen = spec.start(start), [next(iter(start.parameters())).detach().clone()]
     for policy in iterates(count):
         anchor.observe(policy, metrics or {})
@@ -88,7 +87,7 @@ def test_live_frac_counts_decisions_that_get_a_gradient():
     trainer = Trainer(small_run(optimization=Optimization(learning_rate=3e-2, minibatches=2)))
     metrics, _, _ = trainer.advance()
     clipped = metrics["clip_ratio/low"] + metrics["clip_ratio/high"]
-    assert 0 < clipped <= 1 - metrics["live_frac"] < 1
+    assert 0 < clipped <= 1 - metrics["live_frac"] + 1e-6 < 1
 
 
 @pytest.mark.parametrize("bad", [{"decay": 1.0}, {"window": -1}, {"reset_below": 2.0}])

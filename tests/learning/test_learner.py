@@ -8,7 +8,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
-from small import small_run
+from small import Shallow, small_run
 
 from gimbal.engines.base import Witness
 from gimbal.engines.native import Native
@@ -18,7 +18,6 @@ from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
 from gimbal.objectives.balanced_clip import BalancedClip
 from gimbal.policies import token
-from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
 
 
@@ -33,7 +32,7 @@ def batch():
 
 def learner(**optimization):
     run = small_run(optimization=Optimization(**optimization), regularisers=(EntropyBonus(), KLPenalty(estimator="k2")))
-    return Learner(CausalLM().load().double(), run, reference=CausalLM().load().double(), total_steps=10)
+    return Learner(Shallow().load().double(), run, reference=Shallow().load().double(), total_steps=10)
 
 
 def gradients(tokens, batch, **optimization):
@@ -65,7 +64,7 @@ def test_chunked_log_probabilities_are_the_unchunked(batch, monkeypatch):
 
 
 def test_log_probabilities_are_the_models(batch):
-    policy = CausalLM().load()
+    policy = Shallow().load()
     logprob_NS = policy.evaluate(batch.decisions, columns=["entropy_NS"])
     tokens = batch.decisions
     for n in range(3):
@@ -153,7 +152,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
 
 
 def test_the_first_update_on_a_batch_needs_no_forward_pass_of_its_own(batch, monkeypatch):
-    learns = Learner(CausalLM().load(), small_run(objective=BalancedClip(), optimization=Optimization(minibatches=3)))
+    learns = Learner(Shallow().load(), small_run(objective=BalancedClip(), optimization=Optimization(minibatches=3)))
     prepared, passes = learns.prepare(batch), []
     inner = learns._evaluated
     monkeypatch.setattr(learns, "_evaluated", lambda *a: passes.append(1) or inner(*a))

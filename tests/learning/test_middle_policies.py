@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from small import small_run
+from small import Shallow, small_run
 
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -17,7 +17,6 @@ from gimbal.learning.proximal.interpolated import Interpolated
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import ClippedRatio
-from gimbal.policies.token import CausalLM
 from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 
@@ -95,7 +94,7 @@ def test_each_decision_is_evaluated_by_the_version_that_drew_it():
     trainer = Trainer(small_run(anchor=SamplingVersion(window=2), **STALE))
     weights, batches = by_hand(trainer, 4)
     assert sorted(trainer.learner.anchor.kept) == [2, 3, 4]
-    policy, batch = CausalLM().load(), batches[-1]
+    policy, batch = Shallow().load(), batches[-1]
     versions = batch.version_NS[batch.mask_NS].unique().tolist()
     assert min(versions) < 3
     for version in versions:
@@ -109,7 +108,7 @@ def test_each_decision_is_evaluated_by_the_version_that_drew_it():
 
 
 def test_versions_may_change_within_a_rollout():
-    policy = CausalLM().load()
+    policy = Shallow().load()
     live = SamplingVersion(window=1).start(policy)
     live.publish(policy, 1)
     old, new = live.kept[0], live.kept[1]

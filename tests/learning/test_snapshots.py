@@ -7,13 +7,12 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from small import small_run
+from small import Shallow, small_run
 
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives.gaussian_trust import GaussianTrust
-from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
 
 
@@ -29,7 +28,7 @@ def moved(policy, by=1.0):
 
 
 def test_the_newest_come_first_and_the_oldest_leave():
-    policy = CausalLM().load()
+    policy = Shallow().load()
     start = first(policy).clone()
     anchor = Snapshots(count=3, every=2).start(policy)
     for _ in range(9):
@@ -46,7 +45,7 @@ def test_past_log_probabilities_are_those_of_past_weights():
         batches.append((weights, trainer.advance()[2]))
     counts = [sum(name.startswith("anchor/") for name in batch.facts) for _, batch in batches]
     assert counts == [0, 1, 2, 2]
-    policy, batch = CausalLM().load(), batches[3][1]
+    policy, batch = Shallow().load(), batches[3][1]
     for age in (1, 2):
         policy.load_state_dict(batches[3 - age][0])
         with torch.no_grad():

@@ -1,13 +1,16 @@
 """A run small enough for a test, with a reward that pays for digits: no worker process, and never constant over a group."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
 
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
 from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
-from gimbal.policies.token import CausalLM
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Group, Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import Run
@@ -24,6 +27,22 @@ class Digits(AbstractReward):
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shallow(AbstractPolicySpec):
+    """gimbal-tiny with two of its five layers: as much to go wrong, in half the time."""
+
+    unit: ClassVar[str] = CausalLM.unit
+
+    def load(self, seed: int = 0) -> TokenPolicy:
+        policy = CausalLM().load(seed)
+        policy.model.config.num_hidden_layers = 2
+        del policy.model.config.layer_types[2:], policy.model.model.layers[2:]
+        return policy
+
+    def at(self, directory: Path) -> CausalLM:
+        return CausalLM(model=str(directory))
+
+
 def rows(count: int = 40) -> Rows:
     return Rows(
         rows=[
@@ -35,7 +54,7 @@ def rows(count: int = 40) -> Rows:
 
 def small_run(**changes: object) -> Run:
     run = Run(
-        policy=CausalLM(),
+        policy=Shallow(),
         engine=Native(slots=12, precision="float32"),
         tasks=rows(),
         sampling=Sampling(max_length=10),

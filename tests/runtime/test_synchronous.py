@@ -7,17 +7,17 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small import Digits, small_run
+from small import Digits, Shallow, small_run
 
 from gimbal.engines.base import Request
-from gimbal.policies.token import CausalLM, Tokens
+from gimbal.policies.token import Tokens
 from gimbal.records import Group
 from gimbal.runtime.local import Trainer
 
 
 def plain_loop(run, steps):
     """GRPO, one update a batch. Returns the losses and the weights."""
-    policy = CausalLM().load()
+    policy = Shallow().load()
     o = run.optimization
     optimizer = torch.optim.AdamW(
         policy.parameters(), o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay, fused=True
