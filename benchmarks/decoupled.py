@@ -149,11 +149,12 @@ def run_of(seed: int, k: int, steps: int, workers: int, tool: SlowTool | None = 
     )
 
 
-def trained(run: Run, directory: Path) -> list[dict[str, Any]]:
-    """Do the run as `gimbal train` does; its metrics step by step."""
+def trained(run: Run, directory: Path, log: Path) -> list[dict[str, Any]]:
+    """Do the run as `gimbal train` does; its metrics step by step. The recipe is saved without the log: runs are repetitions."""
     directory.mkdir(parents=True)
     config.save(config.dump(run, "decoupled"), directory / config.RECIPE_FILE)
-    run_local(run, directory)
+    assert isinstance(run.engine, SlowTool)
+    run_local(replace(run, engine=replace(run.engine, log=str(log))), directory)
     return list(JsonLines(directory / "metrics.jsonl").read())
 
 
@@ -168,9 +169,8 @@ def usage(log: Path, warm: int) -> list[tuple[float, Usage]]:
 
 def timed(run: Run, directory: Path, warm: int) -> dict[str, float]:
     """Figures of the steps after the first ``warm``, in which the pipeline fills and processes start."""
-    assert isinstance(run.engine, SlowTool)
     log = directory.with_suffix(".log")
-    rows = trained(replace(run, engine=replace(run.engine, log=str(log))), directory)
+    rows = trained(run, directory, log)
     late, seconds = rows[warm:], sum(row["time/step"] for row in rows[warm:])
     used = usage(log, warm)
     wall = sum(span for span, _ in used)
@@ -208,6 +208,12 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             run = run_of(seed, k, options.steps, options.workers, tool)
             runs.append({"arm": arm, "seed": seed} | timed(run, options.runs / f"{arm}-{seed}", options.warm))
             print(json.dumps(runs[-1]), flush=True)
+    return concluded(runs, options)
+
+
+def concluded(runs: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """The table of both sides, and the record."""
+    sides = list(dict.fromkeys(run["arm"] for run in runs))
     by = {name: [run for run in runs if run["arm"] == name] for name in sides}
     ratio = [b["rollouts_per_s"] / a["rollouts_per_s"] for a, b in zip(*by.values(), strict=True)]
     for name in list(runs[0])[2:]:

@@ -235,12 +235,12 @@ def ray_run(case: RayCase, directory: Path) -> RayRun:
         engine=Native(slots=case.slots, precision="int8"),
         median=case.median,
         longest=case.longest,
-        log=str(directory.with_suffix(".log")),
     )
+    log = directory.with_suffix(".log")
     run = decoupled.run_of(0, case.k, RAY_STEPS, WORKERS, tool)
-    rows = decoupled.trained(replace(run, prompts_per_step=case.prompts, held_out=None, record_every=1), directory)
+    rows = decoupled.trained(replace(run, prompts_per_step=case.prompts, held_out=None, record_every=1), directory, log)
     rollouts = JsonLines(directory / "rollouts.jsonl").read()
-    return RayRun(rows=rows[RAY_WARM:], rollouts=list(rollouts), used=decoupled.usage(Path(tool.log), RAY_WARM))
+    return RayRun(rows=rows[RAY_WARM:], rollouts=list(rollouts), used=decoupled.usage(log, RAY_WARM))
 
 
 def ray_setup(cases: Sequence[RayCase], runs: Sequence[RayRun], gap: float) -> Setup:
