@@ -23,7 +23,7 @@ def again(events, *, k, surplus="wait"):
     return pipeline_over(engine, ReplayScorer(tape, [SampleIsScore()]), k=k, surplus=surplus)
 
 
-def recorded(monkeypatch, *, k, surplus="wait", versions=40):
+def recorded(monkeypatch, *, k, surplus="wait", versions=25):
     """A run under faults, with workers that come and go: (its batches, its schedule)."""
     monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
     monkeypatch.setattr("gimbal.runtime.pool.TRIES", 10**6)
@@ -49,7 +49,7 @@ def recorded(monkeypatch, *, k, surplus="wait", versions=40):
 @pytest.mark.parametrize(("k", "surplus"), [(0, "wait"), (2, "wait"), (2, "recycle")])
 def test_the_same_batches_come_again(monkeypatch, k, surplus):
     batches, events = recorded(monkeypatch, k=k, surplus=surplus)
-    assert drive(again(events, k=k, surplus=surplus), 40, k=k) == batches
+    assert drive(again(events, k=k, surplus=surplus), 25, k=k) == batches
     drawn = [
         (at, v) for at, batch in enumerate(batches) for _, rollouts in batch for versions in rollouts for v in versions
     ]
