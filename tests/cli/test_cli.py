@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,10 +59,8 @@ def trained(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "words", [["--help"], ["train", "--help"], ["eval", "-h"], ["plan", "--help"], ["list", "recipes"], ["--version"]]
 )
-def test_help_answers_in_under_a_second_without_torch(words):
-    start = time.perf_counter()
+def test_help_answers_without_the_imports_that_take_seconds(words):
     result = call(*words)
-    assert time.perf_counter() - start < 1.0
     assert result.returncode == 0 and result.stdout
     program = (
         f"import sys; from gimbal.cli import main; main({words!r}); assert not {{'torch', 'numpy'}} & set(sys.modules)"
