@@ -37,6 +37,7 @@ pytestmark = pytest.mark.slow
 def cluster():
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     context = ray.init(
+        address="local",
         num_cpus=2,
         object_store_memory=200_000_000,
         include_dashboard=False,

@@ -57,9 +57,9 @@ class Ray(AbstractRuntimeSpec):
 
         ours = not ray.is_initialized()
         if ours:
-            ray.init(
-                address=self.address or None, include_dashboard=None, log_to_driver=False, logging_level=logging.ERROR
-            )
+            # Left to itself Ray would join whatever another run on this machine has started.
+            address = self.address or os.environ.get("RAY_ADDRESS", "local")
+            ray.init(address=address, include_dashboard=None, log_to_driver=False, logging_level=logging.ERROR)
         _by_value()
         cpus, gpus = ray.cluster_resources().get("CPU", 0.0), ray.cluster_resources().get("GPU", 0.0)
         if self.workers * self.cpus > cpus or self.workers * self.gpus > gpus:
