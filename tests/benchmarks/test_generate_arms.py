@@ -16,6 +16,7 @@ def script():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["native", "generate", "generate_batch"])
 def test_mean_length_is_what_was_asked_for(script, arm):
     policy = script.CausalLM().load()

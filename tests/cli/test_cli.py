@@ -73,6 +73,7 @@ def test_import_is_light():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
     result = call("train", TOY, "objective.clip_hihg=0.3")
     assert (result.returncode, result.stdout) == (2, "")

@@ -145,6 +145,7 @@ def test_groups_without_a_hint_column_pass():
     assert not isinstance(Superseded()(group), Drop)
 
 
+@pytest.mark.slow
 def test_in_a_run_failed_groups_are_counted_and_hints_reach_the_learner(single_thread):
     run = replace(ghpo(), prompts_per_step=4, num_generations=2, held_out=None, threads=1, steps=1)
     trainer = Trainer(run)

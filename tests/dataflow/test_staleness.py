@@ -130,6 +130,7 @@ def test_staleness_0_is_the_synchronous_run_under_every_rule(seed):
     assert all(run.oldest == 0 and run.pipeline.drops.total() == 0 for run in runs)
 
 
+@pytest.mark.slow
 def test_reweight_gives_the_bound_up_and_the_others_reach_it():
     oldest = {rule: Schedule(rule(max_staleness=2, groups_per_step=2), steps=40, seed=1).oldest for rule in RULES}
     assert oldest.pop(Reweight) > 2
@@ -147,6 +148,7 @@ def test_who_waits_for_a_long_rollout():
     assert all(len(wave) == 1 for wave in waves) and withhold.trained != sorted(withhold.trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", PATIENT)
 def test_pacing_selects_nothing(rule, seed):
@@ -161,6 +163,7 @@ def test_pacing_selects_nothing(rule, seed):
     assert not [name for name in metrics if name.startswith("selection/lost")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_dropping_selects_short_rollouts_easy_tasks_and_quick_ones(seed):
     """The same work as above. The shift of each mean is held against what chance would do to a random sample of that size."""
@@ -193,6 +196,7 @@ def test_the_books_are_resumed():
     assert again.pipeline.selection.began == schedule.pipeline.selection.began != {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_real_runs_keep_what_their_rule_promises(rule, single_thread):
     run = small_run(

@@ -141,6 +141,7 @@ def test_recorded_log_probabilities_are_of_the_distribution_sampled_from(samplin
         torch.testing.assert_close(e.score(rollout).double(), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_sampling_frequencies_by_chi_square():
     p, draws = policy(), 4000
     e = engine(p, slots=256)

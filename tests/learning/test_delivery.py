@@ -128,6 +128,7 @@ def test_what_a_canary_misses_a_digest_catches(trained, kind):
         receiver.apply(packet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_a_single_wrong_tensor_is_found_at_one_turn_of_the_audit(trained, precision):
     policy, states, _ = trained

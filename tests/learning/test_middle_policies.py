@@ -139,6 +139,7 @@ def test_a_version_that_is_gone_is_an_error():
         by_hand(trainer, 3)
 
 
+@pytest.mark.slow
 def test_old_versions_survive_a_save(tmp_path):
     run = small_run(anchor=SamplingVersion(window=2), **STALE)
     trainer = Trainer(run)

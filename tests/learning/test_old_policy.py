@@ -70,6 +70,7 @@ def test_the_data_are_stale_and_versions_change_within_rollouts(exact):
     assert any(bool((low < high).any()) for low, high in zip(least, spread, strict=True))
 
 
+@pytest.mark.slow
 def test_interruption_says_what_the_kept_versions_say(exact):
     found, _ = stepped(small_run(anchor=Interruption(), **STALE))
     agree(found, exact)
@@ -106,6 +107,7 @@ def test_a_process_that_dies_ends_the_run_in_a_sentence_and_the_run_goes_on_from
     agree(found, exact[3:])
 
 
+@pytest.mark.slow
 def test_interruption_resumes_with_what_it_knew(exact, tmp_path):
     run = small_run(anchor=Interruption(), **STALE)
     _, trainer = stepped(run, steps=3)

@@ -67,6 +67,7 @@ def test_until_then_nothing_is_changed():
         assert torch.equal(*ends) == same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_reference_survives_a_save(tmp_path, steps):
     run = kl_run(reference_resets=(2,))

@@ -64,6 +64,7 @@ def test_one_snapshot_is_recompute():
         assert one == pytest.approx(other, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_it_survives_a_save(tmp_path):
     run = small_run(
         anchor=Snapshots(count=3), objective=GaussianTrust(sigma=1e-3), optimization=Optimization(learning_rate=1e-2)

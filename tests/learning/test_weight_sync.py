@@ -284,6 +284,7 @@ def test_a_packet_can_be_pickled_for_a_queue_or_an_object_store():
     same_bits(receiver.state, weights(), torch.bfloat16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [Sparse(dtype="float32"), Sparse()])
 def test_a_run_over_deltas_is_the_run_without_them(sync, single_thread, tmp_path):
     """Float32 deltas lose nothing; bfloat16 deltas round as a bfloat16 sampler does anyway."""

@@ -134,6 +134,7 @@ def test_reduces_to_the_rewards_with_weight_0():
     assert torch.equal(RankedRightly(pair="pair", preference="good", weight=0.0)(batch), batch.reward_NS)
 
 
+@pytest.mark.slow
 def test_the_recipe_is_accepted_and_its_head_learns(single_thread):
     from gimbal.recipes.descore import descore
     from gimbal.runtime.local import Trainer

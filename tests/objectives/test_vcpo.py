@@ -196,6 +196,7 @@ def test_the_learner_measures_the_norm_of_the_score():
     assert float(norm_N[0]) == pytest.approx(float(sum(squares).sqrt()), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_stale_data_takes_smaller_steps():
     run = small_run(
         objective=SequenceWeight(),

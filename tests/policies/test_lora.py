@@ -77,6 +77,7 @@ def test_a_sampler_that_ignores_the_adapter_is_refused(single_thread):
                 trainer.advance()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_the_adapter_in_pefts_layout_and_goes_on_to_the_same_bits(trained, tmp_path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

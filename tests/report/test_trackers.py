@@ -92,6 +92,7 @@ def test_wandb_offline(directory, monkeypatch):
     assert identity[:2] == ("gimbal", "some-run") and configs["objective"] == {"clip": 0.2}
 
 
+@pytest.mark.slow
 def test_trackio(directory, tmp_path):
     """In a process of its own: trackio reads where its data goes when it is imported."""
     pytest.importorskip("trackio")

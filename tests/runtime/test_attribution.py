@@ -73,6 +73,7 @@ SLOTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cause", "faults"),
     [(cause, faults) for cause, each in SLOTS.items() for faults in each],

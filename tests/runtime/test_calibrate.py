@@ -95,6 +95,7 @@ def finished(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_a_real_run_is_read(finished):
     run = calibrate.read(finished)
     plan = run.plan

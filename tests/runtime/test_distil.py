@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from gimbal.engines.demonstrated import Demonstrated
@@ -60,6 +61,7 @@ def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
     assert [pairs[i].columns["completion"][0] for i in range(len(pairs))] == [RIGHT, RIGHT]
 
 
+@pytest.mark.slow
 def test_by_the_policy_itself(single_thread):
     from gimbal.recipes.grpo import grpo
 

@@ -184,6 +184,7 @@ def test_dropped_and_doubled_samples_are_seen_by_the_account():
     assert metrics["samples/missing"] == metrics["samples/doubled"] == 0
 
 
+@pytest.mark.slow
 def test_false_rewards():
     clean = trained(None, steps=1)[0][1]
     scores = [r.score for g in clean for r in g.rollouts]

@@ -16,6 +16,7 @@ def offline(**held_out):
     return replace(run, held_out=held_out, sampling=replace(run.sampling, max_length=4), prompts_per_step=2, threads=1)
 
 
+@pytest.mark.slow
 def test_an_offline_run_is_examined_by_sampling():
     run = offline()
     trainer = Trainer(run)

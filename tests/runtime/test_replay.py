@@ -46,6 +46,7 @@ def recorded(monkeypatch, *, k, surplus="wait", versions=25):
     return account["batches"], engine.schedule.take()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "surplus"), [(0, "wait"), (2, "wait"), (2, "recycle")])
 def test_the_same_batches_come_again(monkeypatch, k, surplus):
     batches, events = recorded(monkeypatch, k=k, surplus=surplus)
@@ -56,6 +57,7 @@ def test_the_same_batches_come_again(monkeypatch, k, surplus):
     assert any(v < at for at, v in drawn) == (k > 0)
 
 
+@pytest.mark.slow
 def test_another_schedule_gives_other_batches(monkeypatch):
     """The test above could not fail if the schedule made no difference."""
     first, _ = recorded(monkeypatch, k=2)

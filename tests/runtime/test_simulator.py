@@ -251,6 +251,7 @@ class Known(AbstractLengths):
         return [self.known.get((group, sample), 10**6) for sample in range(rollouts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k, ahead, slots", [(0, "ready", 5), (2, "ready", 3), (2, "full", 12)])
 def test_given_the_lengths_of_a_real_run_it_takes_the_same_decode_steps_at_the_same_versions(
     single_thread, k, ahead, slots
