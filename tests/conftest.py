@@ -1,44 +1,23 @@
-"""Shapes are checked in every test: jaxtyping's annotations, by beartype, over the whole package."""
-
+import gc
 import os
+
+import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import inspect
-import re
 
-import jaxtyping
-import pytest
-import torch
-from beartype import BeartypeConf, beartype
-
-# pytest-xdist starts as many processes as there are cores; one thread each keeps them out of one another's way.
-torch.set_num_threads(1)
-torch.set_flush_denormal(True)
-jaxtyped, plain = jaxtyping.jaxtyped, beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+def pytest_configure(config):
+    """In every process that runs tests; pytest-xdist's first one only hands them out. Nothing that is imported goes away again:
+    the collector passes over it, which otherwise takes a tenth of all time."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        gc.disable()
+        import shapes  # noqa: F401
 
 
-def checked(*, typechecker):
-    """Shapes are jaxtyping's to check. Its wrapper costs 15 us a call, so what names none is left to beartype alone."""
-
-    def decorate(thing):
-        if "<locals>" in thing.__qualname__:
-            return thing  # it would be wrapped anew, for a millisecond or five, in every call of what it stands in
-        # A class may name in text what it imports from nowhere, and a module what it imports for pyright: jaxtyping passes over both.
-        shapes = inspect.isclass(thing) or "TYPE_CHECKING" in thing.__globals__
-        shapes = shapes or re.search(r"(Tensor|[aA]rray), ", repr(thing.__annotations__))
-        return jaxtyped(thing, typechecker=typechecker) if shapes else plain(thing)
-
-    return decorate
-
-
-jaxtyping.jaxtyped = checked  # by this name the hook finds it
-jaxtyping.install_import_hook("gimbal", "beartype.beartype")
-
-from gimbal.config import catalogue
-
-# It parses every module once. CPython 3.11 loses count where another thread (a test's server, importing) parses at the same time.
-catalogue()
+def pytest_collection_finish(session):
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
@@ -57,6 +36,8 @@ def one_core():
 @pytest.fixture
 def single_thread():
     """Numbers to the bit: one thread, whatever ran before."""
+    import torch
+
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(1)
