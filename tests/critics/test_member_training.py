@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
@@ -62,6 +63,7 @@ def test_the_mean_of_the_members_is_the_value_of_the_advantage():
     torch.testing.assert_close(batch.advantage_NS, expected_NS, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_member_s_gradient_is_that_of_its_own_shard():
     loss = EnsembleValueLoss()
     whole = gradients(run_of(TWO, loss))[1][1]

@@ -179,6 +179,7 @@ def test_dropping_selects_short_rollouts_easy_tasks_and_quick_ones(seed):
     assert metrics["selection/trained/latency"] < metrics["selection/sampled/latency"]
 
 
+@pytest.mark.slow
 def test_masking_trains_on_every_long_rollout_but_not_on_how_it_began():
     schedule = Schedule(MaskStale(max_staleness=1, groups_per_step=2), steps=100, seed=0)
     unmasked = Schedule(Reweight(max_staleness=1, groups_per_step=2), steps=100, seed=0)

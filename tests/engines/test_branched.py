@@ -43,6 +43,7 @@ def ids(rollout):
     return rollout.decisions.ids_NL[0, int(rollout.decisions.prompt_N[0]) :].tolist()
 
 
+@pytest.mark.slow
 def test_branches_leave_where_the_trunk_was_least_certain(policy):
     live = engine(policy, trunks=2, places=2)
     ask(live, groups=3)
@@ -129,6 +130,7 @@ def test_a_cancelled_branch_gives_back_what_it_drew(policy):
     assert live.in_flight == 0 and not live.split
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, 30])
 def test_a_state_goes_on_to_the_same_bits(policy, steps):
     live, fresh = engine(policy), engine(policy)

@@ -271,6 +271,7 @@ def test_other_precisions_are_near_and_not_equal_and_reproducible(precision):
     assert 1e-4 < sum(gaps) / len(gaps) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["keep", "recompute"])
 def test_an_engine_goes_on_from_its_state_to_the_same_bits(cache):
     p, new = policy(), policy(seed=1)

@@ -50,6 +50,7 @@ def test_refusals():
         len(Within(tasks=TASKS, column="deep.est"))
 
 
+@pytest.mark.slow
 def test_the_stages_of_the_recipe_share_no_task():
     easy, hard = dereason_sft().tasks, dereason().tasks
     assert len(easy) + len(hard) == len(ALL) and {easy[0].id, easy[1].id}.isdisjoint({hard[0].id, hard[1].id})

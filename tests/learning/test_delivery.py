@@ -89,6 +89,7 @@ def refused_at(trained, precision, broken):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_what_is_delivered_is_never_refused(trained, precision, monkeypatch):
     monkeypatch.setattr(proofs, "AUDIT_PARTS", 1)

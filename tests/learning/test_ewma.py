@@ -72,6 +72,7 @@ def test_too_few_live_decisions_begin_anew():
     assert torch.equal(kept, plain) and not torch.equal(kept, average)
 
 
+@pytest.mark.slow
 def test_a_live_anchor_sees_every_update_and_survives_a_save(tmp_path):
     run = small_run(anchor=Ewma(decay=0.5), optimization=Optimization(learning_rate=1e-2, minibatches=3), steps=4)
     trainer = Trainer(run)

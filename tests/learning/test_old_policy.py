@@ -63,6 +63,7 @@ def agree(found, exact):
         torch.testing.assert_close(batch.proximal_NS, other.proximal_NS, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_data_are_stale_and_versions_change_within_rollouts(exact):
     assert max(metrics["staleness/max"] for _, metrics in exact) >= 2
     spread = [batch.version_NS.where(batch.mask_NS, -1).amax(1) for batch, _ in exact]

@@ -64,6 +64,7 @@ def frozen(policy):
     return found
 
 
+@pytest.mark.slow
 def test_a_sampler_that_ignores_the_adapter_is_refused(single_thread):
     for audited in (True, False):
         trainer = Trainer(run(engine=Native(slots=12, precision="bfloat16")))

@@ -137,6 +137,7 @@ class Unborn(Broken):
         raise RuntimeError("api_key not configured")
 
 
+@pytest.mark.slow
 def test_a_failing_tracker_is_named_once_and_stops_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trackers, "KNOWN", {"broken": Broken, "unborn": Unborn})
     run = small_run(steps=4)

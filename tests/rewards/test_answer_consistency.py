@@ -89,6 +89,7 @@ def test_tasks_without_options_are_not_judged(group_of):
     assert follow_ups(nobody, (REWARD,)) == [] and REWARD(nobody) == [0]
 
 
+@pytest.mark.slow
 def test_choices_hold_the_answer_first_as_often_as_asked():
     tasks = MultipleChoice(count=3, first=0.6)
     drawn = [tasks[i] for i in range(200)]

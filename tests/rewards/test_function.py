@@ -114,6 +114,7 @@ def test_chat_prompts_give_chat_completions(group_of, opened):
     assert opened(Function(function=polite))(group_of("4 please", "4", columns={"messages": messages})) == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_own_shapes_group_and_rollout(group_of, opened):
     def rank(group):
         order = sorted(len(r.text) for r in group.rollouts)

@@ -83,6 +83,7 @@ def test_a_task_of_another_source_is_refused(reward, group_of):
         reward(group_of("<answer>4</answer>"))
 
 
+@pytest.mark.slow
 def test_other_delimiters(group_of):
     task = ReasoningGym(name="chain_sum", size=1)[0]
     reward = ReasoningScore(opening="=", closing="")

@@ -1,6 +1,8 @@
 """A run small enough for a test, with a reward that pays for digits: no worker process, and never constant over a group."""
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,6 +29,14 @@ class Digits(AbstractReward):
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]
 
 
+@cache
+def read_once() -> TokenPolicy:
+    policy = CausalLM().load()
+    policy.model.config.num_hidden_layers = 2
+    del policy.model.config.layer_types[2:], policy.model.model.layers[2:]
+    return policy
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shallow(AbstractPolicySpec):
     """gimbal-tiny with two of its five layers: as much to go wrong, in half the time."""
@@ -34,10 +44,7 @@ class Shallow(AbstractPolicySpec):
     unit: ClassVar[str] = CausalLM.unit
 
     def load(self, seed: int = 0) -> TokenPolicy:
-        policy = CausalLM().load(seed)
-        policy.model.config.num_hidden_layers = 2
-        del policy.model.config.layer_types[2:], policy.model.model.layers[2:]
-        return policy
+        return deepcopy(read_once())
 
     def at(self, directory: Path) -> CausalLM:
         return CausalLM(model=str(directory))

@@ -87,6 +87,7 @@ def test_an_injected_cause_lands_in_its_own_slot(policies, cause, faults):
         assert found.size[other] < 0.02, (other, found.size)
 
 
+@pytest.mark.slow
 def test_what_changed_the_learner_is_staleness_and_update(policies):
     stale = split(policies, before=True)
     assert stale.worst == "staleness" and sum(stale.size.values()) - stale.size["staleness"] < 1e-3
@@ -115,6 +116,7 @@ def test_the_sampling_that_was_really_used_is_named(policies):
     assert split(policies).sampling is None
 
 
+@pytest.mark.slow
 def test_tokens_that_spell_another_text_are_counted(policies):
     assert split(policies, Faults(token_drift=0.5)).drifted == 5
     assert split(policies).drifted == 0
@@ -132,6 +134,7 @@ def test_a_run_without_a_checkpoint_of_its_own_is_explained_end_to_end(tmp_path)
     assert sound.worst == "numerics" and sound.size["delivery"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchor", [SamplingVersion(window=1), Recompute()], ids=lambda x: type(x).__name__)
 def test_what_each_step_logs_adds_up_to_the_log_ratio_of_what_it_trained_on(anchor):
     trainer = Trainer(

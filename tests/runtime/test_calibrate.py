@@ -109,6 +109,7 @@ def test_a_real_run_is_read(finished):
     assert forecast.rollouts_per_s == pytest.approx(run.rollouts_per_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_planned_from_is_refused_with_the_way_out(finished, tmp_path):
     _, run = config.load(finished, type(small_run()))
     config.save(config.dump(replace(run, runtime=Ray()), "small"), tmp_path / config.RECIPE_FILE)

@@ -56,6 +56,7 @@ def test_without_a_fault_every_part_is_the_part_itself(policy):
     assert faults.around_scorer(scorer, 0) is scorer and faults.active == {}
 
 
+@pytest.mark.slow
 def test_noise_is_on_the_record_and_of_the_size_asked_for(policy):
     _, drawn = rollouts(policy, Faults(logprob_noise=0.3), count=16)
     _, clean = rollouts(policy, Faults(), count=16)
@@ -64,6 +65,7 @@ def test_noise_is_on_the_record_and_of_the_size_asked_for(policy):
     assert gap(policy, drawn).std() == pytest.approx(0.3, rel=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("knobs", "sampling"),
     [

@@ -26,8 +26,9 @@ def request(group, sample=0):
     return Request(group=group, task=Task(id=str(group)), sample=sample, sampling=Sampling(), seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 1, 3])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+@pytest.mark.parametrize("seed", range(4))
 def test_faults_by_the_hundred(monkeypatch, k, seed):
     """At least 84 faults each, 1,000 in all: deaths before and after the work is done, hangs, workers that join and leave."""
     monkeypatch.setattr(fleet, "LOSSES_IN_A_ROW", 10**6)
@@ -90,6 +91,7 @@ def test_packets_reach_members_that_die_join_and_are_sent_damaged_ones(monkeypat
     assert sent.count([True]) * whole < moved < len(sent) * whole, "most of what was sent is small"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 2])
 def test_unfinished_surplus_is_begun_anew(monkeypatch, k):
     """Twice as many groups as are wanted, steps without the last of them; these are taken back, given out first, and accounted for."""

@@ -116,6 +116,7 @@ def test_a_cancelled_rollout_comes_back_with_what_was_drawn_and_not_again():
     assert sorted(left) == [(0, 1), (0, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("k", [0, 1, 4])
 def test_the_bound_of_the_real_pace_holds_and_shares_add_up(schedule, k):
@@ -127,6 +128,7 @@ def test_the_bound_of_the_real_pace_holds_and_shares_add_up(schedule, k):
     assert forecast.seconds == pytest.approx(PLAN.steps * forecast.step_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_same_arguments_the_same_forecast_and_another_seed_another(schedule):
     assert simulate(PLAN, schedule) == simulate(PLAN, schedule)
