@@ -1,5 +1,6 @@
 """A killed run goes on to the same bits: checkpoints are complete, atomic and checked."""
 
+import itertools
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from small import small_run
+from small import Digits, small_run
 
 from gimbal.policies.token import CausalLM
 from gimbal.report.files import deterministic
@@ -58,6 +59,27 @@ def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path
     shutil.rmtree(checkpoint.newest(tmp_path / "cut"))  # the one of the end: the run resumes from an earlier one
     assert checkpoint.newest(tmp_path / "cut").name == "step_000004"
     run_local(run, tmp_path / "cut", resume=True)
+    assert written(tmp_path / "whole") == written(tmp_path / "cut")
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(single_thread, tmp_path, monkeypatch, number):
+    run, calls, reward = small_run(max_staleness=1, steps=4, checkpoint_every=100), itertools.count(), Digits.__call__
+
+    def interrupting(self, group):
+        if next(calls) == 4:
+            signal.raise_signal(number)
+        return reward(self, group)
+
+    monkeypatch.setattr(Digits, "__call__", interrupting)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt, match=r"after step (\d); its checkpoint is .*step_00000\1"):
+        run_local(run, tmp_path / "cut")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert 0 < len(written(tmp_path / "cut")[0]) < 4
+    run_local(run, tmp_path / "cut", resume=True)
+    run_local(run, tmp_path / "whole")
     assert written(tmp_path / "whole") == written(tmp_path / "cut")
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
 

@@ -261,7 +261,8 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
 
     ``track`` names trackers that hear of every step beside the run's own files.
 
-    Ctrl-C ends the run at a checkpoint after the present step (KeyboardInterrupt is raised then); a second one ends it at once.
+    Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
+    (KeyboardInterrupt is raised then); a second one ends it at once.
     """
     warnings = compose.check(run)
     newest = checkpoint.newest(directory) if resume else None
@@ -388,22 +389,30 @@ class Session:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Within it the first Ctrl-C is only noted; only the main thread may ask for that."""
+    """Within it the first Ctrl-C or SIGTERM is only noted; only the main thread may ask for that."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    previous = signal.getsignal(signal.SIGINT)
+    # Among torchrun's ranks SIGTERM may say that one of them died; the step would not end.
+    ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
+    numbers = (signal.SIGINT,) if ranks else (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
-        signal.signal(signal.SIGINT, previous)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, note)
     try:
         yield lambda: bool(noted)
     finally:
-        signal.signal(signal.SIGINT, previous)
+        restore()
 
 
 def _figures(metrics: Mapping[str, float]) -> str:
