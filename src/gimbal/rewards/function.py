@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,6 +15,8 @@ from gimbal.records import Group, Rollout
 from gimbal.rewards.adapters import make
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError, Worker, WorkerError
+
+LARGEST = 1e18  # squares of such, summed over a batch, are still finite in float32
 
 
 @runtime_checkable
@@ -114,10 +115,10 @@ class Function(AbstractReward):
         if len(values) != len(group.rollouts):
             raise RewardError(f"{where}: it returned {len(values)} scores, expected {len(group.rollouts)}")
         for sample, value in enumerate(values):
-            if value is not None and not math.isfinite(value):
+            if value is not None and not abs(value) <= LARGEST:  # nan is not
                 raise RewardError(
-                    f"{where}: it returned {value} for sample {sample}; expected a finite number, or None where it "
-                    "does not apply"
+                    f"{where}: it returned {value} for sample {sample}; expected a number of size {LARGEST:g} at most, "
+                    "or None where it does not apply"
                 )
 
 
