@@ -47,10 +47,8 @@ test-vllm: $(VLLM)/.ready
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@# Types are checked beside the tests and reported after them.
-	@$(BIN)/pyright >$(VENV)/types & pid=$$!; \
-		$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"; tests=$$?; \
-		wait $$pid; types=$$?; cat $(VENV)/types; exit $$((tests + types))
+	$(BIN)/pyrefly check
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -83,7 +83,6 @@ class Digits(AbstractReward):
     """The share of digits in the text: a reward that costs nothing and runs in this process."""
 
     name: str = "digits"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]

@@ -42,7 +42,6 @@ class Digits(AbstractReward):
     """The share of digits in the text: random weights earn some of it, and not all the same, so GRPO has a gradient."""
 
     name: str = "digits"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]

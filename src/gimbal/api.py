@@ -55,10 +55,10 @@ def train(
     trackers: tensorboard, wandb, trackio.
     """
     tracked = trackers.asked(track)
-    if resume is not None:
+    directory = None if resume is None else find_run(resume, Path(runs))
+    if directory is not None:
         if overrides or name:
             raise ValueError("a resumed run goes on as it was; to change it, train it anew from its recipe.yaml")
-        directory = find_run(resume, Path(runs))
         recipe, run = config.load(directory, Run)
     else:
         run = recipes.load(recipe, config.flatten(overrides))
@@ -67,7 +67,7 @@ def train(
 
         follow(run)
         raise SystemExit(0)
-    if resume is None:
+    if directory is None:
         directory = create(run, recipe, name, Path(runs))
     return launch(run, directory, recipe, resume=resume is not None, track=tracked)
 

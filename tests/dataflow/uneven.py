@@ -78,7 +78,6 @@ class Short(AbstractReward):
     """Paid for short answers: the long ones are the hard tasks' failures."""
 
     name: str = "short"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [float(rollout.length <= 8) for rollout in group.rollouts]

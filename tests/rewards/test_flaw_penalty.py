@@ -59,7 +59,6 @@ class Strict(AbstractReward):
     """A judge that must not be asked about wrong answers."""
 
     name: str = "strict"
-    weight: float = 1.0
 
     def __call__(self, group):
         assert all(rollout.text != WRONG for rollout in group.rollouts)

@@ -17,7 +17,6 @@ class Given(AbstractReward):
 
     values: tuple[float, ...]
     name: str = "given"
-    weight: float = 1.0
 
     def __call__(self, group):
         return list(self.values)

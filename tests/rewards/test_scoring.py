@@ -13,7 +13,6 @@ from gimbal.rewards.scoring import Broken, score
 class Given(AbstractReward):
     values: tuple
     name: str = "given"
-    weight: float = 1.0
 
     def __call__(self, group):
         return list(self.values)

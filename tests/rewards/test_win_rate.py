@@ -18,7 +18,6 @@ class Digit(AbstractReward):
 
     place: int = 0
     name: str = "digit"
-    weight: float = 1.0
 
     def __call__(self, group):
         letters = [rollout.text[self.place] for rollout in group.rollouts]

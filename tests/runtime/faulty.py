@@ -110,7 +110,6 @@ def rollout(request, versions, size=0):
 @dataclass(frozen=True, kw_only=True)
 class SampleIsScore(AbstractReward):
     name: str = "sample"
-    weight: float = 1.0
 
     def __call__(self, group):
         return [float(rollout.sample) for rollout in group.rollouts]

@@ -23,7 +23,6 @@ class Digits(AbstractReward):
     """The share of the text's characters that are digits."""
 
     name: str = "digits"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in group.rollouts]

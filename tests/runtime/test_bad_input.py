@@ -30,7 +30,6 @@ class Never(AbstractReward):
     """No answer is ever right."""
 
     name: str = "never"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [0.0 for _ in group.rollouts]

@@ -97,7 +97,6 @@ class Harm(AbstractReward):
     """1 where the prompt asks for it; silent or broken where the prompt says so."""
 
     name: str = "harm"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         kind = group.task.prompt.split()[0]

@@ -98,9 +98,9 @@ def _train(arguments: Arguments) -> int:
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flags.get("track", ""))
     earlier = arguments.flag("resume") or arguments.flag("from")
-    if earlier:
-        directory = api.find_run(earlier, runs)
-        recipe, run = config.load(directory, Run)
+    found = api.find_run(earlier, runs) if earlier else None
+    if found is not None:
+        recipe, run = config.load(found, Run)
         run = configured(run, arguments.overrides, recipes.tell)
     else:
         recipe = arguments.words[0] if arguments.words else "demo"
@@ -131,8 +131,7 @@ def _train(arguments: Arguments) -> int:
         return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest)
     else:
         resumed = "resume" in arguments.flags
-        if not resumed:
-            directory = api.create(run, recipe, arguments.flag("name"), runs)
+        directory = found if found and resumed else api.create(run, recipe, arguments.flag("name"), runs)
         print(f"{directory}: {api.statement(run)}", flush=True)
         try:
             api.launch(run, directory, recipe, resume=resumed, track=track)

@@ -334,8 +334,8 @@ def reply(asked: Asked, exchanges: Sequence[Exchange], policy: TokenPolicy, name
         else:
             offsets = [sum(map(len, pieces[:place])) for place in range(len(pieces))]
             choice["text"] = _visible(rollout)
-            choice["logprobs"] = {"tokens": pieces, "token_logprobs": logprobs, "text_offset": offsets}
-            choice["logprobs"]["top_logprobs"] = None
+            described = {"tokens": pieces, "token_logprobs": logprobs, "text_offset": offsets, "top_logprobs": None}
+            choice["logprobs"] = described
         extra = {"token_ids": ids, "prompt_token_ids": prompt_ids, "token_versions": rollout.version_S.tolist()}
         choices.append(choice | extra)
     return {

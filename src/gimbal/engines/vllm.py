@@ -3,9 +3,6 @@
 vLLM is given token ids and gives token ids back; text is made of them for stop strings and readers only, by the policy's tokenizer.
 """
 
-# pyright: reportMissingImports=false
-# vLLM has an environment of its own (make test-vllm).
-
 from __future__ import annotations
 
 import os

@@ -53,8 +53,8 @@ class Proofreading(AbstractTasks):
             before = total
             total += term + (rng.choice(SLIPS) if span and span[0] <= place <= span[1] else 0)
             steps.append(f"{before}{term:+d}={total}")
-        columns: dict[str, Any] = {"pair": number, "sound": int(span is None), "span": span}
-        columns["stream"]: Literal["verdict", "place"] = "place" if version == 2 else "verdict"
+        stream: Literal["verdict", "place"] = "place" if version == 2 else "verdict"
+        columns: dict[str, Any] = {"pair": number, "sound": int(span is None), "span": span, "stream": stream}
         columns["completion"] = self._completion(span, len(steps), rng)
         return replace(
             task,

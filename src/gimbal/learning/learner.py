@@ -375,7 +375,7 @@ class Learner:
 
 def column_needs(method: AbstractMethod) -> frozenset[str]:
     """The optional columns that some part of the method reads."""
-    parts = [*_losses(method), method.advantage, *method.shaping, *method.reward_shaping, *method.masks]
+    parts: list[Any] = [*_losses(method), method.advantage, *method.shaping, *method.reward_shaping, *method.masks]
     if method.correction is not None:
         parts.append(method.correction)
     # The anchor is always there: it is what the discrepancy is measured against.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
@@ -69,6 +69,7 @@ class AbstractCorrection(ABC):
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class AbstractMask(ABC):
     """Which decisions may push the policy: a whole minibatch -> keep_NS, without gradient. A frozen dataclass.
 

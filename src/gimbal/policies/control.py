@@ -66,7 +66,7 @@ class Steps(AbstractDecisions):
         )
 
     @classmethod
-    def stack(cls, items: Sequence[Steps]) -> Steps:
+    def stack(cls, items: Sequence[Steps]) -> Steps:  # pyrefly: ignore[bad-override]; a batch is of one kind
         longest = max(item.shape[1] for item in items)
 
         def padded(x_NSX: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Tokens(AbstractDecisions):
         return Tokens(ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N)
 
     @classmethod
-    def stack(cls, items: Sequence[Tokens]) -> Tokens:
+    def stack(cls, items: Sequence[Tokens]) -> Tokens:  # pyrefly: ignore[bad-override]; a batch is of one kind
         longest = max(item.ids_NL.shape[1] for item in items)
         padded = [nn.functional.pad(item.ids_NL, (0, longest - item.ids_NL.shape[1])) for item in items]
         return Tokens(
@@ -253,6 +253,7 @@ class CausalLM(AbstractPolicySpec):
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
                     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self.path))
+                assert tokenizer is not None, "it would have raised"
                 model.generation_config.eos_token_id = tokenizer.eos_token_id
                 return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
             whole = whole_model if adapter else AutoModelForCausalLM.from_pretrained

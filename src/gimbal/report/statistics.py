@@ -51,7 +51,7 @@ def resample(score_RT: Float[Array, "R T"], count: int, generator: np.random.Gen
     return score_RT[index_BRT, np.arange(tasks)]
 
 
-def percentiles(value_B: Float[Array, B * K], level: float = 0.95) -> tuple[Float[Array, "*K"], Float[Array, "*K"]]:
+def percentiles(value_B: Float[Array, " B *K"], level: float = 0.95) -> tuple[Float[Array, "*K"], Float[Array, "*K"]]:
     """(lower, upper) ends of the percentile interval. A value that is not a number counts against both ends."""
     tail = (1 - level) / 2
     low = np.quantile(np.where(np.isnan(value_B), -np.inf, value_B), tail, axis=0, method="inverted_cdf")

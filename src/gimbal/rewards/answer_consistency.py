@@ -38,7 +38,6 @@ class AnswerConsistency(AbstractReward):
     opening: str = "<answer>"
     closing: str = "</answer>"
     name: str = "consistent"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.wrong <= 1 or not 0 <= self.first <= 1 + self.bonus:

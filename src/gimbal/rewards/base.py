@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gimbal.records import Group, Task
 
 
+@dataclass(frozen=True, kw_only=True)
 class AbstractReward(ABC):
     """Group -> one score for each rollout; None where it does not apply. ``name`` is its key in metrics and in ``Rollout.scores``.
 
@@ -16,7 +18,7 @@ class AbstractReward(ABC):
     """
 
     name: str
-    weight: float
+    weight: float = 1.0
 
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...

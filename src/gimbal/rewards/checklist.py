@@ -33,7 +33,6 @@ class Checklist(AbstractReward):
     judge: JudgeScore | None = None
     threshold: float = 0.5
     name: str = "checklist"
-    weight: float = 1.0
 
     def open(self) -> Checklist:
         judge = None if self.judge is None else self.judge.open()

@@ -36,7 +36,6 @@ class CriteriaJudge(AbstractReward):
     opening: str = "<answer>"
     closing: str = "</answer>"
     name: str = ""  # "": the measure
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.name:

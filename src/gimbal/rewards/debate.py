@@ -89,7 +89,6 @@ class Debated(AbstractReward):
     evidence: str = "evidence"
     baseline: str = "baseline"
     name: str = "debate"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if self.reveals < 1:

@@ -27,7 +27,6 @@ class ErrorPlace(AbstractReward):
     opening: str = "<answer>"
     closing: str = "</answer>"
     name: str = "error_place"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         true, steps = group.task.columns.get(self.column), group.task.columns.get(self.steps)

@@ -19,7 +19,6 @@ class ExactAnswer(AbstractReward):
     """
 
     name: str = "exact"
-    weight: float = 1.0
     opening: str = "<answer>"
     closing: str = "</answer>"
 

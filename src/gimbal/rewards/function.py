@@ -46,7 +46,6 @@ class Function(AbstractReward):
 
     function: str | Callable[..., Any]
     name: str = ""  # "": the function's own
-    weight: float = 1.0
     timeout: float = 30.0
     memory_gb: float = 8.0
     variables: tuple[str, ...] = ()

@@ -52,7 +52,6 @@ class JudgeScore(AbstractReward):
     threads: int = 8
     timeout: float = 120.0
     name: str = "judge"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         try:

@@ -20,7 +20,6 @@ class OverlongPenalty(AbstractReward):
     limit: int = 64
     zone: int = 16
     name: str = "overlong"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.zone <= self.limit:

@@ -19,7 +19,6 @@ class Pattern(AbstractReward):
 
     pattern: str = r"(?s)<think>.+</think>\s*<answer>.+</answer>"
     name: str = "format"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         try:

@@ -28,7 +28,6 @@ class ReasoningScore(AbstractReward):
     """
 
     name: str = "reasoning"
-    weight: float = 1.0
     opening: str = "<answer>"
     closing: str = "</answer>"
     timeout: float = 10.0

@@ -31,7 +31,6 @@ class Recorded(AbstractReward):
 
     column: str = "score"
     name: str = "recorded"
-    weight: float = 1.0
 
     def __call__(self, group: Group) -> list[float | None]:
         return [float(chosen(group.task, self.column, rollout.sample)) for rollout in group.rollouts]

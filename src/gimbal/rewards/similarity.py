@@ -37,7 +37,6 @@ class Similarity(AbstractReward):
     opening: str = "<answer>"
     closing: str = "</answer>"
     name: str = "similarity"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.grams or min(self.grams) < 1:

@@ -69,7 +69,6 @@ class SolverScore(AbstractReward):
     threads: int = 8
     timeout: float = 120.0
     name: str = "solver"
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         try:

@@ -103,7 +103,6 @@ class WinRate(AbstractReward):
 
     preference: AbstractPreference = ByRewards()
     name: str = "win_rate"
-    weight: float = 1.0
 
     def open(self) -> WinRate:
         return replace(self, preference=self.preference.open())

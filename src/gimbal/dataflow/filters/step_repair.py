@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -73,7 +74,9 @@ class StepRepair(AbstractFilter):
         assert isinstance(rollout.decisions, Tokens), "steps are written in tokens"
         prompt = rollout.decisions.ids_NL[0, : int(rollout.decisions.prompt_N[0])].tolist()
         columns = ("behavior_S", "version_S", "mask_S", "reward_S")
-        spliced = {key: torch.cat([getattr(rollout, key)[:kept], getattr(guide, key)[joined:]]) for key in columns}
+        spliced: dict[str, Any] = {
+            key: torch.cat([getattr(rollout, key)[:kept], getattr(guide, key)[joined:]]) for key in columns
+        }
         whole = replace(
             rollout,
             decisions=Tokens.row(prompt, [*first[:kept], *second[joined:]]),
