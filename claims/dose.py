@@ -10,7 +10,7 @@ withstands a dose if none of its seeds collapses and its median lies within 0.05
 (age 0, float32, groups of 16). Ages 0 to 16 of all methods but ``decoupled`` had been seen when this rule was written; the rest
 had not.
 
-    python claims/dose.py            # goes on from claims/dose.json; the whole takes three hours on two cores
+    python claims/dose.py            # goes on from claims/dose.json; the whole takes seven hours of one core
     python claims/dose.py --verdict  # the tables alone
 """
 
