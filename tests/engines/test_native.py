@@ -77,9 +77,12 @@ def ids(rollout):
     return rollout.decisions.ids_NL[0, int(rollout.decisions.prompt_N[0]) :].tolist()
 
 
-@pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_greedy_tokens_of_100_ragged_prompts_are_generates(family):
+@pytest.mark.parametrize(
+    ("family", "attention"), [*((family, "sdpa") for family in sorted(CONFIGS)), ("qwen3", "eager")]
+)
+def test_greedy_tokens_of_100_ragged_prompts_are_generates(family, attention):
     p = policy(family)
+    p.model.set_attn_implementation(attention)
     e = engine(p, slots=16)
     texts = prompts(100)
     for i, text in enumerate(texts):
