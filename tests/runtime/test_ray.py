@@ -59,6 +59,8 @@ def judge(reward):
 def trained(steps=4, between=lambda trainer: None, **changes):
     trainer = Trainer(small_run(**changes))
     try:
+        while "runtime" in changes and len(trainer.engine.workers) < changes["runtime"].workers:
+            time.sleep(0.05)  # a run begins with the first that is there
         metrics = []
         for _ in range(steps):
             metrics.append(trainer.advance()[0])

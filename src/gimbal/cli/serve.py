@@ -62,5 +62,7 @@ def serve(argv: Sequence[str]) -> int:
         keep=1000,
     ) as server:
         print(f"{target}: {server.url}/v1, recorded in {record}; Ctrl-C ends it", flush=True)
-        threading.Event().wait()
+        forever = threading.Event()
+        while not forever.wait(1.0):  # a signal just before an endless wait would be seen at its end
+            pass
     return 0
