@@ -334,8 +334,12 @@ def reply(asked: Asked, exchanges: Sequence[Exchange], policy: TokenPolicy, name
         else:
             offsets = [sum(map(len, pieces[:place])) for place in range(len(pieces))]
             choice["text"] = _visible(rollout)
-            described = {"tokens": pieces, "token_logprobs": logprobs, "text_offset": offsets, "top_logprobs": None}
-            choice["logprobs"] = described
+            choice["logprobs"] = {
+                "tokens": pieces,
+                "token_logprobs": logprobs,
+                "text_offset": offsets,
+                "top_logprobs": None,
+            }
         extra = {"token_ids": ids, "prompt_token_ids": prompt_ids, "token_versions": rollout.version_S.tolist()}
         choices.append(choice | extra)
     return {

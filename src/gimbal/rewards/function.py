@@ -16,7 +16,7 @@ from gimbal.rewards.adapters import make
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError, Worker, WorkerError
 
-LARGEST = 1e18  # squares of such, summed over a batch, are still finite in float32
+LARGEST = 1e15  # the sum of 10^8 squares of such is still finite in float32
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class Function(AbstractReward):
 
     It runs in a process of its own, in the directory of the run's start, with no environment variables but those
     named in ``variables`` and at most ``memory_gb`` of address space (0: no limit; needed if it uses a GPU). A
-    function that raises, gives anything but one finite number or None for each rollout, or takes longer than
+    function that raises, gives anything but one number of size 1e15 at most or None for each rollout, or takes longer than
     ``timeout`` seconds for a group ends the run with a RewardError. What it prints is discarded, but for the last
     line before its process dies.
     """
