@@ -24,6 +24,7 @@ LEVEL = {
     "learning": 4,
     "report": 5,
     "runtime": 5,
+    "serve": 5,
     "recipes": 6,
     "api": 7,
     "cli": 7,

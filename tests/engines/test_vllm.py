@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal.engines.base import Request
-from gimbal.engines.endpoint import CompletionServer
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
@@ -24,6 +23,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Sampling, Task
 from gimbal.runtime.local import Trainer
+from gimbal.serve.server import CompletionServer
 
 SPEC = VLLM(slots=8, precision="float32", cache_gb=0.25)
 QUESTION = "State the final answer to the following arithmetic problem: {} + {} =\n"

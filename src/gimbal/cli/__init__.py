@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -31,6 +33,8 @@ EXTRAS = {
     "vllm": "vllm",
     "peft": "peft",
     "tensorboard": "track",
+    "starlette": "serve",
+    "uvicorn": "serve",
     "wandb": "track",
     "trackio": "track",
 }
@@ -57,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdin", "stdout", "stderr"):
         if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell script starts what it puts into the background with SIGINT ignored; a command must end at one all the same.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("GIMBAL_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"]

@@ -11,7 +11,7 @@ HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
 
 A run's newest checkpoint, or a model directory, as /v1/chat/completions and /v1/completions. Token ids, log-probabilities and
-versions stand beside the text, and each exchange is recorded as it was drawn, for training (gimbal.engines.exchanges).
+versions stand beside the text, and each exchange is recorded as it was drawn, for training (gimbal.serve.exchanges).
 An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME.
 
   --record FILE.jsonl   where exchanges are appended; exchanges.jsonl
@@ -30,13 +30,14 @@ def serve(argv: Sequence[str]) -> int:
     port = arguments.flags.get("port", "8000")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"--port is {port}; it is a number up to 65535, 0 being any that is free")
+    import signal
     import threading
 
     from gimbal import api, recipes
-    from gimbal.engines.endpoint import CompletionServer
     from gimbal.policies.token import TokenPolicy
     from gimbal.recipes.configure import configured
     from gimbal.runtime import device
+    from gimbal.serve.server import CompletionServer
 
     target, runs = arguments.words[0], Path(arguments.flags.get("runs", api.RUNS))
     run = configured(
@@ -59,9 +60,10 @@ def serve(argv: Sequence[str]) -> int:
         port=int(port),
         fixed="fixed" in arguments.flags,
         record=record,
-        keep=1000,
+        keep=10_000,
     ) as server:
         print(f"{target}: {server.url}/v1, recorded in {record}; Ctrl-C ends it", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's way to say Ctrl-C
         forever = threading.Event()
         while not forever.wait(1.0):  # a signal just before an endless wait would be seen at its end
             pass

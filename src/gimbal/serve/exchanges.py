@@ -85,6 +85,7 @@ def written(exchange: Exchange) -> str:
             "session": exchange.session,
             "task": rollout.task.id,
             "messages": rollout.task.columns.get("messages"),
+            "tools": rollout.task.columns.get("tools"),
             "prompt": rollout.task.prompt,
             "prompt_ids": ids[:first],
             "token_ids": ids[first:],
@@ -109,7 +110,7 @@ def read(path: Path) -> dict[str, list[Exchange]]:
 
 
 def _read(row: dict[str, Any]) -> Exchange:
-    columns = {"prompt_ids": row["prompt_ids"]} | ({"messages": row["messages"]} if row["messages"] else {})
+    columns = {key: row[key] for key in ("prompt_ids", "messages", "tools") if row.get(key)}
     behavior_S = torch.tensor(row["logprobs"], dtype=torch.float32)
     rollout = Rollout(
         task=Task(id=row["task"], prompt=row["prompt"], columns=columns),

@@ -1,0 +1,221 @@
+"""What an endpoint answers with: prompts encoded, drawn by the engine, recorded, and remembered by session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gimbal.engines.base import Request
+from gimbal.policies.token import TokenPolicy
+from gimbal.records import Rollout, Sampling, Task
+from gimbal.serve import replies
+from gimbal.serve.asked import Asked
+from gimbal.serve.driver import Driver, Ticket
+from gimbal.serve.exchanges import Exchange, continued, rows, written
+
+Prompt = tuple[str, list[int]]  # as text, and as tokens
+
+
+class Answers:
+    """See ``CompletionServer`` for the arguments."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        policy: TokenPolicy,
+        sampling: Sampling,
+        *,
+        name: str,
+        seed: int,
+        fixed: bool,
+        record: Path | None,
+        keep: int | None,
+    ) -> None:
+        self.driver, self.policy, self.sampling, self.name = driver, policy, sampling, name
+        self.seed, self.fixed, self.record, self.keep = seed, fixed, record, keep
+        self.sessions: dict[str, list[Exchange]] = {}
+        self.count = 0  # of requests to the engine
+        self._longest_token = max(map(len, policy.tokenizer.get_vocab()))
+        self._lock = threading.Lock()  # of sessions, count and the record
+        self._encoding = threading.Lock()  # a tokenizer is no place for two threads
+        if record is not None:
+            record.parent.mkdir(parents=True, exist_ok=True)
+
+    def take(self, session: str) -> list[Rollout]:
+        with self._lock:
+            return rows(self.sessions.pop(session, []))
+
+    def health(self) -> dict[str, Any]:
+        driver = self.driver
+        return {
+            "version": driver.engine.version,
+            "under_way": driver.under_way,
+            "answered": driver.answered,
+            "drops": dict(driver.drops),
+            "error": str(driver.failure or ""),
+        }
+
+    async def answer(self, asked: Asked) -> list[Exchange]:
+        """All answers, which are on record when it returns. Cancelled, it gives them up."""
+        prompts = await asyncio.to_thread(self.encoded, asked)
+        tickets: list[Ticket] = []
+        try:
+            for number in range(len(prompts) * asked.n):
+                tickets.append(self._ticket(asked, prompts, number))
+                self.driver.submit(tickets[-1])
+            rollouts = [await asyncio.wrap_future(ticket.future) for ticket in tickets]
+        finally:
+            self._give_up(tickets)
+        drawn_from = [prompt for prompt in prompts for _ in range(asked.n)]
+        return await asyncio.to_thread(self._remembered, asked, drawn_from, rollouts)
+
+    async def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        """The same as server-sent events, as it is drawn. With tools each answer is one piece: a call is one only once it is whole."""
+        prompts = await asyncio.to_thread(self.encoded, asked)
+        loop, news = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Rollout | None]]()
+        frame, tickets = replies.frame(asked, self.name, chunk=True), list[Ticket]()
+
+        def tell(number: int, rollout: Rollout | None) -> None:
+            loop.call_soon_threadsafe(news.put_nowait, (number, rollout))
+
+        try:
+            for number in range(len(prompts) * asked.n):
+                progress = None if asked.tools else partial(tell, number)
+                tickets.append(self._ticket(asked, prompts, number, progress))
+                self.driver.submit(tickets[-1])
+                tickets[-1].future.add_done_callback(lambda _, number=number: tell(number, None))
+            said, left, exchanges = [""] * len(tickets), len(tickets), list[Exchange]()
+            while left:
+                number, rollout = await news.get()
+                first = not said[number]
+                if rollout is not None:
+                    text = replies.settled(rollout)
+                    if len(text) > len(said[number]) and text.startswith(said[number]):
+                        made = replies.piece(asked, number, text[len(said[number]) :], first=first)
+                        said[number] = text
+                        yield replies.event(frame | {"choices": [made]})
+                    continue
+                left -= 1
+                (exchange,) = await asyncio.to_thread(
+                    self._remembered, asked, [prompts[number // asked.n]], [tickets[number].future.result()]
+                )
+                exchanges.append(exchange)
+                whole = replies.choice(asked, number, exchange, self.policy)
+                rest = replies.visible(exchange.rollout)[len(said[number]) :]
+                yield replies.event(frame | {"choices": [replies.last_piece(whole, rest, first=first)]})
+            if asked.usage:
+                yield replies.event(frame | {"choices": [], "usage": replies.usage(asked, exchanges)})
+            yield replies.event("[DONE]")
+        finally:
+            self._give_up(tickets)
+
+    def encoded(self, asked: Asked) -> list[Prompt]:
+        """Text and tokens of every prompt, or a ValueError that says what does not fit."""
+        room = self.policy.model.config.max_position_embeddings
+        most = room * self._longest_token
+        prompts = [self._chat(asked, most)] if asked.chat else [self._encoded(item, most) for item in asked.prompts]
+        for _, ids in prompts:
+            if len(ids) + asked.sampling.max_length > room:
+                raise ValueError(
+                    f"a prompt of {len(ids)} tokens and {asked.sampling.max_length} more pass the model's context of {room} "
+                    "tokens; shorten the prompt, or ask for a lower max_tokens"
+                )
+        return prompts
+
+    def _ticket(
+        self,
+        asked: Asked,
+        prompts: Sequence[Prompt],
+        number: int,
+        progress: Callable[[Rollout], None] | None = None,
+    ) -> Ticket:
+        (text, ids), sample = prompts[number // asked.n], number % asked.n
+        with self._lock:
+            count, self.count = self.count, self.count + 1
+        # A seed of the client's own gives the same answer again; without one every answer has a stream of its own.
+        seeded = asked.seed is not None
+        columns: dict[str, Any] = {"prompt_ids": ids}
+        columns |= {"messages": asked.messages} if asked.chat else {}
+        columns |= {"tools": asked.tools} if asked.tools else {}
+        task = Task(id=asked.session if seeded else f"{asked.session}/{count}", prompt=text, columns=columns)
+        seed = asked.seed if asked.seed is not None else self.seed
+        request = Request(group=count, task=task, sample=sample, sampling=asked.sampling, seed=seed)
+        return Ticket(request=request, progress=progress)
+
+    def _give_up(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            if not ticket.future.done():
+                self.driver.cancel(ticket, "client gone")
+
+    def _remembered(self, asked: Asked, prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Exchange]:
+        exchanges = []
+        for (text, _), rollout in zip(prompts, rollouts, strict=True):
+            said = self.policy.tokenizer.decode(replies.drawn(rollout))
+            exchanges.append(Exchange(session=asked.session, rollout=rollout, text=text + said))
+        lines = [written(exchange) + "\n" for exchange in exchanges]
+        with self._lock:
+            if self.record is not None:
+                with self.record.open("a", encoding="utf-8") as file:
+                    file.writelines(lines)
+            self.sessions[asked.session] = [*self.sessions.pop(asked.session, []), *exchanges]
+            held = sum(map(len, self.sessions.values())) if self.keep is not None else 0
+            while self.keep is not None and held > self.keep:
+                oldest = next(iter(self.sessions))  # the session that has been silent for longest
+                self.sessions[oldest].pop(0)
+                held -= 1
+                if not self.sessions[oldest]:
+                    del self.sessions[oldest]
+        return exchanges
+
+    def _chat(self, asked: Asked, most: int) -> Prompt:
+        """What goes on from an answer of this session begins with the very tokens that were drawn."""
+        tokenizer, messages = self.policy.tokenizer, [_for_template(message) for message in asked.messages or ()]
+        if tokenizer.chat_template is None:
+            raise ValueError("the model has no chat template; use /v1/completions")
+        if asked.tools and "tools" not in str(tokenizer.chat_template):
+            raise ValueError("the model's chat template does not read tools; leave them out")
+        try:
+            text = tokenizer.apply_chat_template(
+                messages, tools=asked.tools, add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # of a template, which may raise anything
+            raise ValueError(f"the model's chat template refuses these messages: {error}") from error
+        _fits(text, most)
+        with self._lock:
+            before = continued(self.sessions.get(asked.session, []), text)
+        known, rest = ([], text) if before is None else (before.ids, text[len(before.text) :])
+        with self._encoding:
+            return text, known + (tokenizer.encode(rest, add_special_tokens=False) if rest else [])
+
+    def _encoded(self, prompt: str | list[int], most: int) -> Prompt:
+        tokenizer = self.policy.tokenizer
+        if isinstance(prompt, str):
+            _fits(prompt, most)
+            with self._encoding:
+                return prompt, tokenizer.encode(prompt, add_special_tokens=True)
+        if len(prompt) > most or not all(0 <= token < len(tokenizer) for token in prompt):
+            raise ValueError(f"prompt holds what is none of the model's token ids, which are 0 to {len(tokenizer) - 1}")
+        return tokenizer.decode(prompt), prompt
+
+
+def _fits(text: str, most: int) -> None:
+    """Before it is encoded, which takes seconds for megabytes that could not fit anyway."""
+    if len(text) > most:
+        raise ValueError(f"a prompt of {len(text)} characters cannot fit into the model's context; shorten it")
+
+
+def _for_template(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: silence is an empty text, and the arguments of a call are an object, not its JSON."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = dict(call.get("function") or {}) if isinstance(call, dict) else {}
+        with suppress(ValueError, TypeError):  # not JSON: the template gets it as it is
+            function["arguments"] = json.loads(function.get("arguments") or "{}")
+        calls.append({"type": "function", "function": function})
+    return message | {"content": message["content"] or ""} | ({"tool_calls": calls} if calls else {})

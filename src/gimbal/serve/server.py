@@ -1,0 +1,99 @@
+"""An OpenAI-compatible endpoint over any engine of tokens. It records what it answers.
+
+    POST /v1/completions, /v1/chat/completions      as OpenAI's, with the token ids, log-probabilities and versions beside the text
+    GET  /v1/models, /health
+
+A path before /v1 names a session: an agent whose base_url is http://HOST:PORT/episode-7/v1 is recorded as episode-7. One thread
+drives the engine (``driver``), one answers HTTP (``app``); requests that arrive together are drawn together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import uvicorn
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine
+from gimbal.policies.token import TokenPolicy
+from gimbal.records import Rollout, Sampling
+from gimbal.serve.answers import Answers
+from gimbal.serve.app import application, close_idle
+from gimbal.serve.driver import Driver
+
+
+class CompletionServer:
+    """A server over a live engine, which nobody else may step from then on. ``with`` closes it.
+
+    ``sampling`` holds where a request says nothing; ``fixed`` holds it also where a request asks for another temperature or truncation
+    (agents tend to ask for temperature 0, which cannot be trained on). ``record`` is the file that each exchange is appended to. Of
+    the answers given, the newest ``keep`` are held in memory until they are taken; None is all.
+    """
+
+    def __init__(
+        self,
+        engine: AbstractEngine,
+        policy: TokenPolicy,
+        sampling: Sampling,
+        *,
+        name: str = "policy",
+        seed: int = 0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fixed: bool = False,
+        record: Path | None = None,
+        keep: int | None = None,
+    ) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=1024)
+        self.driver = Driver(engine)
+        self.answers = Answers(
+            self.driver, policy, sampling, name=name, seed=seed, fixed=fixed, record=record, keep=keep
+        )
+        config = uvicorn.Config(
+            application(self.answers, host),
+            http="h11",  # the others differ in what they let through
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,  # requests are on record
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def __enter__(self) -> CompletionServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening; what is being drawn is given up."""
+        self._server.should_exit = True
+        self.driver.close()
+        self._thread.join()
+        self._socket.close()
+
+    async def _listen(self) -> None:
+        watch = asyncio.create_task(close_idle(self._server))
+        await self._server.serve(sockets=[self._socket])
+        watch.cancel()
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        """New weights, between two steps of the engine: answers under way go on with them."""
+        self.driver.load(version, state)
+
+    def take(self, session: str = "") -> list[Rollout]:
+        """The rows of a session (see ``exchanges.rows``), which is then forgotten. What they earned is for the caller to say."""
+        return self.answers.take(session)
