@@ -68,4 +68,5 @@ def test_what_is_doubtful_is_warned_of(changes, sentence):
     ],
 )
 def test_sound_runs_pass_without_a_word(changes):
-    assert check(small_run(**changes)) == []
+    several = Optimization(learning_rate=1e-3, minibatches=2)
+    assert check(small_run(optimization=several, **changes)) == []

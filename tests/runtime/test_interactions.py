@@ -1,6 +1,7 @@
 """Each rule of rules.py: a run that breaks it, and that no rule is without one."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,11 @@ from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.demonstrations import practice
 from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
-from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
+from gimbal.objectives import EntropyBonus, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight, ValueLoss
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.covariance_mask import CovarianceMask
 from gimbal.objectives.curvature_mask import CurvatureMask
@@ -67,6 +69,8 @@ from gimbal.objectives.pivot_mask import PivotMask
 from gimbal.objectives.ratio_variance import RatioVariance
 from gimbal.objectives.right_likelihood import RightLikelihood
 from gimbal.objectives.sequence_weight import SequenceWeight
+from gimbal.objectives.total_ratio_weight import TotalRatioWeight
+from gimbal.objectives.turn_sweep import TurnSweep
 from gimbal.ops import ConstantMean, SequenceMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.lora import LoRA
@@ -117,6 +121,7 @@ REFUSALS = [
 ]
 
 WARNINGS = [
+    ({}, "no clip ever acts"),
     ({"oversampling": 2.0}, "all of it is surplus"),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up"),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long"),
@@ -206,8 +211,36 @@ def test_a_reward_that_is_not_there_is_named(changes):
 
 def test_a_reward_that_is_there_is_found():
     rewards = (Digits(), Pattern(name="speed", weight=0.0))
-    assert check(small_run(rewards=rewards, num_generations=4, advantage=Stratified(strata="score/speed"))) == []
+    assert check(small_run(rewards=rewards, **SEVERAL, advantage=Stratified(strata="score/speed"))) == []
+
+
+SEVERAL = {"num_generations": 4, "optimization": Optimization(minibatches=2)}
 
 
 def test_a_sound_run_is_not_warned_of():
-    assert check(small_run(num_generations=4, advantage=GroupCentered(), shaping=(Whitened(),))) == []
+    assert check(small_run(**SEVERAL, advantage=GroupCentered(), shaping=(Whitened(),))) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimization": Optimization(minibatches=2)},
+        {"optimization": Optimization(epochs=2)},
+        {"objective": Reinforce()},
+        {"objective": TurnSweep()},
+        {"objective": TotalRatioWeight()},
+        {"anchor": Behavior()},
+        {"anchor": SamplingVersion(window=1), "max_staleness": 1},
+    ],
+)
+def test_a_clip_that_can_act_is_not_warned_of(changes):
+    run = small_run(num_generations=4)
+    assert NEVER in check(run)
+    assert NEVER not in check(replace(run, **changes))
+
+
+def test_the_version_that_sampled_is_the_present_one_where_nothing_is_stale():
+    assert NEVER in check(small_run(num_generations=4, anchor=SamplingVersion(window=1), max_staleness=0))
+
+
+NEVER = next(reason for _, reason in WARNED if "no clip ever acts" in reason)

@@ -11,7 +11,10 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def acre() -> Run:
-    """ACRE (arXiv:2510.10104): a right choice earns in full only if its working leads to it again with the options in another order."""
+    """ACRE (arXiv:2510.10104): a right choice earns in full only if its working leads to it again with the options in another order.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         tasks=MultipleChoice(),

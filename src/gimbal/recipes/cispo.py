@@ -9,5 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def cispo() -> Run:
-    """CISPO (arXiv:2506.13585): clipped, detached importance weights; every decision keeps a gradient."""
-    return replace(grpo(), objective=ClippedWeight(), aggregation=TokenMean())
+    """CISPO (arXiv:2506.13585): clipped, detached importance weights; every decision keeps a gradient; four updates a batch."""
+    run = grpo()
+    optimization = replace(run.optimization, minibatches=4)
+    return replace(run, objective=ClippedWeight(), aggregation=TokenMean(), optimization=optimization)

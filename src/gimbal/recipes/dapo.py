@@ -12,11 +12,13 @@ from gimbal.runtime.run import Run
 
 
 def dapo() -> Run:
-    """DAPO (arXiv:2503.14476): clip-higher, token mean, dynamic sampling with refill, soft overlong penalty."""
+    """DAPO (arXiv:2503.14476): clip-higher, token mean, dynamic sampling with refill, soft overlong penalty, four updates."""
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         objective=ClippedRatio(clip_low=0.2, clip_high=0.28),
         aggregation=TokenMean(),
         filters=(ZeroVariance(),),
         rewards=(ReasoningScore(), OverlongPenalty(limit=64, zone=16)),
+        optimization=replace(run.optimization, minibatches=4),
     )

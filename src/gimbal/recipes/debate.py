@@ -14,7 +14,10 @@ SHARE, BONUS = 0.25, 5.0
 
 
 def debate() -> Run:
-    """Justifiable answers (arXiv:2402.15826): a part of the reward is for standing up to a debate against a bare right answer."""
+    """Justifiable answers (arXiv:2402.15826): a part of the reward is for standing up to a debate against a bare right answer.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     judge = JudgeScore(judge=EvidenceCount(), template=JUDGED)
     run = grpo()
     assert run.held_out is not None

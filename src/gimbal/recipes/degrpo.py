@@ -11,7 +11,10 @@ from gimbal.runtime.run import Run
 
 
 def degrpo() -> Run:
-    """DeGRPO (Thinkless, arXiv:2505.13379): the decision how to answer is averaged apart from the answer it precedes."""
+    """DeGRPO (Thinkless, arXiv:2505.13379): the decision how to answer is averaged apart from the answer it precedes.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         advantage=GroupCentered(),

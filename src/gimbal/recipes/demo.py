@@ -16,6 +16,7 @@ def demo() -> Run:
 
     GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The
     policy starts with three ways of answering (guessing, sloppy working, careful working).
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

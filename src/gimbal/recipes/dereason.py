@@ -10,13 +10,16 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def dereason() -> Run:
-    """DeReason's second stage (arXiv:2603.11193): reinforcement on the hard part of the tasks, here long sums, and on that alone.
+    """DeReason's second stage (arXiv:2603.11193): reinforcement on the hard part of the tasks, here long sums, and on that alone,
+    in two updates a batch.
 
     Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Without that it is GRPO on the hard part.
     """
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         tasks=Within(tasks=ALL, column="metadata.num_terms", above=4.0),
         held_out=HeldOut(tasks=EXAM, samples=4),
         sampling=Sampling(max_length=96),
+        optimization=replace(run.optimization, minibatches=2),
     )

@@ -13,6 +13,7 @@ def doge() -> Run:
     """DoGe's first stage (arXiv:2512.06835): the policy is shown a sum without its question, and paid if a frozen solver can answer
     it from what the policy wrote.
 
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     The second stage goes on from there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, runtime.distil tells
     which tasks are solved seldom.
     """

@@ -12,7 +12,10 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def echo() -> Run:
-    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy learns to foresee sums longer than it knows."""
+    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy learns to foresee sums longer than it knows.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     longer = {**CHAIN_SUM, "min_digits": 3, "max_digits": 3}
     return replace(
         grpo(),

@@ -17,7 +17,10 @@ HARDER = {"min_terms": 3, "max_terms": 6, "min_digits": 2, "max_digits": 2}
 
 
 def ghpo() -> Run:
-    """GHPO (arXiv:2507.10628): sums that a whole group got wrong are asked again with the beginning of their working."""
+    """GHPO (arXiv:2507.10628): sums that a whole group got wrong are asked again with the beginning of their working.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     held_out = replace(exam(size=256), parameters=HARDER)
     return replace(
         grpo(),

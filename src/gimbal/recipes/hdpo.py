@@ -11,13 +11,18 @@ from gimbal.runtime.run import Run
 
 
 def hdpo() -> Run:
-    """HDPO (arXiv:2604.08545): few steps of working pay among right answers only, in a second surrogate."""
+    """HDPO (arXiv:2604.08545): few steps of working pay among right answers only, in a second surrogate.
+
+    Four updates a batch: at a ratio of 1 the two surrogates have the gradient of one.
+    """
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         rewards=(
             ReasoningScore(weight=0.9),
             Pattern(weight=0.1),
             WorkingSteps(measure="economy", separator=" ", name="economy"),
         ),
         objective=TwoChannelRatio(outcome="reasoning", economy="economy"),
+        optimization=replace(run.optimization, minibatches=4),
     )

@@ -13,7 +13,10 @@ from gimbal.runtime.run import Run
 
 
 def ic_grpo() -> Run:
-    """Information-consistent GRPO (arXiv:2512.12858): answers to two wordings of a sum should hold as much information."""
+    """Information-consistent GRPO (arXiv:2512.12858): answers to two wordings of a sum should hold as much information.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         tasks=Reworded(tasks=practice()),

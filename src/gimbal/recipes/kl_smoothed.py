@@ -10,7 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def kl_smoothed() -> Run:
-    """An adaptive KL coefficient that follows its rule by an average and a cap, for synchrony at stability (arXiv:2510.00339)."""
+    """An adaptive KL coefficient that follows its rule by an average and a cap, for synchrony at stability (arXiv:2510.00339).
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     rule = AdaptiveKL(target=0.05, gain=1.0)
     return replace(
         grpo(),

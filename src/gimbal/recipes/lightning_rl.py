@@ -13,7 +13,10 @@ from gimbal.runtime.run import Run
 
 
 def lightning_rl() -> Run:
-    """LightningRL (arXiv:2603.13319) with few decisions for speed: rewards normalised apart, right answers anchored."""
+    """LightningRL (arXiv:2603.13319) with few decisions for speed: rewards normalised apart, right answers anchored.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         rewards=(ReasoningScore(), OverlongPenalty(limit=64, zone=64, name="speed")),

@@ -14,7 +14,10 @@ from gimbal.runtime.run import Run
 
 
 def mssr() -> Run:
-    """MSSR (arXiv:2512.18215): one rollout a task against the task's own record, whitened, with a bonus for uncertain decisions."""
+    """MSSR (arXiv:2512.18215): one rollout a task against the task's own record, whitened, with a bonus for uncertain decisions.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         tasks=practice(size=256),

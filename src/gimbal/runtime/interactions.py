@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.rules import REFUSED, WARNED, Cast
+from gimbal.runtime.cast import Cast
+from gimbal.runtime.rules import REFUSED, WARNED
 from gimbal.runtime.run import Run
 
 # Fields of parts that hold names of rewards.

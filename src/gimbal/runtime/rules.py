@@ -6,9 +6,7 @@ A rule looks at the parts of a run; what a part can see of itself it checks when
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Callable
 
 from gimbal.advantages.batch_scaled import BatchScaled
 from gimbal.advantages.chain_ranked import ChainRanked
@@ -58,10 +56,11 @@ from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
 from gimbal.learning.learner import column_needs
 from gimbal.learning.proximal.interruption import Interruption
+from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives.advantage_regression import AdvantageRegression
-from gimbal.objectives.base import DISCREPANCY
+from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.convex_kl import ConvexKL
 from gimbal.objectives.covariance_kl import CovarianceKL
@@ -93,6 +92,7 @@ from gimbal.policies.lora import LoRA
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
+from gimbal.runtime.cast import Cast
 from gimbal.runtime.run import Run
 
 ENTROPY = (
@@ -108,24 +108,6 @@ ENTROPY = (
 REFERENCE = (KLPenalty, KLReward, ConvexKL, EntropyGatedKL)
 VALUE_LOSSES = (ValueLoss, HuberValueLoss, TurnValueLoss, EnsembleValueLoss, MultiHorizonValueLoss)
 NO_GROUP = (GAE, TurnGAE, ReturnToGo)
-
-
-class Cast:
-    """The parts of a run by class, wherever in it they stand."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.parts = run, list(_walk(run))
-
-    def all(self, *classes: type) -> list[Any]:
-        return [part for part in self.parts if isinstance(part, classes)]
-
-    def has(self, *classes: type) -> bool:
-        return bool(self.all(*classes))
-
-    @property
-    def updates(self) -> int:
-        """Of the policy on one batch."""
-        return self.run.optimization.epochs * self.run.optimization.minibatches
 
 
 Rule = tuple[Callable[[Cast], object], str]
@@ -244,6 +226,11 @@ REFUSED: tuple[Rule, ...] = (
 )
 
 WARNED: tuple[Rule, ...] = (
+    (
+        lambda cast: _never_clips(cast),
+        "one update a batch, and the anchor is the policy as that update begins: the ratio is always 1 and no clip ever acts, "
+        "which is the plain policy gradient; optimization.minibatches=4 takes four updates, of which three can be clipped",
+    ),
     (
         lambda cast: cast.has(Reweight),
         "Reweight gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)",
@@ -453,15 +440,19 @@ WARNED: tuple[Rule, ...] = (
 )
 
 
-def _walk(here: Any) -> Iterator[Any]:
-    """Every record in this one, at any depth."""
-    if is_dataclass(here) and not isinstance(here, type):
-        children: Any = [getattr(here, item.name) for item in fields(here)]
-        yield here
-    else:
-        children = here.values() if isinstance(here, Mapping) else here if isinstance(here, tuple) else ()
-    for child in children:
-        yield from _walk(child)
+def _never_clips(cast: Cast) -> bool:
+    """Whether parts go by the ratio to the anchor, and it is 1 at every gradient: the anchor is the policy before the only update.
+
+    Anchors at the version that sampled are that too where no data is stale. A part that also reads the ratio to the sampler has that
+    to go by, and one with stages takes several updates of its own.
+    """
+    run = cast.run
+    at_update = isinstance(run.anchor, Recompute) or (run.anchor.at_sampling and run.max_staleness == 0)
+    by_ratio = any(
+        UPDATE in part.consumes and DISCREPANCY not in part.consumes and type(part).stages is AbstractObjective.stages
+        for part in (run.objective, *run.regularisers)
+    )
+    return cast.updates == 1 and at_update and by_ratio
 
 
 def _other_weights(part: LogTamed, run: Run) -> bool:
