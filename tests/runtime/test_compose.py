@@ -11,6 +11,7 @@ from small import small_run
 from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, LeaveOneOut, Whitened
 from gimbal.controllers import Lagrangian
 from gimbal.critics.mlp import ValueMLP
+from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import EntropyBonus, KLPenalty, MaskedWeight, Reinforce, SequenceRatio, ValueLoss
 from gimbal.ops import SequenceMean
@@ -58,15 +59,17 @@ def test_what_is_doubtful_is_warned_of(changes, sentence):
     assert any(sentence in warning for warning in check(small_run(**changes)))
 
 
+SEVERAL = {"optimization": Optimization(learning_rate=1e-3, minibatches=2)}  # one update would never clip
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"advantage": GAE(), "shaping": (Whitened(),), "critic": CRITIC, "regularisers": (ValueLoss(),)},
-        {"advantage": GroupCentered(), "shaping": (Whitened(), DiscrepancyPenalty())},
-        {"objective": SequenceRatio(), "aggregation": SequenceMean(), "correction": MaskedWeight()},
+        {"advantage": GAE(), "shaping": (Whitened(),), "critic": CRITIC, "regularisers": (ValueLoss(),), **SEVERAL},
+        {"advantage": GroupCentered(), "shaping": (Whitened(), DiscrepancyPenalty()), **SEVERAL},
+        {"objective": SequenceRatio(), "aggregation": SequenceMean(), "correction": MaskedWeight(), **SEVERAL},
         {"objective": Reinforce(), "advantage": LeaveOneOut()},
     ],
 )
 def test_sound_runs_pass_without_a_word(changes):
-    several = Optimization(learning_rate=1e-3, minibatches=2)
-    assert check(small_run(optimization=several, **changes)) == []
+    assert check(small_run(**changes)) == []
