@@ -1,17 +1,33 @@
-"""Dose and response: what staleness, a coarse sampler and small groups cost each method, over seeds.
+"""What stale data and a coarse sampler cost, which correction helps, and what a price on discrepancy does; each arm at its best rate.
 
-**Question.** From a dose that does no harm to one that does: age of the data (0, 1, 4, 16, 64 versions), precision of the
-sampler's weights (float32, bfloat16, int8, int4), rollouts a group (2, 4, 8, 16, at 128 a step). One is varied, the others stay
-at age 1, int8, groups of 8. ``ahead="full"`` makes every batch exactly as old as it may be once the pipeline is full; at age 64
-all of a run of 60 steps learns from rollouts of its first weights.
+**Setting.** ``gimbal-tiny`` on chain_sum, 24 steps of 8 tasks x 8 rollouts, constant learning rate, groups normalised, means over
+tokens. All arms of a question differ in the one thing that they are named after. The score is held-out pass@1 *in the sampler*
+after the last step (256 tasks, 4 samples; before training it is 0.36).
 
-**Rule.** A run has collapsed if its held-out pass@1, sampled by the sampler itself, ends below 0.45 (it starts at 0.36). A method
-withstands a dose if none of its seeds collapses and its median lies within 0.05 of its median at the harmless dose of that axis
-(age 0, float32, groups of 16). Ages 0 to 16 of all methods but ``decoupled`` had been seen when this rule was written; the rest
-had not.
+**Question age.** Data of exactly 0, 1, 4, 16 versions (``ahead="full"``), sampled in float32, so that age is all there is. Arms:
+*plain*, one update a batch, so that the ratio to the recomputed policy is 1 and no clip can act; *clip*, PPO's clip (0.2) around
+the policy recomputed before 4 updates; *sampler*, the same clip around the sampler's own probabilities; *decoupled*, clip around
+the recomputed policy and the weight exp(proximal - behavior) of each token, which counts 0 above 5 (AReaL: 4 updates, mean over
+tokens); *truncated*, the same with the weight cut at 2 (TIS, FlashRL). On fresh data all but *plain* are *clip*.
 
-    python claims/dose.py            # goes on from claims/dose.json; the whole takes seven hours of one core
-    python claims/dose.py --verdict  # the tables alone
+**Question gap.** A sampler with int4 weights at the trainer's own version, *clip* beside it with a price (DCMDP): A' = A - strength
+x |p - p'| of the *token*, or of the whole *rollout* (the sum over its tokens, less the group's mean). The multiplier starts at the
+published 0.1 and its limit, 0.002, is below the measured mean. It moves by 10 times the excess each step; published is 1, over
+hundreds of steps, which would leave it where it starts within 24.
+
+**Question price.** The int4 sampler again, at age 4: what the token's price is measured against (nothing, the present policy, the
+version that sampled) crossed with what the clip is anchored to (the present policy, the version that sampled).
+
+**Rule.** Each arm is tuned at each dose: one run (seed 100; 96 tasks) at each of 4 learning rates, then 5 fresh seeds (0 to 4) at the
+best of them. A run collapsed if it ends below the 0.36 it began with. The largest stable rate is the largest up to which no tuning
+run collapsed. Two arms differ if an exact permutation test of their 5 and 5 scores gives p < 0.01, that is if every run of one ends
+above every run of the other. A mechanism that did not act (clip share 0, nothing above the cap, a multiplier that stays or ends at
+0) decides nothing. Questions are run in the order age (0 and 1, 4, 16), gap, price, arms of a dose seed by seed, until they are
+done or the time is over; the page says how many of how many, and an arm without all of its seeds has no verdict.
+
+Written before its first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps.
+
+    python claims/dose.py age         # goes on from claims/dose-age.json; so do gap and price
 """
 
 from __future__ import annotations
@@ -19,167 +35,278 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from gimbal import ops
+from gimbal.advantages import DiscrepancyPenalty
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.controllers import Lagrangian
 from gimbal.engines.native import Native
+from gimbal.environments.demonstrations import exam
 from gimbal.learning.method import Optimization
-from gimbal.learning.proximal.base import AbstractAnchor
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
-from gimbal.objectives import TruncatedWeight
-from gimbal.recipes.dcmdp import dcmdp
-from gimbal.recipes.decoupled_ppo import decoupled_ppo
+from gimbal.objectives import MaskedWeight, TruncatedWeight
+from gimbal.objectives.base import AbstractCorrection
+from gimbal.ops import TokenMean
+from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.grpo import grpo
+from gimbal.records import TrainBatch
+from gimbal.report.statistics import permutation_p
+from gimbal.runtime.evaluate import examine
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
-RECORD = Path(__file__).with_suffix(".json")
-STEPS, LEARNING_RATE, SEEDS, ROLLOUTS, LAST = 60, 1e-4, 5, 128, 10
-COLLAPSED, WITHIN = 0.45, 0.05
+HERE = Path(__file__).parent
+STEPS, PROMPTS, GROUP, UPDATES = 24, 8, 8, 4
+RATES, TUNING, SEEDS = (1e-5, 3e-5, 1e-4, 3e-4), 100, tuple(range(5))
+BEFORE, P = 0.36, 0.01
+LIMIT, MULTIPLIER_RATE = 0.002, 10.0
 
-METHODS = {
-    "grpo": "GRPO, ratio to the policy before the update",
-    "grpo-behavior": "GRPO, ratio to the sampler (anchor Behavior)",
-    "grpo+tis": "GRPO + TIS",
-    "decoupled": "decoupled PPO",
-    "dcmdp-version": "DCMDP, anchor SamplingVersion",
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to learn: updates a batch, what the clip is anchored to, the weight, and the price with what it is measured against."""
+
+    says: str
+    updates: int = UPDATES
+    clip: str = "present"  # the policy before the update; or sampler, or version: the policy that sampled, as the trainer has it
+    weight: AbstractCorrection | None = None
+    price: str = ""  # token or rollout
+    against: str = "present"
+
+
+AGE = {
+    "plain": Arm(says="no correction, one update", updates=1),
+    "clip": Arm(says="clip around the recomputed policy"),
+    "sampler": Arm(says="clip around the sampler", clip="sampler"),
+    "decoupled": Arm(says="recomputed clip + weight, dropped above 5", weight=MaskedWeight(low=0, high=5)),
+    "truncated": Arm(says="recomputed clip + weight, cut at 2", weight=TruncatedWeight(cap=2)),
 }
-ASIDE = {"dcmdp": "DCMDP, priced against the present policy", "dcmdp+tis": "DCMDP + TIS"}  # ages up to 16 only
-BASE = {"age": 1, "precision": "int8", "group": 8}
-AXES: dict[str, tuple[Any, ...]] = {
-    "age": (0, 1, 4, 16, 64),
-    "precision": ("float32", "bfloat16", "int8", "int4"),
-    "group": (16, 8, 4, 2),
-}  # the first of each is the harmless dose
-KEY = ("method", "age", "precision", "group", "seed")
+GAP = {
+    "clip": Arm(says="no price"),
+    "token": Arm(says="price of the token", price="token"),
+    "rollout": Arm(says="price of the rollout", price="rollout"),
+}
+PRICE = {
+    f"{against or 'none'}-{clip}": Arm(
+        says=(f"price against the {against}" if against else "no price") + f", clip around the {clip}",
+        clip=clip,
+        price="token" if against else "",
+        against=against,
+    )
+    for against in ("", "present", "version")
+    for clip in ("present", "version")
+}
+QUESTIONS: Mapping[str, Mapping[str, Arm]] = {"age": AGE, "gap": GAP, "price": PRICE}
+DOSES: Mapping[str, tuple[int, ...]] = {"age": (0, 1, 4, 16), "gap": (0,), "price": (4,)}  # versions
+BASELINE = {"age": "clip", "gap": "clip", "price": "none-present"}
+CAPS = {"decoupled": 5.0, "truncated": 2.0}
 
 
-def cells() -> list[tuple[Any, ...]]:
-    """Every (method, age, precision, group, seed), each once: axis by axis, and there seed by seed."""
-    grid: list[tuple[Any, ...]] = []
-    for axis, several in AXES.items():
-        doses = [BASE | {axis: dose} for dose in several]
-        grid += [(method, *dose.values(), seed) for seed in range(SEEDS) for dose in doses for method in METHODS]
-    grid += [(m, age, "int8", 8, seed) for seed in range(SEEDS) for age in AXES["age"][:4] for m in ASIDE]
-    return list(dict.fromkeys(grid))
+@dataclass(frozen=True, kw_only=True)
+class Price(AbstractAdvantage):
+    """DiscrepancyPenalty against the fact ``priced_NS`` where the anchor gives it, of the token or of the whole rollout."""
+
+    needs = frozenset({"advantage_NS", "proximal_NS", "behavior_NS"})
+
+    strength: float = 0.1
+    rollout: bool = False
+
+    def __call__(self, batch: TrainBatch) -> torch.Tensor:
+        advantage_NS = batch.column("advantage_NS", self)
+        return (advantage_NS - self.strength * self._cost_NS(batch)) * batch.mask_NS
+
+    def report(self, batch: TrainBatch) -> Mapping[str, float]:
+        size_NS, advantage_NS = self.strength * self._cost_NS(batch), batch.column("advantage_NS", self)
+        return {
+            "price/gap": float(ops.masked_mean(self._gap_NS(batch), batch.mask_NS)),
+            "price/size": float(ops.masked_mean(size_NS.abs(), batch.mask_NS)),
+            "price/of": float(ops.masked_mean(advantage_NS.abs(), batch.mask_NS)),
+        }
+
+    def _gap_NS(self, batch: TrainBatch) -> torch.Tensor:
+        priced = replace(batch, proximal_NS=batch.facts.get("priced_NS", batch.proximal_NS))
+        return -DiscrepancyPenalty(strength=1)(replace(priced, advantage_NS=torch.zeros_like(priced.mask_NS.float())))
+
+    def _cost_NS(self, batch: TrainBatch) -> torch.Tensor:
+        gap_NS = self._gap_NS(batch)
+        if not self.rollout:
+            return gap_NS
+        cost_N = gap_NS.sum(-1)
+        return (cost_N - ops.group_mean(cost_N, batch.column("group_N", self)))[:, None] * batch.mask_NS
 
 
-def run_of(method: str, age: int, precision: str, group: int, seed: int) -> Run:
-    base = {"decoupled": decoupled_ppo, "dcmdp": dcmdp}.get(method.split("-")[0].split("+")[0], grpo)()
-    coarse = precision == "int4"
+@dataclass(frozen=True, kw_only=True)
+class Apart(AbstractAnchor):
+    """One anchor for the clip, another for the price."""
+
+    clip: AbstractAnchor
+    price: AbstractAnchor
+
+    def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> torch.Tensor:
+        return self.clip(batch, evaluate)
+
+    def facts(self, batch: TrainBatch, evaluate: Evaluate) -> Mapping[str, torch.Tensor]:
+        return {"priced_NS": self.price(batch, evaluate)}
+
+    def start(self, policy: AbstractPolicy) -> Apart:
+        return replace(self, clip=self.clip.start(policy), price=self.price.start(policy))
+
+    def publish(self, policy: AbstractPolicy, version: int) -> None:
+        self.clip.publish(policy, version)
+        self.price.publish(policy, version)
+
+
+def run_of(question: str, arm: Arm, age: int, rate: float, seed: int) -> Run:
+    anchors = {"present": Recompute(), "sampler": Behavior(), "version": SamplingVersion(window=age)}
+    split = arm.price and arm.against != arm.clip
     return replace(
-        base,
-        correction=TruncatedWeight() if method.endswith("+tis") else base.correction,
-        anchor=_anchor(method, age),
-        engine=Native(precision="float32" if coarse else precision),
-        faults=Faults(weight_precision="int4") if coarse else None,
-        prompts_per_step=ROLLOUTS // group,
-        num_generations=group,
+        grpo(),
+        engine=Native(slots=PROMPTS * GROUP, precision="float32"),
+        faults=None if question == "age" else Faults(weight_precision="int4"),
+        prompts_per_step=PROMPTS,
+        num_generations=GROUP,
         max_staleness=age,
         ahead="full",
+        anchor=Apart(clip=anchors[arm.clip], price=anchors[arm.against]) if split else anchors[arm.clip],
+        correction=arm.weight,
+        aggregation=TokenMean(),
+        shaping=(Price(rollout=arm.price == "rollout"),) if arm.price else (),
+        controllers={
+            "shaping.0.strength": Lagrangian(signal="price/gap", limit=LIMIT, rate=MULTIPLIER_RATE, initial=0.1)
+        }
+        if arm.price
+        else {},
+        optimization=Optimization(learning_rate=rate, minibatches=arm.updates, microbatch_tokens=4096),
         steps=STEPS,
         seed=seed,
         threads=1,
-        optimization=Optimization(learning_rate=LEARNING_RATE),
     )
 
 
-def _anchor(method: str, age: int) -> AbstractAnchor:
-    """-behavior: the clip sees the whole ratio to the sampler. -version: it sees the staleness, and the price the rounding alone."""
-    if method.endswith("-behavior"):
-        return Behavior()
-    return SamplingVersion(window=age) if method.endswith("-version") else Recompute()
-
-
-def measure(cell: tuple[Any, ...]) -> dict[str, Any]:
-    trainer = Trainer(run_of(*cell))
+def measure(question: str, name: str, age: int, rate: float, seed: int) -> dict[str, Any]:
+    """One run: its score, and whether what it is named after was at work."""
+    trainer = Trainer(run_of(question, QUESTIONS[question][name], age, rate, seed))
+    rows, above = [], []
     try:
-        rows = [trainer.advance()[0] for _ in range(STEPS)]
-        exam = trainer.examine()
+        for _ in range(STEPS):
+            metrics, _, batch = trainer.advance()
+            rows.append(metrics)
+            log_NS = batch.column("proximal_NS", measure) - batch.column("behavior_NS", measure)
+            above.append(float((log_NS[batch.mask_NS].exp() > CAPS.get(name, np.inf)).float().mean()))
+        score = held_out(trainer, *((96, 2) if seed == TUNING else (256, 4)))
     finally:
         trainer.close()
-
-    def mean(name: str, of: list[dict[str, float]] = rows) -> float | None:
-        return (
-            statistics.fmean(row[name] for row in of) if name in rows[0] else None
-        )  # the anchor Behavior leaves it unmeasured
-
-    return dict(zip(KEY, cell, strict=True)) | {
-        "ages_seen": sorted({row["staleness/max"] for row in rows}),
-        "exam": exam.pass_at[1],
-        "reward": mean("reward/mean", rows[-LAST:]),
-        "prob_diff": mean("mismatch/prob_diff"),
-        "ess_token": mean("mismatch/ess_token"),
-        "ess_sequence": mean("mismatch/ess_sequence"),
+    curves = {
+        "pass_rate": "pass_rate",
+        "gap": "mismatch/prob_diff",
+        "priced": "price/gap",
+        "multiplier": "control/shaping.0.strength",
+        "size": "price/size",
+        "of": "price/of",
+    }
+    return {
+        **dict(zip(KEY, (name, age, rate, seed), strict=True)),
+        "score": score,
+        "clipped": statistics.fmean(row["clip_ratio/low"] + row["clip_ratio/high"] for row in rows),
+        "above_cap": statistics.fmean(above) if name in CAPS else None,
+        "oldest": max(row["staleness/max"] for row in rows),
         "grad_norm": max(row["grad_norm"] for row in rows),
-        "curve": [round(row["reward/mean"], 4) for row in rows],
+        **{key: [float(f"{row[metric]:.3g}") for row in rows] for key, metric in curves.items() if metric in rows[0]},
     }
 
 
-def exams(runs: list[dict[str, Any]], method: str, axis: str, dose: Any) -> list[float]:
-    """The pass@1 of every seed at one dose."""
-    where = BASE | {axis: dose, "method": method}
-    return [run["exam"] for run in runs if all(run[name] == value for name, value in where.items())]
+def held_out(trainer: Trainer, tasks: int, samples: int) -> float:
+    """pass@1 of the present weights in the sampler's own precision, on held-out tasks."""
+    run, policy = trainer.run, trainer.learner.policy
+    engine = trainer.faults.rounding(run.engine.start(policy))
+    engine.load(trainer.learner.version, policy.state_dict())
+    return examine(engine, exam(size=tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed).pass_at[1]
 
 
-def withstands(harmless: list[float], here: list[float]) -> bool:
-    return min(here) >= COLLAPSED and statistics.median(here) >= statistics.median(harmless) - WITHIN
+KEY = ("arm", "age", "rate", "seed")
 
 
-def verdicts(runs: list[dict[str, Any]], axis: str) -> dict[str, dict[str, bool]]:
-    """By method and dose, whether the method withstands it; doses without all of their seeds are left out."""
-    found: dict[str, dict[str, bool]] = {}
-    for method in METHODS | ASIDE:
-        several = {dose: exams(runs, method, axis, dose) for dose in AXES[axis]}
-        harmless = several[AXES[axis][0]]
-        whole = {str(dose): here for dose, here in several.items() if len(here) == len(harmless) == SEEDS}
-        if whole:
-            found[method] = {dose: withstands(harmless, here) for dose, here in whole.items()}
+def load(question: str, folder: Path = HERE) -> list[dict[str, Any]]:
+    path = folder / f"dose-{question}.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def doses(question: str) -> list[tuple[int, str]]:
+    """(age, arm), in the order they are run in; arms that are another at this age are left out."""
+    return [(age, name) for age in DOSES[question] for name in QUESTIONS[question] if age or name in ("plain", *GAP)]
+
+
+def best(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> float | None:
+    """The tuned learning rate, once all of them have been tried; the smaller of equals."""
+    tried = {r["rate"]: r["score"] for r in runs if (r["age"], r["arm"], r["seed"]) == (age, arm, TUNING)}
+    return max(sorted(tried), key=lambda rate: tried[rate]) if len(tried) == len(RATES) else None
+
+
+def stable(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> float | None:
+    """The largest rate up to which no tuning run ended below what it began with."""
+    found = None
+    for rate in RATES:
+        here = [r["score"] for r in runs if (r["age"], r["arm"], r["seed"], r["rate"]) == (age, arm, TUNING, rate)]
+        if not here or min(here) < BEFORE:
+            return found
+        found = rate
     return found
 
 
-def table(runs: list[dict[str, Any]], axis: str) -> str:
-    """Median (least to most) over seeds, the share that collapsed if any did; bold where the method withstands the dose."""
-    lines = [f"| {axis} | " + " | ".join(map(str, AXES[axis])) + " |", "| --- " * (len(AXES[axis]) + 1) + "|"]
-    for method, found in verdicts(runs, axis).items():
-        shown = []
-        for dose in AXES[axis]:
-            here = sorted(exams(runs, method, axis, dose))
-            if str(dose) not in found:
-                shown.append("")
-                continue
-            fallen = sum(value < COLLAPSED for value in here)
-            text = f"{statistics.median(here):.3f} ({here[0]:.3f} to {here[-1]:.3f})"
-            text = f"**{text}**" if found[str(dose)] else text
-            shown.append(text + (f", {fallen} of {len(here)} collapsed" if fallen else ""))
-        lines.append(f"| {(METHODS | ASIDE)[method]} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+def scores(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> list[float]:
+    """Of the fresh seeds at the best rate, in the order of seeds."""
+    rate = best(runs, age, arm)
+    found = {r["seed"]: r["score"] for r in runs if (r["age"], r["arm"], r["rate"]) == (age, arm, rate)}
+    return [found[seed] for seed in SEEDS if seed in found]
+
+
+def p_value(one: Sequence[float], other: Sequence[float]) -> float:
+    return permutation_p(np.array(one)[:, None], np.array(other)[:, None], np.random.default_rng(0))
+
+
+def whole(question: str) -> int:
+    return len(doses(question)) * (len(RATES) + len(SEEDS))
+
+
+def left(question: str, runs: list[dict[str, Any]]) -> Iterator[tuple[str, int, float, int]]:
+    """What remains to be run; ``runs`` grows meanwhile, and with it the tuned rates are known."""
+    done = {tuple(r[name] for name in KEY) for r in runs}
+    for age in DOSES[question]:
+        names = [name for at, name in doses(question) if at == age]
+        tuning = [(name, age, rate, TUNING) for name in names for rate in RATES]
+        yield from (cell for cell in tuning if cell not in done)
+        for seed in SEEDS:
+            for name in names:
+                rate = best(runs, age, name)
+                assert rate is not None, "all rates have been tried"
+                if (name, age, rate, seed) not in done:
+                    yield name, age, rate, seed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=2, help="runs at a time, one thread each")
-    parser.add_argument("--verdict", action="store_true", help="run nothing")
-    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("question", choices=QUESTIONS)
+    parser.add_argument("--folder", type=Path, default=HERE, help="of the record")
     words = parser.parse_args()
-    runs = json.loads(words.record.read_text()) if words.record.exists() else []
-    done = {tuple(run[name] for name in KEY) for run in runs}
-    left = [] if words.verdict else [cell for cell in cells() if cell not in done]
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for run in pool.map(measure, left):
-            runs.append(run)
-            print(*(run[name] for name in KEY), f"{run['exam']:.3f}", flush=True)
-            partial = words.record.with_suffix(".partial")
-            partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
-            partial.replace(words.record)
-    for axis in AXES:
-        print("\n" + table(runs, axis))
+    runs = load(words.question, words.folder)
+    for cell in left(words.question, runs):
+        runs.append(found := measure(words.question, *cell))
+        print(*cell, f"{found['score']:.3f} clipped {found['clipped']:.4f}", flush=True)
+        path = words.folder / f"dose-{words.question}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
+        partial.replace(path)
 
 
 if __name__ == "__main__":
