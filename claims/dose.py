@@ -4,7 +4,7 @@
 tokens. All arms of a question differ in the one thing that they are named after. The score is held-out pass@1 *in the sampler*
 after the last step (256 tasks, 4 samples; before training it is 0.36).
 
-**Question age.** Data of exactly 0, 1, 4, 16 versions (``ahead="full"``), sampled in float32, so that age is all there is. Arms:
+**Question age.** Data of exactly 0, 1, 4 or 16 versions (``ahead="full"``), sampled in float32, so that age is all there is. Arms:
 *plain*, one update a batch, so that the ratio to the recomputed policy is 1 and no clip can act; *clip*, PPO's clip (0.2) around
 the policy recomputed before 4 updates; *sampler*, the same clip around the sampler's own probabilities; *decoupled*, clip around
 the recomputed policy and the weight exp(proximal - behavior) of each token, which counts 0 above 5 (AReaL: 4 updates, mean over
@@ -22,12 +22,13 @@ version that sampled) crossed with what the clip is anchored to (the present pol
 best of them. A run collapsed if it ends below the 0.36 it began with. The largest stable rate is the largest up to which no tuning
 run collapsed. Two arms differ if an exact permutation test of their 5 and 5 scores gives p < 0.01, that is if every run of one ends
 above every run of the other. A mechanism that did not act (clip share 0, nothing above the cap, a multiplier that stays or ends at
-0) decides nothing. Questions are run in the order age (0 and 1, 4, 16), gap, price, arms of a dose seed by seed, until they are
-done or the time is over; the page says how many of how many, and an arm without all of its seeds has no verdict.
+0) decides nothing. Stages are run in the order of ``STAGES``, each seed by seed, until they are done or the time is over; the page
+says how many of how many, and an arm without all of its seeds has no verdict.
 
-Written before its first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps.
+Written before the first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps. The
+order of stages was changed once, when a run took four times as long as planned and only the tuning of age 0 had been seen.
 
-    python claims/dose.py age         # goes on from claims/dose-age.json; so do gap and price
+    python claims/dose.py         # goes on from claims/dose.json; the whole takes an hour and a half of one idle core
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,8 @@ from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
-HERE = Path(__file__).parent
+RECORD = Path(__file__).with_suffix(".json")
+KEY = ("question", "arm", "age", "rate", "seed")
 STEPS, PROMPTS, GROUP, UPDATES = 24, 8, 8, 4
 RATES, TUNING, SEEDS = (1e-5, 3e-5, 1e-4, 3e-4), 100, tuple(range(5))
 BEFORE, P = 0.36, 0.01
@@ -108,8 +111,17 @@ PRICE = {
     for clip in ("present", "version")
 }
 QUESTIONS: Mapping[str, Mapping[str, Arm]] = {"age": AGE, "gap": GAP, "price": PRICE}
-DOSES: Mapping[str, tuple[int, ...]] = {"age": (0, 1, 4, 16), "gap": (0,), "price": (4,)}  # versions
-BASELINE = {"age": "clip", "gap": "clip", "price": "none-present"}
+# (question, age, arms). On fresh data sampled by the trainer's own weights every arm but *plain* is *clip*.
+STAGES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    ("age", 0, ("plain", "clip")),
+    ("age", 4, ("plain", "clip", "sampler", "decoupled")),
+    ("age", 1, ("plain", "clip")),
+    ("gap", 0, tuple(GAP)),
+    ("age", 1, ("sampler", "decoupled")),
+    ("price", 4, tuple(PRICE)),
+    ("age", 4, ("truncated",)),
+    ("age", 16, ("plain", "clip", "sampler", "decoupled")),
+)
 CAPS = {"decoupled": 5.0, "truncated": 2.0}
 
 
@@ -216,7 +228,7 @@ def measure(question: str, name: str, age: int, rate: float, seed: int) -> dict[
         "of": "price/of",
     }
     return {
-        **dict(zip(KEY, (name, age, rate, seed), strict=True)),
+        **dict(zip(KEY, (question, name, age, rate, seed), strict=True)),
         "score": score,
         "clipped": statistics.fmean(row["clip_ratio/low"] + row["clip_ratio/high"] for row in rows),
         "above_cap": statistics.fmean(above) if name in CAPS else None,
@@ -234,76 +246,63 @@ def held_out(trainer: Trainer, tasks: int, samples: int) -> float:
     return examine(engine, exam(size=tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed).pass_at[1]
 
 
-KEY = ("arm", "age", "rate", "seed")
-
-
-def load(question: str, folder: Path = HERE) -> list[dict[str, Any]]:
-    path = folder / f"dose-{question}.json"
+def load(path: Path = RECORD) -> list[dict[str, Any]]:
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def doses(question: str) -> list[tuple[int, str]]:
-    """(age, arm), in the order they are run in; arms that are another at this age are left out."""
-    return [(age, name) for age in DOSES[question] for name in QUESTIONS[question] if age or name in ("plain", *GAP)]
+def at(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> list[Mapping[str, Any]]:
+    return [run for run in runs if (run["question"], run["age"], run["arm"]) == (question, age, arm)]
 
 
-def best(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> float | None:
+def best(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> float | None:
     """The tuned learning rate, once all of them have been tried; the smaller of equals."""
-    tried = {r["rate"]: r["score"] for r in runs if (r["age"], r["arm"], r["seed"]) == (age, arm, TUNING)}
+    tried = {run["rate"]: run["score"] for run in at(runs, question, age, arm) if run["seed"] == TUNING}
     return max(sorted(tried), key=lambda rate: tried[rate]) if len(tried) == len(RATES) else None
 
 
-def stable(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> float | None:
+def stable(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> float | None:
     """The largest rate up to which no tuning run ended below what it began with."""
-    found = None
-    for rate in RATES:
-        here = [r["score"] for r in runs if (r["age"], r["arm"], r["seed"], r["rate"]) == (age, arm, TUNING, rate)]
-        if not here or min(here) < BEFORE:
-            return found
-        found = rate
-    return found
+    tried = {run["rate"]: run["score"] for run in at(runs, question, age, arm) if run["seed"] == TUNING}
+    held = list(takewhile(lambda rate: tried.get(rate, 0) >= BEFORE, RATES))
+    return held[-1] if held else None
 
 
-def scores(runs: Sequence[Mapping[str, Any]], age: int, arm: str) -> list[float]:
-    """Of the fresh seeds at the best rate, in the order of seeds."""
-    rate = best(runs, age, arm)
-    found = {r["seed"]: r["score"] for r in runs if (r["age"], r["arm"], r["rate"]) == (age, arm, rate)}
-    return [found[seed] for seed in SEEDS if seed in found]
+def fresh(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> list[Mapping[str, Any]]:
+    """The runs of the fresh seeds at the best rate, in the order of seeds."""
+    rate = best(runs, question, age, arm)
+    here = [run for run in at(runs, question, age, arm) if run["seed"] in SEEDS and run["rate"] == rate]
+    return sorted(here, key=lambda run: run["seed"])
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     return permutation_p(np.array(one)[:, None], np.array(other)[:, None], np.random.default_rng(0))
 
 
-def whole(question: str) -> int:
-    return len(doses(question)) * (len(RATES) + len(SEEDS))
+def whole() -> int:
+    return sum(len(arms) for _, _, arms in STAGES) * (len(RATES) + len(SEEDS))
 
 
-def left(question: str, runs: list[dict[str, Any]]) -> Iterator[tuple[str, int, float, int]]:
-    """What remains to be run; ``runs`` grows meanwhile, and with it the tuned rates are known."""
-    done = {tuple(r[name] for name in KEY) for r in runs}
-    for age in DOSES[question]:
-        names = [name for at, name in doses(question) if at == age]
-        tuning = [(name, age, rate, TUNING) for name in names for rate in RATES]
+def left(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, float, int]]:
+    """What remains to be run; ``runs`` grows meanwhile, and with it the best rates are known."""
+    done = {tuple(run[name] for name in KEY) for run in runs}
+    for question, age, arms in STAGES:
+        tuning = [(question, arm, age, rate, TUNING) for arm in arms for rate in RATES]
         yield from (cell for cell in tuning if cell not in done)
-        for seed in SEEDS:
-            for name in names:
-                rate = best(runs, age, name)
-                assert rate is not None, "all rates have been tried"
-                if (name, age, rate, seed) not in done:
-                    yield name, age, rate, seed
+        for seed, arm in product(SEEDS, arms):
+            rate = best(runs, question, age, arm)
+            assert rate is not None, "all rates have been tried"
+            if (question, arm, age, rate, seed) not in done:
+                yield question, arm, age, rate, seed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("question", choices=QUESTIONS)
-    parser.add_argument("--folder", type=Path, default=HERE, help="of the record")
-    words = parser.parse_args()
-    runs = load(words.question, words.folder)
-    for cell in left(words.question, runs):
-        runs.append(found := measure(words.question, *cell))
+    parser.add_argument("--record", type=Path, default=RECORD)
+    path = parser.parse_args().record
+    runs = load(path)
+    for cell in left(runs):
+        runs.append(found := measure(*cell))
         print(*cell, f"{found['score']:.3f} clipped {found['clipped']:.4f}", flush=True)
-        path = words.folder / f"dose-{words.question}.json"
         partial = path.with_suffix(".partial")
         partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
         partial.replace(path)
