@@ -92,8 +92,8 @@ AGE = {
     "plain": Arm(says="no correction, one update", updates=1),
     "clip": Arm(says="clip around the recomputed policy"),
     "sampler": Arm(says="clip around the sampler", clip="sampler"),
-    "decoupled": Arm(says="recomputed clip + weight, dropped above 5", weight=MaskedWeight(low=0, high=5)),
-    "truncated": Arm(says="recomputed clip + weight, cut at 2", weight=TruncatedWeight(cap=2)),
+    "decoupled": Arm(says="recomputed clip + weight, dropped above 5", weight=MaskedWeight(low=0.0, high=5.0)),
+    "truncated": Arm(says="recomputed clip + weight, cut at 2", weight=TruncatedWeight(cap=2.0)),
 }
 GAP = {
     "clip": Arm(says="no price"),
@@ -148,7 +148,7 @@ class Price(AbstractAdvantage):
 
     def _gap_NS(self, batch: TrainBatch) -> torch.Tensor:
         priced = replace(batch, proximal_NS=batch.facts.get("priced_NS", batch.proximal_NS))
-        return -DiscrepancyPenalty(strength=1)(replace(priced, advantage_NS=torch.zeros_like(priced.mask_NS.float())))
+        return -DiscrepancyPenalty(strength=1.0)(replace(priced, advantage_NS=torch.zeros_like(priced.mask_NS.float())))
 
     def _cost_NS(self, batch: TrainBatch) -> torch.Tensor:
         gap_NS = self._gap_NS(batch)
@@ -254,15 +254,21 @@ def at(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> 
     return [run for run in runs if (run["question"], run["age"], run["arm"]) == (question, age, arm)]
 
 
-def best(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> float | None:
-    """The tuned learning rate, once all of them have been tried; the smaller of equals."""
+def tuning(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> dict[float, float]:
+    """Learning rate -> score of its tuning run, in order of rates."""
     tried = {run["rate"]: run["score"] for run in at(runs, question, age, arm) if run["seed"] == TUNING}
-    return max(sorted(tried), key=lambda rate: tried[rate]) if len(tried) == len(RATES) else None
+    return dict(sorted(tried.items()))
+
+
+def best(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> float | None:
+    """The best learning rate, once all of them have been tried; the smaller of equals."""
+    tried = tuning(runs, question, age, arm)
+    return max(tried, key=lambda rate: tried[rate]) if len(tried) == len(RATES) else None
 
 
 def stable(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> float | None:
     """The largest rate up to which no tuning run ended below what it began with."""
-    tried = {run["rate"]: run["score"] for run in at(runs, question, age, arm) if run["seed"] == TUNING}
+    tried = tuning(runs, question, age, arm)
     held = list(takewhile(lambda rate: tried.get(rate, 0) >= BEFORE, RATES))
     return held[-1] if held else None
 
@@ -286,8 +292,8 @@ def left(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, float, int
     """What remains to be run; ``runs`` grows meanwhile, and with it the best rates are known."""
     done = {tuple(run[name] for name in KEY) for run in runs}
     for question, age, arms in STAGES:
-        tuning = [(question, arm, age, rate, TUNING) for arm in arms for rate in RATES]
-        yield from (cell for cell in tuning if cell not in done)
+        first = [(question, arm, age, rate, TUNING) for arm in arms for rate in RATES]
+        yield from (cell for cell in first if cell not in done)
         for seed, arm in product(SEEDS, arms):
             rate = best(runs, question, age, arm)
             assert rate is not None, "all rates have been tried"

@@ -1,9 +1,8 @@
-"""Writes claims/README.md and the figures from the recorded results: python claims/page.py. A test holds them against the records."""
+"""Writes claims/README.md and the figure from the recorded results: python claims/page.py. A test holds them against the record."""
 
 from __future__ import annotations
 
 import html
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,15 +16,29 @@ import dose  # noqa: E402
 
 from gimbal.report.figure import COLOURS, STYLE  # noqa: E402
 
-WIDTH, HEIGHT, LEFT, TOP, GAP = 250, 200, 46, 54, 60  # of a panel, its first corner, and between two
-NAMES = {"age": "age of the data (versions)", "precision": "precision of the sampler", "group": "rollouts a group"}
+Runs = Sequence[Mapping[str, Any]]
+WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 200, 46, 54, 60  # of a panel, its first corner, and between two
 
 HEAD = """# Claims
 
 One file a claim: the question, the rule by which it is decided, the command, the record. Everything below is written by
-`python claims/page.py` from the records, and a test recomputes it.
+`python claims/page.py` from the record, and a test recomputes it.
+
+## Stale data, a coarse sampler, and a price on discrepancy (`dose.py`)
+
+![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
 """
+READING = """Score: median (least to most) of the fresh seeds at the best learning rate, which is "rate"; "stable" is the largest stable
+one. Means over those runs and their steps: "clipped", the share of decisions that the clip left without gradient; "gap", |p - p'|
+between the sampler and what the clip is anchored to; "priced", the same against what the price is measured at.
+"""
+BASELINE = {"age": "clip", "gap": "clip", "price": "none-present"}
+TITLES = {
+    "age": "Age {}, float32 sampler.",
+    "gap": "int4 sampler at the trainer's version.",
+    "price": "int4 sampler, age {}: what the price is measured against, and what the clip is anchored to.",
+}
 
 
 def main() -> None:
@@ -34,83 +47,151 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    runs = json.loads(dose.RECORD.read_text())
-    found = {"README.md": HEAD + section(runs), "dose.svg": overview(runs)}
-    return found | {f"dose-{method}.svg": overview(runs, (method,)) for method in dose.METHODS}
+    runs = dose.load()
+    return {"README.md": HEAD + section(runs), "dose.svg": figure(runs)}
 
 
-def section(runs: Sequence[Mapping[str, Any]]) -> str:
-    whole, seeds = len(dose.cells()), sorted({run["seed"] for run in runs})
-    lines = ["## Dose and response (`dose.py`)", "", "![Held-out pass@1 against each dose](dose.svg)", ""]
-    lines += ["\n\n".join((dose.__doc__ or "").split("\n\n")[1:3]), ""]
-    lines.append(
-        f"{len(runs)} of {whole} runs are recorded, seeds {seeds[0]} to {seeds[-1]}; a dose with fewer is left out."
-    )
-    lines.append("")
-    for axis in dose.AXES:
-        lines += [
-            f"**{NAMES[axis].capitalize()}.** Median (least to most); bold where the method withstands the dose.",
-            "",
-        ]
-        lines += [dose.table(list(runs), axis), ""]
+def section(runs: Runs) -> str:
+    lines = ["\n\n".join((dose.__doc__ or "").split("\n\n")[1:-1]), ""]
+    lines.append(f"{len(runs)} of {dose.whole()} runs are recorded.")
+    lines += ["", READING]
+    for question in dose.QUESTIONS:
+        for age in sorted({age for asked, age, _ in dose.STAGES if asked == question}):
+            if shown := table(runs, question, age):
+                lines += [f"**{TITLES[question].format(age)}**", "", shown, ""]
     return "\n".join(lines)
 
 
-def overview(runs: Sequence[Mapping[str, Any]], methods: Sequence[str] = tuple(dose.METHODS)) -> str:
-    """An SVG of a panel an axis: the median of each method over its seeds, least to most behind it."""
-    panels = [panel(runs, methods, axis, LEFT + number * (WIDTH + GAP)) for number, axis in enumerate(dose.AXES)]
-    rows = [
-        f'<circle cx="{LEFT + 4}" cy="{TOP + HEIGHT + 58 + 18 * i}" r="5" fill="{colour(method)}"/>'
-        f'<text x="{LEFT + 16}" y="{TOP + HEIGHT + 62 + 18 * i}">{html.escape(dose.METHODS[method])}</text>'
-        for i, method in enumerate(methods)
+def arms(runs: Runs, question: str, age: int) -> list[str]:
+    """Those of which all seeds are recorded."""
+    return [arm for arm in dose.QUESTIONS[question] if len(dose.fresh(runs, question, age, arm)) == len(dose.SEEDS)]
+
+
+def table(runs: Runs, question: str, age: int) -> str:
+    names = arms(runs, question, age)
+    if not names:
+        return ""
+    first = BASELINE[question]
+    heads = ["arm", "rate", "stable", "score", "clipped", "gap"]
+    if question == "age":
+        heads += ["weights above the cap", f"p against *{first}*", "p against fresh data"]
+    else:
+        heads += ["priced", "multiplier, least to most", "price / advantage", f"p against *{first}*"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for arm in names:
+        own = values(runs, question, age, arm)
+        cells = [f"*{arm}*: {dose.QUESTIONS[question][arm].says}", *figures(runs, question, age, arm)]
+        cells.append(p_of(own, values(runs, question, age, first)) if arm != first else "")
+        if question == "age":
+            cells.append(p_of(own, values(runs, "age", 0, "plain" if arm == "plain" else "clip")) if age else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def p_of(one: Sequence[float], other: Sequence[float]) -> str:
+    if not other:
+        return ""
+    found = dose.p_value(one, other)
+    return f"**{found:.3f}**" if found < dose.P else f"{found:.3f}"
+
+
+def values(runs: Runs, question: str, age: int, arm: str) -> list[float]:
+    """The scores of an arm with all its seeds, else none."""
+    found = [run["score"] for run in dose.fresh(runs, question, age, arm)]
+    return found if len(found) == len(dose.SEEDS) else []
+
+
+def figures(runs: Runs, question: str, age: int, arm: str) -> list[str]:
+    """The cells of an arm: rates, scores, and whether its mechanism was at work."""
+    here = dose.fresh(runs, question, age, arm)
+    score = sorted(run["score"] for run in here)
+    stable = dose.stable(runs, question, age, arm)
+    cells = [f"{dose.best(runs, question, age, arm):g}", "none" if stable is None else f"{stable:g}"]
+    cells.append(f"{statistics.median(score):.3f} ({score[0]:.3f} to {score[-1]:.3f})")
+    cells.append(f"{statistics.fmean(run['clipped'] for run in here):.4f}")
+    cells.append(mean(here, "gap"))
+    if question == "age":
+        return [*cells, f"{statistics.fmean(run['above_cap'] for run in here):.5f}" if arm in dose.CAPS else ""]
+    if "multiplier" not in here[0]:
+        return [*cells, "", "", ""]
+    moved = [value for run in here for value in run["multiplier"]]
+    share = statistics.fmean(sum(run["size"]) / sum(run["of"]) for run in here)
+    return [*cells, mean(here, "priced"), f"{min(moved):.2f} to {max(moved):.2f}", f"{share:.3f}"]
+
+
+def mean(runs: Runs, name: str) -> str:
+    """Over seeds and steps; empty where the anchor is the sampler and leaves nothing to measure."""
+    return f"{statistics.fmean(statistics.fmean(run[name]) for run in runs):.4f}" if name in runs[0] else ""
+
+
+def figure(runs: Runs) -> str:
+    """Two panels: the score against age, each arm at its best rate; the tuning runs at the oldest age that has them all."""
+    ages = sorted({age for question, age, _ in dose.STAGES if question == "age" and arms(runs, "age", age)})
+    seen = [arm for arm in dose.AGE if any(arm in arms(runs, "age", age) for age in ages)]
+    lines: dict[str, list[tuple[int, list[float]]]] = {arm: [] for arm in seen}
+    for place, age in enumerate(ages):
+        for arm in seen:
+            same = "clip" if age == 0 and arm != "plain" else arm  # on fresh data they are one
+            if found := values(runs, "age", age, same):
+                lines[arm].append((place, found))
+    tuned = max((age for age in ages if len(arms(runs, "age", age)) > 2), default=0)
+    tuning = {
+        arm: [(place, [score]) for place, score in enumerate(dose.tuning(runs, "age", tuned, arm).values())]
+        for arm in arms(runs, "age", tuned)
+    }
+    panels = [
+        panel(LEFT, lines, [str(age) for age in ages], "age of the data (versions), at the best rate"),
+        panel(
+            LEFT + WIDTH + GAP,
+            tuning,
+            [f"{rate:g}" for rate in dose.RATES],
+            f"learning rate, age {tuned}, one run each",
+        ),
     ]
-    width, height = LEFT + len(dose.AXES) * (WIDTH + GAP), TOP + HEIGHT + 70 + 18 * len(methods)
+    legend = "".join(
+        f'<circle cx="{LEFT + 4}" cy="{TOP + HEIGHT + 58 + 18 * i}" r="5" fill="{colour(arm)}"/>'
+        f'<text x="{LEFT + 16}" y="{TOP + HEIGHT + 62 + 18 * i}">{html.escape(f"{arm}: {dose.AGE[arm].says}")}</text>'
+        for i, arm in enumerate(seen)
+    )
+    width, height = LEFT + 2 * (WIDTH + GAP), TOP + HEIGHT + 70 + 18 * len(seen)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"><style>{STYLE}</style>'
-        f'<title>Held-out pass@1 after 60 steps against three doses</title><text class="title" x="{LEFT}" y="22">'
-        f"Held-out pass@1 in the sampler after 60 steps, median and range of {dose.SEEDS} seeds; dashed: collapsed below</text>"
-        f"{''.join(panels)}{''.join(rows)}</svg>\n"
+        f'<title>Held-out pass@1 after {dose.STEPS} steps</title><text class="title" x="{LEFT}" y="22">'
+        f"Held-out pass@1 after {dose.STEPS} steps: median and range of {len(dose.SEEDS)} seeds; dashed: before training</text>"
+        f"{''.join(panels)}{legend}</svg>\n"
     )
 
 
-def colour(method: str) -> str:
-    return COLOURS[list(dose.METHODS).index(method)]
+def colour(arm: str) -> str:
+    return COLOURS[list(dose.AGE).index(arm)]
 
 
-def panel(runs: Sequence[Mapping[str, Any]], methods: Sequence[str], axis: str, left: float) -> str:
-    doses = dose.AXES[axis]
-    step = WIDTH / max(1, len(doses) - 1)
+def panel(left: float, lines: Mapping[str, list[tuple[int, list[float]]]], ticks: Sequence[str], below: str) -> str:
+    step = WIDTH / max(1, len(ticks) - 1)
 
     def at(place: int, value: float) -> str:
         return f"{left + place * step:.1f},{TOP + HEIGHT * (1 - value):.1f}"
 
-    y = TOP + HEIGHT * (1 - dose.COLLAPSED)
+    y = TOP + HEIGHT * (1 - dose.BEFORE)
     parts = [
         f'<path class="axis" d="M{left},{TOP} v{HEIGHT} h{WIDTH}"/>',
         f'<path class="axis" stroke-dasharray="4 4" d="M{left},{y:.1f} h{WIDTH}"/>',
-        f'<text class="dim" x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 36}" text-anchor="middle">{NAMES[axis]}</text>',
+        f'<text class="dim" x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 36}" text-anchor="middle">{html.escape(below)}</text>',
     ]
     parts += [
         f'<text class="dim" x="{left + i * step:.1f}" y="{TOP + HEIGHT + 17}" text-anchor="middle">{one}</text>'
-        for i, one in enumerate(doses)
+        for i, one in enumerate(ticks)
     ]
     parts += [
         f'<text class="dim" x="{left - 8}" y="{TOP + HEIGHT * (1 - tick) + 4:.1f}" text-anchor="end">{tick:g}</text>'
         for tick in (0, 0.5, 1)
     ]
-    for method in methods:
-        here = [(i, dose.exams(list(runs), method, axis, one)) for i, one in enumerate(doses)]
-        here = [(i, values) for i, values in here if len(values) == dose.SEEDS]
-        if not here:
-            continue
-        band = [at(i, max(values)) for i, values in here] + [at(i, min(values)) for i, values in reversed(here)]
-        line = " ".join(at(i, statistics.median(values)) for i, values in here)
-        parts.append(f'<polygon class="band" fill="{colour(method)}" points="{" ".join(band)}"/>')
-        parts.append(f'<polyline class="line" stroke="{colour(method)}" points="{line}"/>')
-        parts += [
-            f'<circle cx="{point.split(",")[0]}" cy="{point.split(",")[1]}" r="3" fill="{colour(method)}"/>'
-            for point in line.split()
-        ]
+    for arm, points in lines.items():
+        band = [at(i, max(found)) for i, found in points] + [at(i, min(found)) for i, found in reversed(points)]
+        middle = [at(i, statistics.median(found)) for i, found in points]
+        parts.append(f'<polygon class="band" fill="{colour(arm)}" points="{" ".join(band)}"/>')
+        parts.append(f'<polyline class="line" stroke="{colour(arm)}" points="{" ".join(middle)}"/>')
+        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour(arm)}"/>' for x, y in (p.split(",") for p in middle)]
     return "".join(parts)
 
 

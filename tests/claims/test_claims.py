@@ -1,10 +1,11 @@
-"""The claims' verdicts follow from their records, and the page says what the records say."""
+"""The claim's arms differ in what they are named after, its verdicts follow from the record, and the page says what the record says."""
 
-import json
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 CLAIMS = Path(__file__).parent.parent.parent / "claims"
 sys.path.insert(0, str(CLAIMS))
@@ -12,34 +13,97 @@ sys.path.insert(0, str(CLAIMS))
 import dose
 import page
 
+from gimbal.advantages import DiscrepancyPenalty
+from gimbal.records import TrainBatch
+from gimbal.runtime.compose import check
 
-def test_the_page_is_what_the_records_say():
+RUNS = dose.load()
+CELLS = [(question, age, arm) for question, age, arms in dose.STAGES for arm in arms]
+
+
+def test_the_page_is_what_the_record_says():
     written = {name: (CLAIMS / name).read_text(encoding="utf-8") for name in page.pages()}
     assert written == page.pages(), "run: python claims/page.py"
 
 
-def test_the_verdicts_of_age():
-    found = dose.verdicts(json.loads(dose.RECORD.read_text()), "age")
-    assert not any(found["grpo"][age] for age in ("1", "4", "16"))
-    assert all(
-        found[method][age] for method in ("grpo-behavior", "grpo+tis", "dcmdp-version") for age in ("0", "1", "4")
+def test_arms_of_a_stage_differ_in_nothing_but_what_they_are_named_after():
+    for question, age, arms in dose.STAGES:
+        runs = [dose.run_of(question, dose.QUESTIONS[question][arm], age, 1e-4, 0) for arm in arms]
+        for run in runs:
+            check(run)
+            assert run.max_staleness == age and run.prompts_per_step * run.num_generations == 64
+            for item in fields(run):
+                if item.name not in ("anchor", "correction", "shaping", "controllers", "optimization"):
+                    assert vars(run)[item.name] == vars(runs[0])[item.name], item.name
+            updates = run.optimization.minibatches
+            assert replace(run.optimization, minibatches=1) == replace(runs[0].optimization, minibatches=1)
+            assert updates == (1 if arms[runs.index(run)] == "plain" else dose.UPDATES)
+
+
+def test_no_cell_stands_in_two_stages():
+    assert len(set(CELLS)) == len(CELLS) and dose.whole() == len(CELLS) * (len(dose.RATES) + len(dose.SEEDS))
+
+
+def batch() -> TrainBatch:
+    half, quarter = torch.tensor(0.5).log(), torch.tensor(0.25).log()
+    return TrainBatch(
+        mask_NS=torch.tensor([[True, True], [True, False]]),
+        proximal_NS=torch.stack([half, half]).expand(2, 2),
+        behavior_NS=torch.stack([torch.stack([quarter, half]), torch.stack([half, half])]),
+        advantage_NS=torch.tensor([[1.0, 1.0], [-1.0, 0.0]]),
+        group_N=torch.tensor([0, 0]),
     )
-    assert not any(found["dcmdp"][age] for age in ("1", "4", "16")), "priced against the present policy"
-    assert not any(doses.get("16") for doses in found.values())
 
 
-@pytest.mark.parametrize(
-    ("here", "stands"),
-    [([0.95] * 5, True), ([0.9] * 5, False), ([0.95] * 4 + [0.44], False), ([0.91, 0.95, 0.95, 0.95, 0.6], True)],
-)
-def test_the_rule(here, stands):
-    assert dose.withstands([0.96] * 5, here) is stands
+def test_the_price_of_a_token_is_the_penalty_and_of_a_rollout_its_sum_less_the_groups_mean():
+    b = batch()
+    assert torch.allclose(dose.Price(strength=2.0)(b), DiscrepancyPenalty(strength=2.0)(b))
+    # The rollouts' sums are 0.25 and 0, their mean 0.125.
+    expected = torch.tensor([[1 - 0.25, 1 - 0.25], [-1 + 0.25, 0.0]])
+    assert torch.allclose(dose.Price(strength=2.0, rollout=True)(b), expected)
 
 
-def test_every_cell_is_a_run_that_can_be_made():
-    from gimbal.runtime.compose import check
+def test_the_price_is_measured_against_the_anchor_of_its_own():
+    b = batch().with_columns({"priced_NS": batch().behavior_NS})
+    assert torch.equal(dose.Price(strength=2.0)(b), b.advantage_NS)
+    assert dose.Price()(batch())[0, 0] < 1, "the clip's anchor and the sampler differ"
+    assert dose.Price().report(b)["price/gap"] == 0 and dose.Price().report(batch())["price/gap"] == pytest.approx(
+        0.25 / 3
+    )
 
-    for cell in dose.cells()[:: len(dose.cells()) // 25]:
-        run = dose.run_of(*cell)
-        check(run)
-        assert run.prompts_per_step * run.num_generations == dose.ROLLOUTS and run.max_staleness == cell[1]
+
+def test_five_against_five_differ_only_if_all_of_one_lie_above_all_of_the_other():
+    low, high = [0.1, 0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8, 0.9, 1.0]
+    assert dose.p_value(low, high) < dose.P
+    assert dose.p_value([*low[:4], 0.65], high) > dose.P
+
+
+def tried(*scores: float) -> list[dict[str, object]]:
+    head = {"question": "age", "arm": "clip", "age": 4, "seed": dose.TUNING}
+    return [head | {"rate": rate, "score": score} for rate, score in zip(dose.RATES, scores, strict=False)]
+
+
+def test_the_best_rate_is_known_when_all_were_tried_and_the_largest_stable_one_has_none_that_collapsed_below_it():
+    assert dose.best(tried(0.5, 0.9, 0.8), "age", 4, "clip") is None
+    assert dose.best(tried(0.5, 0.9, 0.8, 0.4), "age", 4, "clip") == 3e-5
+    assert dose.stable(tried(0.5, 0.9, 0.3, 0.4), "age", 4, "clip") == 3e-5
+    assert dose.stable(tried(0.1, 0.9, 0.3, 0.4), "age", 4, "clip") is None
+
+
+def test_a_cell_is_tuned_before_its_fresh_seeds_are_run_and_nothing_is_run_twice():
+    runs: list[dict[str, object]] = []
+    for cell in dose.left(runs):
+        key = dict(zip(dose.KEY, cell, strict=True))
+        assert key["seed"] == dose.TUNING or key["rate"] == 3e-5
+        runs.append(key | {"score": 0.9 if key["rate"] == 3e-5 else 0.5})
+    assert len(runs) == dose.whole() and not list(dose.left(runs))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(str(run[name]) for name in dose.KEY))
+def test_in_every_recorded_run_the_mechanism_was_at_work(run):
+    assert run["oldest"] == run["age"]
+    assert (run["clipped"] > 0) == (run["arm"] != "plain")
+    if run["question"] != "age":
+        assert "gap" not in run or run["gap"][0] > dose.LIMIT
+    if "multiplier" in run:
+        assert min(run["multiplier"]) > 0 and len(set(run["multiplier"])) > 1
