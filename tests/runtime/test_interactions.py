@@ -125,7 +125,7 @@ WARNINGS = [
     ({"oversampling": 2.0}, "all of it is surplus"),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up"),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long"),
-    ({"shaping": (DiscrepancyPenalty(),), "max_staleness": 1}, "such runs collapse"),
+    ({"shaping": (DiscrepancyPenalty(),), "max_staleness": 1}, "prices what was learned since"),
     ({"objective": SequenceRatio()}, "than SequenceMean weighs long sequences"),
     ({"advantage": GroupNormalized(), "shaping": (Whitened(),)}, "Whitened after GroupNormalized scales twice"),
     ({"advantage": RewardDecoupled(), "shaping": (Whitened(),)}, "Whitened after RewardDecoupled scales twice"),

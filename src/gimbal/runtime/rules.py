@@ -241,7 +241,7 @@ WARNED: tuple[Rule, ...] = (
     ),
     (
         lambda cast: cast.run.max_staleness > 0 and cast.has(DiscrepancyPenalty) and not cast.run.anchor.at_sampling,
-        "DiscrepancyPenalty on stale data takes what was learned since for discrepancy, and such runs collapse (docs/log.md): "
+        "DiscrepancyPenalty on stale data prices what was learned since besides the gap between the engines: "
         "anchor=SamplingVersion(window=...), or max_staleness=0",
     ),
     (
