@@ -54,6 +54,7 @@ def train(
     function (or several, or rewards of gimbal), ``tasks`` a JSONL path, a list of dicts, or tasks of gimbal. ``track`` names
     trackers: tensorboard, wandb, trackio.
     """
+    config.refuse_while_loading()
     tracked = trackers.asked(track)
     directory = None if resume is None else find_run(resume, Path(runs))
     if directory is not None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gimbal import api, recipes
-from gimbal.config import Text, dump, load, paths
+from gimbal.config import Text, dump, flatten, load, paths
 from gimbal.config.overrides import reachable
+from gimbal.environments.jsonl import Rows
 from gimbal.runtime import compose
 from gimbal.runtime.run import Run
 
@@ -49,6 +50,30 @@ def test_a_file_knows_rewards_and_tasks_by_their_files(tmp_path):
     (tmp_path / "t.jsonl").write_text('{"prompt": "1+1="}\n')
     run = recipes.load(str(file))
     assert run.rewards[0].name == "reward" and run.tasks[0].prompt == "1+1=" and run.held_out is None
+
+
+@pytest.mark.parametrize("recipe", [TOY, str(Path(__file__).parent.parent / "users" / "parts.py") + ":recipe"])
+def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
+    """On recipes that have one, and that have none."""
+    own = tmp_path / "t.jsonl"
+    own.write_text('{"prompt": "1+1="}\n')
+    rows = [{"prompt": "1+1="}]
+    typed = {
+        "held_out": (str(own), f"HeldOut(tasks='{own}')", f"HeldOut(tasks=Jsonl(path='{own}'), samples=4)"),
+        "held_out.tasks": (str(own), f"Jsonl(path='{own}')"),
+    }
+    given = [{key: Text(value)} for key, values in typed.items() for value in values]
+    given += [{"held_out": rows}, {"held_out": {"tasks": rows}}, {"held_out__tasks": rows}, {"held_out": own}]
+    given += [{"held_out": {"tasks": str(own), "samples": 4}}, {"held_out": Rows(rows=rows)}]
+    for changes in given:
+        exam = recipes.load(recipe, flatten(changes)).held_out
+        assert (exam.tasks[0].prompt, exam.samples) == ("1+1=", 4), changes
+    yaml = tmp_path / "mine.yaml"
+    for text in (f"held_out: {own}\n", f"held_out:\n  tasks: {own}\n", "held_out:\n  tasks:\n  - prompt: 1+1=\n"):
+        yaml.write_text(f"recipe: {recipe}\n{text}")
+        assert recipes.load(str(yaml)).held_out.tasks[0].prompt == "1+1="
+    with pytest.raises(ValueError, match=r"HeldOut needs tasks; write HeldOut\(tasks=\.\.\.\)"):
+        recipes.load(recipe, {"held_out": Text("HeldOut()")})
 
 
 def test_questions_of_another_exam_are_left_out_of_training_too():

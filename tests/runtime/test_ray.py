@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ sys.path.insert(0, str(HERE))
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
 from small import small_run
 
+from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -103,6 +105,16 @@ def test_packets_through_the_object_store_and_whole_weights_for_who_comes_anew(s
     moved = torch.tensor([m["pool/weight_bytes"] for m in ours])
     assert moved[0] > 2 * whole * 0.9 and whole * 0.9 < moved[2] - two[2] < whole * 1.1, (moved, whole)
     assert moved[1] == two[1] and moved[3] == two[3] and max(moved[1], moved[3]) < whole / 5, (moved, whole)
+
+
+def test_parts_of_a_users_own_file(cluster, tmp_path, monkeypatch):
+    """Its tool acts in a worker, its functions in a scorer, and neither process can import the file by its name."""
+    for name in ("parts.py", "scores.py"):
+        shutil.copy(HERE.parent / "users" / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    parts = ["engine.tool=parts.py:Shout(said='7')", "tasks=parts.py:Sums(size=6)", "rewards.1=scores.py:brevity"]
+    assert cli.main(["train", "parts.py:recipe", *parts, "runtime=ray", "runtime.workers=1", "--name", "own"]) == 0
+    assert '"brevity": ' in (tmp_path / "runs" / "own" / "rollouts.jsonl").read_text()
 
 
 def test_kills_delays_and_joins(cluster):

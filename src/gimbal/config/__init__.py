@@ -1,8 +1,19 @@
 """Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
 
 from gimbal.config.overrides import flatten, override, paths
-from gimbal.config.parts import Text, catalogue, find, methods, nearest, plain, read, resolve
-from gimbal.config.saved import RECIPE_FILE, dump, load, read_file, save
+from gimbal.config.parts import (
+    RECIPE_FILE,
+    Text,
+    catalogue,
+    find,
+    methods,
+    nearest,
+    plain,
+    read,
+    refuse_while_loading,
+    resolve,
+)
+from gimbal.config.saved import dump, load, read_file, save
 
 __all__ = [
     "RECIPE_FILE",
@@ -19,6 +30,7 @@ __all__ = [
     "plain",
     "read",
     "read_file",
+    "refuse_while_loading",
     "resolve",
     "save",
 ]

@@ -27,6 +27,7 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
         # A part is put in before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
         run = override(run, wholes, notice)
         changes = {key: value for key, value in changes.items() if key not in wholes}
+    inside: dict[str, dict[str, Any]] = {}  # fields of parts that are None so far
     special: dict[str, tuple[str, Any]] = {}  # path -> (the key that sets it, value)
     broad: dict[str, tuple[str, Any]] = {}  # the same for keys that set several: what sets one alone goes before them
     for key, value in changes.items():
@@ -38,14 +39,19 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
             if path in into:
                 raise ValueError(f"{into[path][0]} and {key} both set {path}; give one of them")
             if not reachable(run, path):
-                raise _unknown(run, path)
+                whole = _absent(run, path)
+                if whole is None:
+                    raise _unknown(run, path)
+                fields_given = inside.setdefault(whole, {})
+                fields_given[path[len(whole) + 1 :]] = placed
+                path, placed = whole, fields_given
             into[path] = (key, placed)
     return _apply(run, type(run), [(path, value) for path, (_, value) in (broad | special).items()], "")
 
 
 def locate(run: Any, key: str, value: Any) -> Changes:
     """Where a key leads, with the value to put there."""
-    if reachable(run, key):
+    if reachable(run, key) or _absent(run, key):
         return [(key, value)]
     if key in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[key]]
@@ -94,6 +100,19 @@ def reachable(part: Any, path: str) -> bool:
         return not rest
     children = _children(part)
     return head in children and reachable(children[head], rest)
+
+
+def _absent(run: Any, path: str) -> str | None:
+    """The path of the part that is None and would hold this field, where its type leaves no choice: held_out of held_out.tasks."""
+    whole = path.rpartition(".")[0]
+    known = {"": run, **paths(run)}
+    if whole not in known or known[whole] is not None:
+        return None
+    holder, _, name = whole.rpartition(".")
+    if not is_dataclass(known[holder]):
+        return None
+    kinds = [kind for kind in get_args(get_type_hints(type(known[holder]))[name]) if kind is not type(None)]
+    return whole if len(kinds) == 1 and is_dataclass(kinds[0]) else None
 
 
 def _unknown(run: Any, key: str) -> ValueError:

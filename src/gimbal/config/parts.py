@@ -10,6 +10,7 @@ within a list), may begin with a dash, and must be refused in a sentence that na
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -20,12 +21,22 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+RECIPE_FILE = "recipe.yaml"  # of a run, in its directory
 PACKAGE = Path(__file__).parent.parent
+REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, and nothing more
+# Kinds of parts that have short forms (a function, a file's name), and what turns these into a part and leaves all else as it is.
+SHORT = {
+    "AbstractReward": "gimbal.rewards.function:short",
+    "AbstractTasks": "gimbal.environments.jsonl:short",
+    "AbstractRuntimeSpec": "gimbal.runtime.base:short",
+    "HeldOut": "gimbal.runtime.run:short",
+}
+_LOADING: list[Path] = []  # users' files being read just now, innermost last
 NO_METHODS = ("AbstractTasks", "AbstractDecisions", "AbstractMethod")  # interfaces that are no methods
 
 
@@ -113,6 +124,11 @@ def resolve(reference: str) -> Any:
     place, _, name = reference.rpartition(":")
     if not place:
         raise ValueError(f"{reference!r} is not a reference; write pkg.module:name or path/file.py:name")
+    if place == "__main__" and name not in vars(sys.modules[place]):
+        raise ValueError(
+            f"{name} was defined in a notebook or an interactive session, and is known only there: go on in that session, or "
+            f"put it into a file and write path/file.py:{name} in place of {reference} in {RECIPE_FILE}"
+        )
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
     except ModuleNotFoundError as error:
@@ -141,19 +157,50 @@ def _import_here(module: str) -> types.ModuleType:
     return importlib.import_module(module)
 
 
+@contextlib.contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """While a user's file is read for what it defines. A script that trains as it is read would start another run each time."""
+    _LOADING.append(path)
+    try:
+        yield
+    finally:
+        _LOADING.pop()
+
+
+def refuse_while_loading() -> None:
+    """ValueError where a script is just being read for a function or a class of it."""
+    if _LOADING:
+        raise ValueError(
+            f"{_LOADING[-1].name} starts a run as it is read for what it defines; put the call of gimbal.train under "
+            "if __name__ == '__main__':"
+        )
+
+
+def main_file() -> Path | None:
+    """The script that this process runs; None in a notebook and at a prompt."""
+    file = vars(sys.modules["__main__"]).get("__file__")
+    return Path(file).resolve() if file else None
+
+
 def _load_file(path: Path) -> types.ModuleType:
     """The module of a file, under its absolute path as name: its classes then say where they can be found again."""
     path = path.expanduser().resolve()
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
+    if path == main_file():
+        return sys.modules["__main__"]  # read again it would run again, and its classes would be other ones
     if str(path) not in sys.modules:
+        import cloudpickle  # late: --help needs none of it
+
         spec = importlib.util.spec_from_file_location(str(path), path)
         assert spec is not None and spec.loader is not None
         module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))  # its neighbours, as for a script
         try:
-            spec.loader.exec_module(module)
+            with loading(path):
+                spec.loader.exec_module(module)
+            cloudpickle.register_pickle_by_value(module)  # no other process could import a module of this name
         except BaseException:
             del sys.modules[str(path)]
             raise
@@ -165,15 +212,25 @@ def label(thing: type | Callable[..., Any]) -> str:
     module, name = thing.__module__, thing.__qualname__
     if name in catalogue() and catalogue()[name].module == module:
         return name
-    if "<" in name or "." in name:
-        raise ValueError(f"{module}.{name} cannot be saved with the run; define it at the top level of a module")
-    if module == "__main__" and "__file__" in vars(sys.modules[module]):
-        module = str(Path(vars(sys.modules[module])["__file__"]).resolve())
+    if not at_top(thing):
+        raise ValueError(
+            f"{module}.{name} cannot be saved with the run; define it at the top level of a module, under its own name"
+        )
+    if module == "__main__" and (script := main_file()) is not None:
+        spec = sys.modules[module].__spec__  # of python -m pkg.module, whose relative imports the path would lose
+        module = str(script) if spec is None else spec.name
     return f"{module}:{name}"
+
+
+def at_top(thing: type | Callable[..., Any]) -> bool:
+    """Whether its module has it under its name: not one of a function, a method, a lambda, or hidden behind another of its name."""
+    held = sys.modules.get(thing.__module__)
+    return held is not None and vars(held).get(thing.__qualname__) is thing
 
 
 def plain(value: Any) -> Any:
     """A part as data that YAML and JSON hold; ``read`` is the way back."""
+    value = unboxed(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -192,8 +249,15 @@ def plain(value: Any) -> Any:
     )
 
 
+def unboxed(value: Any) -> Any:
+    """A scalar or an array of numpy's or torch's as Python's own numbers; anything else as it is."""
+    foreign = type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(value, "tolist")
+    return value.tolist() if foreign else value
+
+
 def read(value: Any, annotation: Any, path: str = "") -> Any:
     """The value of this type: of plain data, of Text that was typed, or as it is where it fits already."""
+    value = unboxed(value)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return _read_union(value, arguments, path)
@@ -216,6 +280,8 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
         if isinstance(data, Mapping):
             return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
     elif origin is Callable:
+        if isinstance(value, Mapping) and "class" in value:  # a part that can be called
+            return _read_part(value, object, path)
         if isinstance(value, str) or callable(value):
             return resolve(value) if isinstance(value, str) else value
     elif annotation in _SCALARS:
@@ -282,8 +348,12 @@ def _literal(value: Any) -> Any:
 def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
     """The first member the value fits; the refusal of the last one that is not None, which names what was expected."""
     refusal = None
-    # A string takes anything, and a function's name should stay one.
-    for member in sorted(members, key=lambda m: (m is not type(None), m is str, get_origin(m) is Callable)):
+    # A string takes anything, so it comes late; but before a function, whose reference is saved as it was given: resolved here it
+    # would be a function of a module that no other process can import.
+    late = {str: 1}
+    for member in sorted(
+        members, key=lambda m: (m is not type(None), 2 if get_origin(m) is Callable else late.get(m, 0))
+    ):
         try:
             return read(value, member, path)
         except ValueError as error:
@@ -295,8 +365,9 @@ def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
 def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any, ...]:
     item = arguments[0]
     if isinstance(value, Text):
-        # A lone string needs no brackets and no quotes: stop=END.
-        value = (value,) if item is str and not value.startswith(("(", "[")) else expression(value, path)
+        # A lone string or reference needs no brackets and no quotes: stop=END reward=mine.py:score
+        lone = (item is str and not value.startswith(("(", "["))) or REFERENCE.fullmatch(value)
+        value = (value,) if lone else expression(value, path)
     items = tuple(value) if isinstance(value, list | tuple) else (value,)
     types_ = (item,) * len(items) if arguments[-1] is Ellipsis else arguments
     if len(types_) != len(items):
@@ -305,17 +376,36 @@ def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any,
 
 
 def _read_part(value: Any, base: type, path: str) -> Any:
-    data = expression(value, path) if isinstance(value, Text) else value
+    value = _long(value, base)
+    data = _long(expression(value, path), base) if isinstance(value, str) else value
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
         data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
+    elif dataclasses.is_dataclass(data) and not isinstance(data, type):
+        data = _checked(data, path)
     if not isinstance(data, base):
         got = type(data).__name__ if dataclasses.is_dataclass(data) else repr(data)
         choices = ", ".join(sorted(e.name for e in catalogue().values() if base.__name__ in e.bases))
         kind = base.__name__.removeprefix("Abstract")
         raise ValueError(f"{path} is {got}; it must be of kind {kind}" + (f": {choices}" if choices else ""))
     return data
+
+
+def _long(value: Any, base: type) -> Any:
+    """A short form of a part of this kind as the part, or as the text of its constructor."""
+    if base.__name__ not in SHORT:
+        return value
+    module, name = SHORT[base.__name__].split(":")
+    return vars(importlib.import_module(module))[name](value)
+
+
+def _checked(part: Any, path: str) -> Any:
+    """A part that was made in Python, with every field of its type: what it would be once saved and read again."""
+    hints, held = get_type_hints(type(part)), {f.name: vars(part)[f.name] for f in dataclasses.fields(part) if f.init}
+    fields = {name: read(value, hints[name], f"{path}.{name}" if path else name) for name, value in held.items()}
+    changed = {name: value for name, value in fields.items() if value is not held[name] and value != held[name]}
+    return dataclasses.replace(part, **changed) if changed else part
 
 
 def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:

@@ -10,9 +10,7 @@ from typing import Any
 
 import yaml
 
-from gimbal.config.parts import plain, read
-
-RECIPE_FILE = "recipe.yaml"
+from gimbal.config.parts import RECIPE_FILE, plain, read
 
 
 class _Dumper(yaml.SafeDumper):

@@ -59,6 +59,13 @@ class Rows(AbstractTasks):
         return _tasks(rows, "the list of rows", "row", self.prompt, self.answer)
 
 
+def short(value: Any) -> Any:
+    """The name of a JSONL file, or a list of dicts, as tasks; anything else as it is."""
+    if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".jsonl", ".json"))):
+        return Jsonl(path=str(value))
+    return Rows(rows=value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
 def _lines(path: Path) -> Iterable[tuple[str, Any]]:
     """("line 3", its value) of every line that is not blank."""
     try:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from gimbal.config import Text, override
-from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.config import override
 from gimbal.environments.reasoning import ReasoningGym
-from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.function import Function
 from gimbal.runtime import compose
 from gimbal.runtime.run import Run
 
@@ -21,7 +17,7 @@ _NAMES = {"reward": "rewards", "reward_funcs": "rewards", "train_dataset": "task
 def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> Run:
     """The run with these overrides, checked as a whole: two parts that consume the same ratio are refused here.
 
-    ``reward`` may be a function, several, or ``file.py:function``; ``tasks`` a JSONL file or a list of dicts.
+    ``reward`` is another name of ``rewards``. What functions, references and files stand for is read in ``config/parts.py`` (SHORT).
     """
     changes: dict[str, Any] = {}
     for key, value in overrides.items():
@@ -29,15 +25,9 @@ def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], N
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is given already; give one of them")
         changes[ours] = value
-    if "rewards" in changes:
-        changes["rewards"] = _rewards(changes["rewards"])
-    if "tasks" in changes:
-        changes["tasks"] = _tasks(changes["tasks"])
-        if run.held_out is not None and not any(key.partition(".")[0] == "held_out" for key in changes):
-            changes["held_out"] = None
-            notice("other tasks, so no exam: the recipe's is about its own; held_out=HeldOut(tasks=...) sets one")
-    if (named := str(changes.get("runtime", "")).lower()) in ("local", "ray"):
-        changes["runtime"] = Text(f"{named.capitalize()}()")
+    if "tasks" in changes and run.held_out is not None and not any(key.split(".")[0] == "held_out" for key in changes):
+        changes["held_out"] = None
+        notice("other tasks, so no exam: the recipe's is about its own; held_out=FILE.jsonl sets one")
     recipe, run = run, override(run, changes, notice)
     run = _apart(recipe, run, changes)
     compose.check(run)
@@ -53,21 +43,3 @@ def _apart(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
     if any(key.startswith("tasks.exclude") for key in changes):
         return run
     return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
-
-
-def _rewards(value: Any) -> Any:
-    """Functions, and references to functions, as rewards; anything else as it is."""
-    if isinstance(value, Text):
-        return (Function(function=str(value)),) if ":" in value and "(" not in value else value
-    many = value if isinstance(value, list | tuple) else (value,)
-    return tuple(
-        Function(function=one) if callable(one) and not isinstance(one, AbstractReward) else one for one in many
-    )
-
-
-def _tasks(value: Any) -> Any:
-    if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".jsonl", ".json"))):
-        return Jsonl(path=str(value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return Rows(rows=value)
-    return value

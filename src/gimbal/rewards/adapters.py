@@ -8,10 +8,13 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from gimbal.config.parts import loading
 
 Values = list[float | None]
 Call = Mapping[str, Any]  # what function.Function._call lays out
@@ -26,6 +29,8 @@ def make(source: str | Callable[..., Any]) -> tuple[Callable[[Call], Values], li
     it reads.
     """
     function = _find(source) if isinstance(source, str) else source
+    if isinstance(function, type):
+        raise ValueError(f"it is a class; a part is written with brackets, {function.__name__}()")
     parameters = inspect.signature(function).parameters
     if "solution_str" in parameters:
         return lambda call: _each([function(**_verl(call, text)) for text in call["completions"]]), []
@@ -50,8 +55,10 @@ def _find(source: str) -> Callable[..., Any]:
         assert spec is not None and spec.loader is not None, place
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        with loading(path):
+            spec.loader.exec_module(module)
     else:
+        sys.path.append(os.getcwd())  # where a user's own modules are, for those who start from a console script
         module = importlib.import_module(place)
     if name not in vars(module):
         raise ValueError(f"{place} holds no {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from gimbal.config.parts import REFERENCE, at_top, label, main_file, resolve
 from gimbal.records import Group, Rollout
 from gimbal.rewards.adapters import make
 from gimbal.rewards.base import AbstractReward
@@ -51,14 +53,30 @@ class Function(AbstractReward):
     variables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.function, str):
-            place, _, own = self.function.rpartition(":")
+        function, own = self._held(), ""
+        if isinstance(function, str):
+            place, _, own = function.rpartition(":")
             if not place or not own:
-                raise ValueError(f"a reward function is 'module:name' or 'path/to/file.py:name', got {self.function!r}")
+                raise ValueError(f"a reward function is 'module:name' or 'path/to/file.py:name', got {function!r}")
+        elif isinstance(function, type):
+            raise ValueError(
+                f"{function.__name__} is a class; a reward is a function, or a part: {function.__name__}()"
+            )
         else:
-            own = self.function.__name__ if inspect.isfunction(self.function) else type(self.function).__name__
+            own = function.__name__ if inspect.isfunction(function) else type(function).__name__
+        object.__setattr__(self, "function", function)
         if not self.name:
             object.__setattr__(self, "name", own)
+
+    def _held(self) -> str | Callable[..., Any]:
+        """As it is sent to other processes. The functions of the script or the notebook that runs here go whole: to find them a
+        process would run the script anew, and could not find a notebook at all. Those of any other file are named."""
+        if isinstance(self.function, str):
+            place = self.function.rpartition(":")[0]
+            here = place == "__main__" or (place.endswith(".py") and Path(place).expanduser().resolve() == main_file())
+            return resolve(self.function) if here else self.function
+        of_file = inspect.isfunction(self.function) and os.path.isabs(self.function.__module__)
+        return label(self.function) if of_file and at_top(self.function) else self.function
 
     @cached_property
     def _worker(self) -> Worker:
@@ -119,6 +137,13 @@ class Function(AbstractReward):
                     f"{where}: it returned {value} for sample {sample}; expected a number of size {LARGEST:g} at most, "
                     "or None where it does not apply"
                 )
+
+
+def short(value: Any) -> Any:
+    """A function, or a reference to one, as a reward; anything else as it is."""
+    if isinstance(value, str):
+        return Function(function=str(value)) if REFERENCE.fullmatch(value) else value
+    return Function(function=value) if callable(value) and not isinstance(value, AbstractReward) else value
 
 
 def _token_ids(rollout: Rollout) -> list[int]:

@@ -77,6 +77,12 @@ class AbstractRuntimeSpec(ABC):
     def open(self, wanted: Wanted) -> Host: ...
 
 
+def short(value: Any) -> Any:
+    """``ray`` and ``local`` as the constructors that they stand for; anything else as it is."""
+    known = {"local": "Local()", "ray": "Ray()"}
+    return known.get(value.lower(), value) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Local(AbstractRuntimeSpec):
     """One process, one thing after the other: two runs of one seed are the same to the bit."""

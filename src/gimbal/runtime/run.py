@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
@@ -11,6 +11,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import AbstractStaleness, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
+from gimbal.environments.jsonl import short as short_tasks
 from gimbal.learning.method import AbstractMethod
 from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Direct
@@ -109,3 +110,9 @@ class Run(AbstractMethod):
             raise ValueError(
                 f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
             )
+
+
+def short(value: Any) -> Any:
+    """Tasks alone (or the name of their file, or a list of dicts) as an exam of them; anything else as it is."""
+    tasks = short_tasks(value)
+    return HeldOut(tasks=tasks) if isinstance(tasks, AbstractTasks) else value
