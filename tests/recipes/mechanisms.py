@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from trials import Trial
+from trials import APART, Trial
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
 from gimbal.controllers import AdaptiveKL
 from gimbal.critics.tokens import HiddenValue
 from gimbal.engines.native import Native
-from gimbal.objectives import ClippedRatio, Reinforce, ValueLoss
+from gimbal.environments.choices import Choices
+from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
 from gimbal.objectives.member_value_loss import EnsembleValueLoss
 from gimbal.recipes.dereason_sft import ALL
 from gimbal.runtime.run import Run
@@ -35,6 +36,7 @@ class Part:
     without: Callable[[Run], Run]
     metric: str
     moves: Moves
+    apart: float
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,14 @@ class Check:
     metric: str
     moves: Moves
     fields: dict[str, Any] | None = None
+    apart: float = APART
 
     def by(self, **fields: Any) -> Check:
         return replace(self, fields=fields)
+
+    def exactly(self) -> Check:
+        """Without it the same sums are taken in the same order, so that any difference at all is its own."""
+        return replace(self, apart=0.0)
 
 
 def above(metric: str, bound: float = 0.0) -> Check:
@@ -97,17 +104,23 @@ def of(parent: str, steps: int = 2, prompts: int = 0, **checks: Check) -> Mechan
 
         return change
 
-    parts = (Part(name, without(name, check), check.metric, check.moves) for name, check in checks.items())
+    parts = (Part(name, without(name, check), check.metric, check.moves, check.apart) for name, check in checks.items())
     return Mechanism(tuple(parts), steps, prompts)
 
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
+PPO_CONTROL = of(
+    "grpo",
+    advantage=differs("value/loss").by(advantage=GAE(gamma=1.0, lam=1.0)),
+    objective=above("clip_ratio/low").by(objective=UNCLIPPED),
+    shaping=ADVANTAGE.by(shaping=()),
+)
 
 MECHANISMS: dict[str, Mechanism] = {
-    "acre": of("grpo", rewards=differs("reward/consistency/mean")),
-    "aepo": of("grpo", 3, engine=above("imitated/hot"), shaping=above("imitated/hot")),
+    "acre": of("grpo", rewards=differs("reward/consistent/mean")),
+    "aepo": of("grpo", 5, engine=above("imitated/cold"), shaping=above("imitated/cold")),
     "agentflow": of(
         "grpo", objective=above("clip_ratio/high"), advantage=ADVANTAGE, shaping=ADVANTAGE, filters=ADVANTAGE
     ),
@@ -123,15 +136,16 @@ MECHANISMS: dict[str, Mechanism] = {
     "branched": of("grpo", engine=differs("length/mean")),
     "capo": of("grpo", masks=below("mask/CurvatureMask").by(masks=(), controllers={}), optimization=differs("lr")),
     "caprl": of("grpo", rewards=REWARD, regularisers=above("kl/ref")),
-    "cartpole": of("grpo", advantage=ADVANTAGE.by(advantage=GAE(gamma=1.0, lam=1.0))),
+    "cartpole": PPO_CONTROL,
     "ce_rm": of("grpo", advantage=ADVANTAGE, regularisers=above("kl/ref")),
-    "cispo": of("grpo", objective=above("clip_ratio/masked"), aggregation=GRADIENT),
+    "cispo": of("grpo", objective=above("clip_ratio/high").by(objective=ClippedWeight(clip_high=math.inf))),
     "clip_cov": of("grpo", masks=below("mask/CovarianceMask")),
     "clip_higher": of("grpo", objective=above("clip_ratio/high")),
-    "codev_r1": of("dapo", controllers=varies("control/oversampling")),
+    "codev_r1": of("dapo", 3, prompts=16, controllers=varies("control/oversampling")),
     "dapo": of(
         "grpo",
-        objective=above("clip_ratio/high"),
+        prompts=16,
+        objective=differs("clip_ratio/high"),
         aggregation=GRADIENT,
         filters=above("drops/zero_variance"),
         rewards=below("reward/overlong/mean", 0.0),
@@ -140,24 +154,38 @@ MECHANISMS: dict[str, Mechanism] = {
         "grpo",
         4,
         shaping=ADVANTAGE.by(shaping=(), controllers={}),
-        controllers=varies("control/shaping.0.strength"),
+        controllers=varies("control/shaping.0.strength").exactly(),
         anchor=differs("mismatch/prob_diff"),
     ),
     "debate": of("grpo", rewards=REWARD),
     "decoupled_ppo": of(
         "grpo", 6, objective=above("clip_ratio/low").by(objective=UNCLIPPED), correction=differs("is_weight/max")
     ),
-    "decs": of("grpo", advantage=above("redundant_frac"), curriculum__filters=differs("kept_frac")),
+    "decs": of(
+        "grpo",
+        4,
+        prompts=16,
+        advantage=above("redundant_frac"),
+        curriculum__filters=above("drops/all_wrong"),
+    ),
     "degrpo": of("grpo", aggregation=GRADIENT, filters=GRADIENT, regularisers=above("kl/ref")),
-    "demo": of("grpo", correction=differs("is_weight/max"), aggregation=GRADIENT, filters=above("drops/zero_variance")),
+    "demo": of(
+        "grpo",
+        prompts=16,
+        correction=differs("is_weight/max"),
+        aggregation=GRADIENT,
+        filters=above("drops/zero_variance"),
+    ),
     "depo": of("gspo", objective=above("clip_ratio/high"), aggregation=GRADIENT),
-    "dereason": of("grpo", tasks=differs("length/mean")),
+    "dereason": of("grpo", prompts=16, tasks=differs("length/mean")),
     "dereason_sft": of("grpo", objective=GRADIENT, tasks=differs("length/mean").by(tasks=ALL)),
     "descore": of("grpo", reward_shaping=varies("rank/right"), regularisers=varies("rank/accuracy")),
-    "direct_advantage": of("dpo", objective=varies("regression/error"), tasks=differs("reward/mean")),
+    "direct_advantage": of(
+        "dpo", objective=varies("regression/error"), tasks=differs("length/mean").by(tasks=Choices(count=4))
+    ),
     "dispo": of("gspo", objective=above("clip_ratio/low"), aggregation=GRADIENT),
     "doge": of("grpo", tasks=REWARD, rewards=REWARD),
-    "doge_apply": of("grpo", rewards=REWARD, objective=above("clip_ratio/high")),
+    "doge_apply": of("grpo", rewards=REWARD, objective=differs("clip_ratio/high")),
     "dpo": of("grpo", objective=varies("pair/accuracy")),
     "dr_grpo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
@@ -205,18 +233,24 @@ MECHANISMS: dict[str, Mechanism] = {
         controllers=varies(KL).by(controllers={"regularisers.0.coef": AdaptiveKL(target=0.05, gain=1.0)}),
     ),
     "lightning_rl": of(
-        "grpo", advantage=ADVANTAGE, filters=above("drops/no_trade_off"), regularisers=above("nll/right")
+        "grpo", prompts=16, advantage=ADVANTAGE, filters=above("drops/no_success"), regularisers=above("nll/right")
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "mc_grpo": of("grpo", advantage=ADVANTAGE.by(advantage=GroupNormalized(), masks=()), masks=below("mask/PivotMask")),
     "mhpo": of("gspo", objective=below("hazard/weight")),
-    "minirl": of("gspo", objective=above("clip_ratio/high"), advantage=ADVANTAGE, aggregation=GRADIENT),
-    "mssr": of("grpo", advantage__shaping=ADVANTAGE, curriculum=REWARD, shaping=ADVANTAGE.by(shaping=(Whitened(),))),
+    "minirl": of("gspo", objective=above("clip_ratio/low"), advantage=ADVANTAGE, aggregation=GRADIENT),
+    "mssr": of(
+        "grpo",
+        10,
+        advantage__shaping=ADVANTAGE,
+        curriculum=varies("reward/expected/mean"),
+        shaping=ADVANTAGE.by(shaping=(Whitened(),)),
+    ),
     "nsr": of("w_reinforce", advantage=ADVANTAGE),
     "omniverifier_m1": of("grpo", tasks=REWARD, rewards=REWARD),
     "otr": of("dpo", objective=varies("rollout/hit")),
-    "paco_grpo": of("grpo", reward_shaping=above("tamed/format")),
-    "pendulum": of("grpo", advantage=ADVANTAGE.by(advantage=GAE(gamma=1.0, lam=1.0))),
+    "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
+    "pendulum": PPO_CONTROL,
     "poise": of("grpo", 4, advantage__critic__controllers=varies("baseline/explained")),
     "policy_cliff": of("grpo", rewards__reward_shaping=above("cliff/tied"), regularisers=above("entropy/policy")),
     "polychromic": of("grpo", advantage=ADVANTAGE),
@@ -234,7 +268,7 @@ MECHANISMS: dict[str, Mechanism] = {
         objective=above("ratio/variance").by(objective=UNCLIPPED, controllers={}),
         controllers=varies("control/objective.strength"),
     ),
-    "r3l": of("grpo", shaping=ADVANTAGE, filters=above("drops/zero_variance")),
+    "r3l": of("grpo", prompts=16, shaping=ADVANTAGE, filters=above("drops/zero_variance")),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", shaping=ADVANTAGE, regularisers=above("kl/ref")),
     "rejuvenation": of("grpo", policy=GRADIENT),
@@ -244,7 +278,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "rloo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
     "safe": of("ppo", regularisers=above("kl/rein")),
-    "salt": of("grpo", shaping=ADVANTAGE),
+    "salt": of("grpo", prompts=16, shaping=ADVANTAGE),
     "scope": of("grpo", objective=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/high")),
     "sft": of("dpo", objective=GRADIENT),
@@ -256,14 +290,20 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "specs": of("grpo", rewards=REWARD),
     "specs_start": of("dpo", tasks=varies("nll/right"), regularisers=varies("nll/right")),
-    "spo": of("grpo", rewards=REWARD),
+    "spo": of("grpo", rewards=differs("reward/std")),
     "stratified_grpo": of("grpo", advantage=ADVANTAGE),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
     "tis": of("grpo", correction=differs("is_weight/max")),
     "v0": of("grpo", 4, curriculum=REWARD),
-    "vcpo": of("grpo", 4, objective=below("ess/sequence"), step_size=differs("lr"), advantage=ADVANTAGE),
+    "vcpo": of(
+        "grpo",
+        4,
+        objective=below("ess/sequence").by(objective=UNCLIPPED, step_size=None),
+        step_size=differs("lr"),
+        advantage=ADVANTAGE,
+    ),
     "verl_rank": of("grpo", shaping=varies("effective_rank/rank").by(shaping=(), controllers={})),
     "vl_dac": of("ppo", 7, objective=above("guard/frac"), shaping=ADVANTAGE),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),

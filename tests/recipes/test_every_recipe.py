@@ -50,8 +50,8 @@ def test_what_defines_it_acts(name, trials):
     assert min(step["grad_norm"] for step in with_it.metrics[: mechanism.steps]) > 0
     assert mechanism.parts, "a recipe is defined by something"
     for part in mechanism.parts:
-        without = trials(small(part.without(run), mechanism.prompts), mechanism.steps)
-        step = with_it.parted(without, mechanism.steps)
+        without = trials(small(part.without(run), mechanism.prompts), 1)
+        step = with_it.parted(without, mechanism.steps, part.apart)
         assert step is not None, f"without {part.name} the weights are the same"
         assert part.moves(with_it, without, step), f"{part.name}: {part.metric} shows nothing of it"
 

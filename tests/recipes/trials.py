@@ -68,14 +68,14 @@ class Trial:
     def _weights(self) -> Tensor:
         return torch.cat([x.detach().flatten().float() for x in self.trainer.learner.policy.weights().values()])
 
-    def parted(self, other: Trial, steps: int) -> int | None:
-        """The first step whose update took the weights of the two apart, by more than rounding. The other goes no further."""
+    def parted(self, other: Trial, steps: int, apart: float = APART) -> int | None:
+        """The first step whose update took the weights of the two apart, by more than rounding does. The other goes no further."""
         for step in range(steps):
             mine, its = self.weights[step + 1], other.to(step + 1).weights[step + 1]
             if mine.shape != its.shape:
                 return step
             way = max(float((mine - self.weights[0]).norm()), float((its - other.weights[0]).norm()))
-            if float((mine - its).norm()) > APART * way:
+            if float((mine - its).norm()) > apart * way:
                 return step
         return None
 

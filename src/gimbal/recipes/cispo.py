@@ -12,4 +12,4 @@ def cispo() -> Run:
     """CISPO (arXiv:2506.13585): clipped, detached importance weights; every decision keeps a gradient; four updates a batch."""
     run = grpo()
     optimization = replace(run.optimization, minibatches=4)
-    return replace(run, objective=ClippedWeight(), aggregation=TokenMean(), optimization=optimization)
+    return replace(run, objective=ClippedWeight(clip_high=0.28), aggregation=TokenMean(), optimization=optimization)

@@ -1,0 +1,93 @@
+"""Every command that a docstring or a page tells the reader to type is one that gimbal takes."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import gimbal
+from gimbal import config, recipes
+from gimbal.cli import COMMANDS, main
+
+ROOT = Path(gimbal.__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "claims" / "README.md",
+]
+SYNTAX = re.compile(r"[|\[\]{}]|\.\.\.|\bRECIPE\b|\bshow NAME\b")  # of usage lines, which nobody types
+
+
+def docstrings():
+    for file in sorted(Path(gimbal.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield str(file.relative_to(ROOT)), text
+
+
+def commands():
+    """(where, command) of the inline code and, on pages, of the lines of code."""
+    found = []
+    for where, text in docstrings():
+        found += [(where, code) for code in re.findall(r"`(gimbal [^`]+)`", text)]
+    for page in PAGES:
+        text, where = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+        lines = re.findall(r"^\s*(?:\$ )?(gimbal .+)$", "".join(re.findall(r"^```.*?^```", text, re.M | re.S)), re.M)
+        found += [(where, line) for line in lines] + [(where, code) for code in re.findall(r"`(gimbal [^`]+)`", text)]
+    typed = {(where, " ".join(shlex.split(code, comments=True)), code) for where, code in found}
+    return sorted((where, code) for where, plain, code in typed if not SYNTAX.search(plain))
+
+
+COMMANDS_FOUND = commands()
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """The things that the commands name, so that those which read them can."""
+    monkeypatch.chdir(tmp_path)
+    for run in ("runs/NAME", "runs/RUN"):
+        (tmp_path / run / "model").mkdir(parents=True)
+        (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "1+1="}\n')
+    (tmp_path / "mine.py").write_text(
+        "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
+    )
+    (tmp_path / "PATH").mkdir()
+    (tmp_path / "DIRECTORY").mkdir()
+
+
+def test_there_are_such_commands():
+    assert {"README.md", "src/gimbal/recipes/doge.py", "docs/doctor.md"} <= {where for where, _ in COMMANDS_FOUND}
+
+
+@pytest.mark.parametrize(("where", "command"), COMMANDS_FOUND)
+def test_a_command_in_the_docs_is_taken(where, command, desk, capsys):
+    _, name, *words = shlex.split(command, comments=True)
+    assert name in COMMANDS
+    if name == "train" and "--replay" not in words:
+        assert main(["train", *words, "--print-config"]) == 0, capsys.readouterr().err
+    elif name in ("show", "list"):
+        assert main([name, *words]) == 0, capsys.readouterr().err
+    else:
+        assert main([name, "--help"]) == 0
+        page = capsys.readouterr().out
+        assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in page] == []
+
+
+@pytest.mark.parametrize("name", sorted(recipes.names()))
+def test_an_override_in_a_recipes_docstring_is_one_of_a_recipe(name, desk):
+    """Said of this recipe or, in a command for the stage after it, of the one that the command names."""
+    text = ast.get_docstring(
+        next(
+            n
+            for n in ast.walk(ast.parse((Path(recipes.__file__).with_name(f"{name}.py")).read_text()))
+            if isinstance(n, ast.FunctionDef) and n.name == name
+        )
+    )
+    for key, value in re.findall(
+        r"([a-z_]+(?:\.[a-z0-9_]+)+)=([^\s`,;:]+?)\.?(?=[\s`,;:]|$)", re.sub("`gimbal [^`]+`", "", text)
+    ):
+        assert recipes.load(name, {key: config.Text(value)})
