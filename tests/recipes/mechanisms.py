@@ -241,7 +241,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "minirl": of("gspo", objective=above("clip_ratio/low"), advantage=ADVANTAGE, aggregation=GRADIENT),
     "mssr": of(
         "grpo",
-        10,
+        4,
         advantage__shaping=ADVANTAGE,
         curriculum=varies("reward/expected/mean"),
         shaping=ADVANTAGE.by(shaping=(Whitened(),)),
@@ -310,5 +310,39 @@ MECHANISMS: dict[str, Mechanism] = {
     "xrpo": of("grpo", shaping=ADVANTAGE),
 }
 
-# Not yet shown to act, or not yet said to be on-policy; to be emptied.
-PENDING: dict[str, Any] = dict.fromkeys(MECHANISMS, pytest.mark.xfail(strict=False))
+# Not yet shown to act; to be emptied.
+PENDING: dict[str, Any] = dict.fromkeys(
+    [
+        "agentflow",
+        "bapo",
+        "capo",
+        "clip_higher",
+        "decoupled_ppo",
+        "depo",
+        "descore",
+        "drpo",
+        "epo",
+        "fapo",
+        "ipa",
+        "omniverifier_m1",
+        "ppo_ewma",
+        "rejuvenation",
+        "safe",
+        "seeupo",
+        "decs",
+        "salt",
+        "spo",
+        "ppo",
+        "vcpo",
+        "vl_dac",
+        "w_reinforce",
+        "xrpo",
+        "remix",
+        "ppo_max",
+        "r3l",
+        "paco_grpo",
+        "polychromic",
+        "smiles_grpo",
+    ],
+    pytest.mark.xfail(strict=False),
+)

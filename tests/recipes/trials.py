@@ -29,6 +29,8 @@ def small(run: Run, prompts: int = 0) -> Run:
     changes: dict[str, Any] = {"engine": _with(run.engine, "slots", lambda slots: max(1, round(slots * share)))}
     changes["curriculum"] = _with(run.curriculum, "prompts", lambda _: prompts)  # Allocated shares out a batch
     changes["tasks"] = _with(run.tasks, "period", lambda period: round(period * share))  # Alternating counts batches
+    if "size" in vars(run.tasks) and vars(run.tasks)["size"] < run.steps * run.prompts_per_step:  # seen several times
+        changes["tasks"] = replace(changes["tasks"], size=round(vars(run.tasks)["size"] * share))
     return replace(run, prompts_per_step=prompts, threads=1, **changes)
 
 

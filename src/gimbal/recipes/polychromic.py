@@ -10,9 +10,14 @@ from gimbal.runtime.run import Run
 
 
 def polychromic() -> Run:
-    """The polychromic objective (arXiv:2509.25424): sets of answers earn by reward times variety, here of working or none."""
+    """The polychromic objective (arXiv:2509.25424): sets of answers earn by reward times variety, here of working or none.
+
+    Two passes over a batch, as published.
+    """
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         rewards=(ReasoningScore(), Pattern(name="worked", weight=0.0)),
         advantage=Polychromic(size=2, kinds="score/worked"),
+        optimization=replace(run.optimization, epochs=2),
     )

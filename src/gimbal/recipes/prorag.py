@@ -11,7 +11,10 @@ from gimbal.runtime.run import Run
 
 
 def prorag() -> Run:
-    """ProRAG's dual granularity (arXiv:2601.21912): each step of the working is also credited for itself, right up to there or not."""
+    """ProRAG's dual granularity (arXiv:2601.21912): each step of the working is also credited for itself, right up to there or not.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         rewards=(ReasoningScore(), WorkingSteps(measure="turns", separator=" ", chained=True, name="right_turns")),

@@ -9,5 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def salt() -> Run:
-    """SALT (arXiv:2510.20022): a step of working that right and wrong answers to one task share gets the mean of their advantages."""
+    """SALT (arXiv:2510.20022): a step of working that right and wrong answers to one task share gets the mean of their advantages.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(grpo(), filters=(StepTurns(separator=" "),), shaping=(EdgeAveraged(),))

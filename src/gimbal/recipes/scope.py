@@ -12,7 +12,10 @@ from gimbal.runtime.run import Run
 
 
 def scope() -> Run:
-    """SCOPE (arXiv:2602.24110): a failure keeps its right steps and ends with those of a worked solution, learned by a shaped ratio."""
+    """SCOPE (arXiv:2602.24110): a failure keeps its right steps and ends with those of a worked solution, learned by a shaped ratio.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         tasks=Choices(part="answer", count=2),

@@ -10,7 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def sgrpo() -> Run:
-    """SGRPO (2026): two sets of rollouts a task compete by diversity, which is shared out by what each member adds."""
+    """SGRPO (2026): two sets of rollouts a task compete by diversity, which is shared out by what each member adds.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(), rewards=(ReasoningScore(weight=0.8), SetDiversity(sets=2, weight=0.2)), advantage=LeaveOneOut()
     )

@@ -14,9 +14,13 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def smiles_grpo() -> Run:
-    """SMILES-GRPO (arXiv:2601.17687): words spelt backward, paid by similarity, with a reward of form that fades in 30 steps."""
+    """SMILES-GRPO (arXiv:2601.17687): words spelt backward, paid by similarity, with a reward of form that fades in 30 steps.
+
+    Two updates a batch.
+    """
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         tasks=practice("spell_backward"),
         held_out=HeldOut(tasks=exam("spell_backward", size=256), samples=4),
         rewards=(ReasoningScore(weight=0.0), Similarity(), Pattern(weight=0.0)),
@@ -26,4 +30,5 @@ def smiles_grpo() -> Run:
             "reward_shaping.1.weight": Linear(initial=-0.5, final=0.0),
         },
         regularisers=(KLPenalty(coef=0.001),),
+        optimization=replace(run.optimization, minibatches=2),
     )

@@ -12,7 +12,10 @@ from gimbal.runtime.run import Run
 
 
 def spo() -> Run:
-    """SPO (arXiv:2401.04056): answers are paid by how many of the group they beat, by two of: right, soundly worked, short."""
+    """SPO (arXiv:2401.04056): answers are paid by how many of the group they beat, by two of: right, soundly worked, short.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     sound = WorkingSteps(measure="right", separator=" ", chained=True, weight=1.0)
     preference = ByRewards(rewards=(ReasoningScore(), sound, OverlongPenalty(zone=64)))
     return replace(

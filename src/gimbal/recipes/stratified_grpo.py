@@ -10,7 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def stratified_grpo() -> Run:
-    """Stratified GRPO (arXiv:2510.06214): answers with working and answers without are normalised apart, then blended."""
+    """Stratified GRPO (arXiv:2510.06214): answers with working and answers without are normalised apart, then blended.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(
         grpo(),
         rewards=(ReasoningScore(), Pattern(name="worked", weight=0.0)),
