@@ -17,7 +17,7 @@ from gimbal.runtime.run import Run
 def descore() -> Run:
     """DeScore (arXiv:2605.05922): a judge thinks in words and scores by a head; the head learns from pairs, the thought from the head.
 
-    Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.path=runs/NAME/model`.
+    Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.model=runs/NAME/model`.
     """
     return replace(
         grpo(),

@@ -15,7 +15,7 @@ from gimbal.runtime.run import HeldOut, Run
 def omniverifier_m1() -> Run:
     """OmniVerifier-M1 (arXiv:2605.28805): a verifier's verdict and the place of the error are trained on streams of their own.
 
-    Start from a judge: `gimbal train proofreading_start`, then `gimbal train omniverifier_m1 policy.path=runs/NAME/model`.
+    Start from a judge: `gimbal train proofreading_start`, then `gimbal train omniverifier_m1 policy.model=runs/NAME/model`.
     """
     form = Pattern(pattern=r"(<think>.*</think>)?<answer>(right|\d+-\d+)</answer>", weight=0.1)
     return replace(
