@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+EXTENT = 16  # attention reads the cache in multiples of this many positions
+
 
 class SlotCache(Cache):
     """One row a live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
@@ -73,7 +75,7 @@ class SlotCache(Cache):
         if length <= self.capacity:
             return
         layers, _, heads, _, width = like.shape
-        capacity = max(length, 2 * self.capacity)
+        capacity = -(-max(length, 2 * self.capacity) // EXTENT) * EXTENT
         shape = (self.slots, heads, capacity, width)
         for name in ("keys", "values"):
             old: list[Tensor] = getattr(self, name)

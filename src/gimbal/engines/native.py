@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness
-from gimbal.engines.cache import SlotCache
+from gimbal.engines.cache import EXTENT, SlotCache
 from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
@@ -27,7 +27,6 @@ from gimbal.policies.layout import additive, apart, shared
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
 
-EXTENT = 16  # attention reads the cache in multiples of this many positions
 COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", "entropy_BL")  # per row and position
 
 
