@@ -9,6 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "gimbal"
 LEVEL = {
+    "durable": 0,
     "records": 0,
     "ops": 0,
     "config": 0,  # names other rooms only at run time, in text
@@ -32,7 +33,13 @@ LEVEL = {
     "__init__": 7,
 }
 # Within a level, one way only.
-SIBLINGS = {("ops", "records"), ("critics", "policies"), ("learning", "engines"), ("runtime", "report")}
+SIBLINGS = {
+    ("ops", "records"),
+    ("critics", "policies"),
+    ("learning", "engines"),
+    ("runtime", "report"),
+    ("config", "durable"),
+}
 SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
 ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -136,7 +136,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 def changes(run: Run, directory: Path) -> str:
     """What sets the run apart from the one that wrote its newest checkpoint, ``steps 4 -> 6``; "" if nothing does."""
-    newest = checkpoint.newest(directory)
+    newest = checkpoint.newest_whole(directory, lambda passed: None, config.RECIPE_FILE)
     if newest is None or not (newest / config.RECIPE_FILE).is_file():
         return ""
     was, now = (
@@ -197,8 +197,8 @@ def compare(
 
 
 def weights(directory: Path) -> Path:
-    """The newest saved model of a run."""
-    newest = checkpoint.newest(directory)
+    """The newest saved model of a run; one that is spoilt is passed over, with a word."""
+    newest = checkpoint.newest_whole(directory, recipes.tell, "model/")
     if newest is None:
         raise ValueError(f"{directory} holds no checkpoint yet")
     return newest / "model"

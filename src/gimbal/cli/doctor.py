@@ -81,8 +81,11 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
 def _weights(checkpoint: Path) -> Path:
     """The model of a checkpoint, of a run (its newest), or a model directory itself."""
     from gimbal.api import weights
+    from gimbal.runtime.checkpoint import MANIFEST, spoilt
 
-    if (checkpoint / "model" / "config.json").is_file() and (checkpoint / "manifest.json").is_file():
+    if (checkpoint / "model" / "config.json").is_file() and (checkpoint / MANIFEST).is_file():
+        if told := spoilt(checkpoint, "model/"):
+            raise ValueError(told)
         return checkpoint / "model"
     if (checkpoint / "checkpoints").is_dir():
         return weights(checkpoint)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gimbal import durable
 from gimbal.config.parts import RECIPE_FILE, plain, read
 
 
@@ -45,9 +45,7 @@ def dump(run: Any, recipe: str) -> str:
 
 def save(text: str, path: Path) -> None:
     """Write it whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    durable.write(path, text)
 
 
 def load(path: Path, kind: type) -> tuple[str, Any]:

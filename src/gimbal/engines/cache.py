@@ -25,6 +25,7 @@ class SlotCache(Cache):
         self.keys: list[Tensor] = []  # by layer: [slots, heads, capacity, width]
         self.values: list[Tensor] = []
         self.capacity = 0
+        self.least = 0  # capacity of the first reservation: what the cache had in the run that this one goes on with
         self._collected: list[tuple[Tensor, Tensor]] | None = None
         self._row_B = self._position_B = torch.empty(0, dtype=torch.long)
         self._extent = 0
@@ -71,11 +72,12 @@ class SlotCache(Cache):
             tensor[target, :, :length] = tensor[source, :, :length]
 
     def reserve(self, length: int, like: Float[Tensor, "layers two heads L width"]) -> None:
-        """Room for ``length`` positions; the cache doubles rather than creeps."""
+        """Room for ``length`` positions; the cache doubles rather than creeps. Whatever has grown it, there is room for the multiple
+        of EXTENT that the longest row needs: what is read must not depend on rows that are gone."""
         if length <= self.capacity:
             return
         layers, _, heads, _, width = like.shape
-        capacity = -(-max(length, 2 * self.capacity) // EXTENT) * EXTENT
+        capacity = -(-max(length, 2 * self.capacity, self.least) // EXTENT) * EXTENT
         shape = (self.slots, heads, capacity, width)
         for name in ("keys", "values"):
             old: list[Tensor] = getattr(self, name)

@@ -353,6 +353,7 @@ class NativeEngine(AbstractEngine):
             "rows": [plain(live, row) for row, live in enumerate(self.rows)],
             "queue": [plain(live, None) for live in self.queue],
             "prefix": self._prefix,
+            "room": (self.ids_BL.shape[1], self.slots.capacity),  # how matrices lie in memory, kernels round by
         }
 
     @torch.inference_mode()
@@ -364,6 +365,12 @@ class NativeEngine(AbstractEngine):
             behavior = held["behavior"]
             return Live(**columns, behavior=behavior if isinstance(behavior, list) else behavior.tolist())
 
+        if len(state["rows"]) > self.spec.slots:
+            raise ValueError(
+                f"{len(state['rows'])} rollouts are under way and engine.slots is {self.spec.slots}: a resumed run needs room for them"
+            )
+        width, self.slots.least = state["room"]
+        self._reserve(width)
         self.queue = deque(live(held) for held in state["queue"])
         self.rows = []
         for row, held in enumerate(state["rows"]):

@@ -7,15 +7,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from gimbal import durable
 from gimbal.config import read_file
 from gimbal.records import Group, Rollout, TrainBatch, rollout_score
 from gimbal.report.metrics import passed
 
+METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 CLOCKED = ("time/", "perf/", "pool/")  # the only metrics that may differ between two runs of one recipe and seed
 
@@ -46,13 +49,16 @@ class JsonLines:
             whole, newline, _ = file.read().rpartition(b"\n")
         return _whole(whole), offset + len(whole) + len(newline)
 
-    def truncate_after(self, step: int) -> None:
-        """Forget what was written after this step: a resumed run writes it again."""
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes. The file is a new one, by which whoever follows it knows."""
         if self.path.exists():
-            kept = [row for row in self.read() if row["step"] <= step]
-            partial = self.path.with_suffix(".partial")
-            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-            partial.replace(self.path)
+            durable.written(self.path, partial(_copy, self.path, size))
+
+
+def _copy(source: Path, size: int, target: Path) -> None:
+    with source.open("rb") as old, target.open("wb") as new:
+        while chunk := old.read(min(1 << 20, size - new.tell())):
+            new.write(chunk)
 
 
 def _whole(lines: bytes) -> list[dict[str, Any]]:
@@ -88,9 +94,6 @@ class RolloutFile:
             if path.exists() and path.stat().st_size > self.max_bytes:
                 return
             self.lines.append(_described(step, group, rollout, batch, row, pieces(rollout)))
-
-    def truncate_after(self, step: int) -> None:
-        self.lines.truncate_after(step)
 
 
 def _described(
@@ -150,7 +153,7 @@ class Summary:
     drops: Mapping[str, int] = field(default_factory=dict)  # groups, by reason
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        durable.write(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Summary:

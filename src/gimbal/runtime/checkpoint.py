@@ -4,30 +4,39 @@
         model/           what `from_pretrained` (or the policy's own loader) reads
         state.pt         everything else: learner, pipeline, engine in flight, proof, counters
         recipe.yaml      of the run at this step
-        manifest.json    size and digest of every file; written last
+        manifest.json    size and digest of every file, and of the run's logs as they were; written last
 
-A checkpoint is written under a temporary name and renamed when all of it is on disk, so a kill or a full disk at any moment
-leaves the previous one good. One whose digests do not match is refused.
+A checkpoint is written under a temporary name and renamed when all of it is on disk, and only then are older ones removed: at
+every moment one is whole. A step that is saved again becomes step_000025.2, beside which the first stays until it is whole. One
+whose digests do not match, or whose logs have lost a line since, is passed over with a word for the one before it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import pickle
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from gimbal import durable
 from gimbal.config import RECIPE_FILE
 from gimbal.engines.base import Finished, Request
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractDecisions, Group, Rollout, Sampling, Task
+from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
+from gimbal.runtime.schedule import FILE as SCHEDULE
 
 MANIFEST = "manifest.json"
+LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # of the run's directory: a checkpoint knows how far each was
+NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
+PARTIAL = ".partial_"
+CHUNK = 1 << 20
 
 
 class CheckpointError(ValueError):
@@ -35,9 +44,12 @@ class CheckpointError(ValueError):
 
 
 def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str, Any], keep: int) -> Path:
-    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1)."""
+    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1).
+
+    What is of a later step is removed too: it is of a future that the run has gone back from.
+    """
     root = directory / "checkpoints"
-    final, partial = root / f"step_{step:06d}", root / f".partial_{step:06d}"
+    partial = root / f"{PARTIAL}{step:06d}"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "model").mkdir(parents=True)
@@ -46,51 +58,147 @@ def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str,
             shutil.copyfile(recipe, partial / RECIPE_FILE)
         torch.save(dict(state), partial / "state.pt")
         files = sorted(path for path in partial.rglob("*") if path.is_file())
-        manifest = {str(path.relative_to(partial)): _digest(path) for path in files}
-        (partial / MANIFEST).write_text(json.dumps({"step": step, "files": manifest}, indent=1))
-        for path in [*files, partial / MANIFEST]:
-            _sync(path)
-        if final.exists():
-            shutil.rmtree(final)
+        manifest = {
+            "step": step,
+            "files": {str(path.relative_to(partial)): _digest(path) for path in files},
+            "logs": {name: _logged(directory / name) for name in LOGS},
+        }
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        durable.sync_tree(partial)
+        final = root / _free_name(root, step)
         partial.rename(final)
-        _sync(root)
+        for place in (root, directory, directory.parent):  # the first checkpoint makes the first of them
+            durable.sync(place)
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as a RuntimeError of its zip writer.
         shutil.rmtree(partial, ignore_errors=True)
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({error}); {kept}") from error
-    for old in all_of(directory)[: -max(1, keep)]:
-        shutil.rmtree(old, ignore_errors=True)
+    _remove_others(root, step, keep)
     return final
 
 
+def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -> Path | None:
+    """The newest checkpoint whose files are what was written (those alone whose names begin with ``part``); None without any.
+
+    ``note`` is told why newer ones are passed over. A CheckpointError if there are some and all are spoilt.
+    """
+    return _first(directory, note, lambda path: spoilt(path, part))
+
+
+def resumable(directory: Path, note: Callable[[str], None]) -> Path | None:
+    """As ``newest_whole``, and the run's logs must still begin as they did when it was written."""
+    return _first(directory, note, lambda path: spoilt(path) or _logs_changed(directory, path))
+
+
+def rewind(directory: Path, checkpoint: Path | None) -> None:
+    """Forget what was logged after this checkpoint (None: all of it): a resumed run logs it again."""
+    lengths = {name: log["bytes"] for name, log in _manifest(checkpoint)["logs"].items()} if checkpoint else {}
+    for name in LOGS:
+        JsonLines(directory / name).cut(lengths.get(name, 0))
+
+
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
-    """The saved state, after every file's digest was checked."""
+    """The saved state of a checkpoint that was found whole."""
     try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        for name, digest in manifest["files"].items():
-            if _digest(checkpoint / name) != digest:
-                raise CheckpointError(
-                    f"{checkpoint / name} is not what was written: the checkpoint is corrupted. Remove {checkpoint} and "
-                    "resume again from the one before it"
-                )
         with torch.serialization.safe_globals([Request, Finished, Rollout, Group, Task, Sampling, *_decision_types()]):
             return torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
-    except (OSError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{checkpoint} is not a complete checkpoint ({error}). Remove it and resume again from the one before it"
+            f"{checkpoint} does not load ({' '.join(str(error).split())[:200]}): is it of another version of gimbal or torch?"
         ) from error
 
 
 def all_of(directory: Path) -> list[Path]:
-    """The run's finished checkpoints, oldest first."""
-    return sorted(path.parent for path in (directory / "checkpoints").glob(f"step_*/{MANIFEST}"))
+    """The run's finished checkpoints, oldest first: by their steps, and those of one step in the order of saving."""
+    return sorted((path for path in _named(directory / "checkpoints") if (path / MANIFEST).is_file()), key=_place)
+
+
+def spoilt(checkpoint: Path, part: str = "") -> str:
+    """What is wrong with its files, or ""."""
+    try:
+        for name, digest in _manifest(checkpoint)["files"].items():
+            if name.startswith(part) and _digest(checkpoint / name) != digest:
+                return f"{checkpoint / name} is not what was written: the checkpoint is corrupted"
+    except (OSError, CheckpointError) as error:
+        return f"{checkpoint} is no whole checkpoint ({error})"
+    return ""
 
 
 def newest(directory: Path) -> Path | None:
-    found = all_of(directory)
-    return found[-1] if found else None
+    """The last of ``all_of``, unread."""
+    return next(reversed(all_of(directory)), None)
+
+
+def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path], str]) -> Path | None:
+    found, passed = all_of(directory), list[str]()
+    for path in reversed(found):
+        if not (said := fault(path)):
+            for sentence in passed:
+                note(f"{sentence}; {path.name} is taken instead")
+            return path
+        passed.append(said)
+    if passed:
+        raise CheckpointError(
+            f"{passed[0]}; no earlier checkpoint is whole either: gimbal train --from {directory} begins anew"
+        )
+    return None
+
+
+def _logs_changed(directory: Path, checkpoint: Path) -> str:
+    """Which log is not what it was, beyond what was added since, or ""."""
+    manifest = _manifest(checkpoint)
+    for name, was in manifest["logs"].items():
+        path = directory / name
+        if _logged(path, was["bytes"]) == was:
+            continue
+        told = ""
+        if name == METRICS:
+            there = {row.get("step") for row in JsonLines(path).read()}
+            lost = [step for step in range(1, manifest["step"] + 1) if step not in there]
+            told = f" (no line of step {lost[0]})" if lost else ""
+        return f"{path} does not begin as it did when {checkpoint.name} was written: lines were lost or changed{told}"
+    return ""
+
+
+def _manifest(checkpoint: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"its {MANIFEST} is not readable: {error}") from error
+    kinds = {"step": int, "files": dict, "logs": dict}
+    if not isinstance(manifest, dict) or any(not isinstance(manifest.get(key), kind) for key, kind in kinds.items()):
+        raise CheckpointError(
+            f"its {MANIFEST} has not the keys {', '.join(kinds)}, as one of this version of gimbal has"
+        )
+    return manifest
+
+
+def _named(root: Path) -> list[Path]:
+    return [path for path in root.glob("step_*") if NAME.fullmatch(path.name)]
+
+
+def _place(checkpoint: Path) -> tuple[int, int]:
+    """(step, which saving of it)."""
+    found = NAME.fullmatch(checkpoint.name)
+    assert found is not None, checkpoint
+    return int(found[1]), int(found[2] or 1)
+
+
+def _free_name(root: Path, step: int) -> str:
+    taken = [number for at, number in map(_place, _named(root)) if at == step]
+    return f"step_{step:06d}" + (f".{max(taken) + 1}" if taken else "")
+
+
+def _remove_others(root: Path, step: int, keep: int) -> None:
+    """All but the last saving of each of the newest ``keep`` steps up to this one; a remnant of a removal or a save goes too."""
+    last = {_place(path)[0]: path for path in all_of(root.parent) if _place(path)[0] <= step}
+    kept = [last[at] for at in sorted(last)][-max(1, keep) :]
+    for path in [*_named(root), *root.glob(f"{PARTIAL}*")]:
+        if path not in kept:
+            (path / MANIFEST).unlink(missing_ok=True)  # first, so that what is half removed is no checkpoint
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _decision_types() -> list[type]:
@@ -103,9 +211,14 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _logged(path: Path, size: int | None = None) -> dict[str, Any]:
+    """Size and digest of a log, or of its first ``size`` bytes; a log that is not there is empty. What is digested is on disk."""
+    hasher, count = hashlib.blake2b(digest_size=16), 0
+    if path.is_file():
+        if size is None:
+            durable.sync(path)
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK if size is None else min(CHUNK, size - count)):
+                hasher.update(chunk)
+                count += len(chunk)
+    return {"bytes": count, "digest": hasher.hexdigest()}

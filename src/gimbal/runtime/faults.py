@@ -243,8 +243,13 @@ class FaultySync(AbstractWeightSync):
         self.faults, self.inner, self.seed = faults, inner, seed
         self.given: deque[dict[str, Tensor]] = deque(maxlen=faults.stale_weights + 1)
         self.sent: dict[str, Tensor] = {}
+        self.version = -1  # that ``sent`` went under
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> None:
+        if version == self.version:  # a resumed run does so
+            self.inner.publish(version, self.sent)
+            return
+        self.version = version
         self.given.append({name: x.detach().clone() for name, x in state.items()})
         lost = philox(self.seed, self.faults.seed, "lost", version).random() < self.faults.lost_syncs
         if not (lost and self.sent):
@@ -256,6 +261,15 @@ class FaultySync(AbstractWeightSync):
 
     def metrics(self) -> dict[str, float]:
         return self.inner.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        inner = self.inner.state_dict()
+        return {"inner": inner, "given": list(self.given), "sent": self.sent, "version": self.version}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.inner.load_state_dict(state["inner"])
+        self.given.extend(state["given"])
+        self.sent, self.version = state["sent"], state["version"]
 
     def _stays(self, name: str) -> bool:
         drawn = philox(self.seed, self.faults.seed, "stays", name).random()

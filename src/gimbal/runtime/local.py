@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 
+from gimbal import durable
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
@@ -36,7 +38,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
-from gimbal.report.files import STOPPED, JsonLines, RolloutFile, Summary, stopped
+from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
 from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
@@ -74,6 +76,7 @@ class Trainer:
         saved = checkpoint.load(resume) if resume else None
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
+        _own(policy)
         self.learner = joining.lead(ranks, policy, partial(_learner, run, self.device))
         self.host = run.runtime.open(
             Wanted(
@@ -119,6 +122,7 @@ class Trainer:
         self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
         if saved:
             self.learner.load_state(saved["learner"])
+            self.sync.load_state_dict(saved["sync"])
             self._deliver()
             self.pipeline.load_state_dict(saved["pipeline"])
             for group in self.pipeline.store.values():
@@ -187,6 +191,7 @@ class Trainer:
             "learner": self.learner.save_state(),
             "pipeline": self.pipeline.state_dict(),
             "proof": self.proof.state_dict(),
+            "sync": self.sync.state_dict(),
             "totals": dict(totals),
         }
         return checkpoint.save(
@@ -248,6 +253,13 @@ def _learner(run: Run, where: torch.device, policy: AbstractPolicy, ranks: Abstr
     )
 
 
+def _own(policy: AbstractPolicy) -> None:
+    """Move the weights out of the file that they may still be mapped from: there they begin where its header ends, another place in a
+    checkpoint than in the model it began with, and by where a matrix begins a processor's kernels may round its products."""
+    for tensor in (*policy.parameters(), *policy.buffers()):
+        tensor.data = tensor.data.clone()
+
+
 def follow(run: Run) -> None:
     """What a rank above 0 does: a share of the learner's work, as rank 0 tells it, until that one's run has ended."""
     where = device.prepare(run.threads)
@@ -257,7 +269,7 @@ def follow(run: Run) -> None:
 def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
 
-    A run that was killed before its first checkpoint begins again.
+    A run that was killed before its first checkpoint begins again. A checkpoint that is spoilt is passed over for the one before it.
 
     ``track`` names trackers that hear of every step beside the run's own files.
 
@@ -265,7 +277,6 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
     (KeyboardInterrupt is raised then); a second one ends it at once.
     """
     warnings = compose.check(run)
-    newest = checkpoint.newest(directory) if resume else None
     directory.mkdir(parents=True, exist_ok=True)
     console = Console(run.steps, name or directory.name)
     try:
@@ -273,15 +284,18 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
             console.note(warning)
         if run.faults is not None:
             console.alarm(run.faults.sentence())
-        trainer = Trainer(run, newest, console.note)
+        start = checkpoint.resumable(directory, console.alarm) if resume else None
+        if resume and start is None:
+            _nothing_lost(run, directory)
+        trainer = Trainer(run, start, console.note)
         try:
+            checkpoint.rewind(directory, start)
             session = Session(trainer, directory, console, name or directory.name, track)
             try:
                 return session.train()
             except Exception as error:
                 with suppress(OSError):  # a full disk may be the very error
-                    said = json.dumps(stopped(trainer.learner.version, error)) + "\n"
-                    (directory / STOPPED).write_text(said, encoding="utf-8")
+                    durable.write(directory / STOPPED, json.dumps(stopped(trainer.learner.version, error)) + "\n")
                 raise
             finally:
                 session.trackers.close()
@@ -291,6 +305,16 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
         console.close()
 
 
+def _nothing_lost(run: Run, directory: Path) -> None:
+    """What begins at step 0 writes over what is on record: refused where that is more than a run has before its first checkpoint."""
+    steps = len(JsonLines(directory / METRICS).read())
+    if steps > run.checkpoint_every:
+        raise ValueError(
+            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint left to go on from: put checkpoints/ back, "
+            f"or begin anew beside it: gimbal train --from {directory}"
+        )
+
+
 class Session:
     """One sitting of a run: its files, its console, and what adds up over sittings."""
 
@@ -298,18 +322,14 @@ class Session:
         self, trainer: Trainer, directory: Path, console: Console, recipe: str, track: Sequence[str] = ()
     ) -> None:
         self.trainer, self.directory, self.console, self.recipe = trainer, directory, console, recipe
-        self.metrics = JsonLines(directory / "metrics.jsonl")
-        self.rollouts = RolloutFile(directory / "rollouts.jsonl", trainer.run.steps, trainer.run.record_mb * 1_000_000)
+        self.metrics = JsonLines(directory / METRICS)
+        self.rollouts = RolloutFile(directory / ROLLOUTS, trainer.run.steps, trainer.run.record_mb * 1_000_000)
         self.watch = watch(trainer.run)
         step = trainer.learner.version
         if step < trainer.run.steps:
-            for end in ("summary.json", STOPPED):  # of an earlier end; it would speak for this run until the next
+            for end in (SUMMARY, STOPPED):  # of an earlier end; it would speak for this run until the next
                 (directory / end).unlink(missing_ok=True)
-        self.metrics.truncate_after(step)
         self.schedule = JsonLines(directory / FILE) if trainer.host.schedule is not None else None
-        if self.schedule is not None:
-            self.schedule.truncate_after(step)
-        self.rollouts.truncate_after(step)
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
         self.trackers = Trackers(track, directory, step, console.note)
@@ -360,6 +380,21 @@ class Session:
     def _save(self) -> Path:
         return self.trainer.save(self.directory, self.totals)
 
+    def _save_model(self) -> None:
+        """The trained policy at a place of its own, whole or not at all."""
+        final, partial, old = (self.directory / name for name in ("model", ".partial_model", ".old_model"))
+        for remnant in (partial, old):
+            shutil.rmtree(remnant, ignore_errors=True)
+        partial.mkdir()
+        self.trainer.learner.policy.save(partial)
+        durable.sync_tree(partial)
+        (self.directory / SUMMARY).unlink(missing_ok=True)  # for a moment there may be no model
+        if final.exists():
+            final.rename(old)
+        partial.rename(final)
+        durable.sync(self.directory)
+        shutil.rmtree(old, ignore_errors=True)
+
     def _conclude(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run
         summary = Summary(
@@ -377,9 +412,9 @@ class Session:
             peak_memory_mb=peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
         )
-        summary.save(self.directory / "summary.json")
+        self._save_model()
+        summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
         self.trackers.log(trainer.learner.version, summary.after)
-        trainer.learner.policy.save(self.directory / "model")
         self.console.verdict(summary)
         if run.faults is not None:
             self.console.alarm(run.faults.sentence())

@@ -81,6 +81,8 @@ class Pipeline:
 
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
         """Generate until the learner, now at ``version``, may step; returns (groups to train on, groups finished since the last)."""
+        if self.uncollected:  # what an error interrupted comes to its end first, as if it had not been
+            self._go_on()
         while True:
             self._drop_stale(version)
             self._dispatch(version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -34,6 +35,13 @@ class AbstractWeightSync(ABC):
     def metrics(self) -> dict[str, float]:
         """Of the newest published version: ``sync/bytes`` and ``sync/changed_frac``, where anything is packed."""
         return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs beside the weights, whose present version it publishes again."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        return None
 
 
 class AbstractWeightSyncSpec(ABC):
