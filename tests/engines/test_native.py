@@ -340,3 +340,48 @@ def test_a_prompt_known_from_a_shorter_rollout_has_room():
             drawn += [finished.rollout for finished in engine.step()]
     assert drawn[1].length == 60
     torch.testing.assert_close(drawn[1].behavior_S, engine.score(drawn[1]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_what_a_rollout_reads_does_not_depend_on_rows_that_are_gone(precision):
+    """The cache has grown for an earlier, longer rollout; numbers are those of a fresh engine, at every length."""
+    spec, trained = Native(slots=2, precision=precision), policy()
+    for length in (12, 30):
+        engines = [spec.start(trained) for _ in range(2)]
+        for engine, earlier in zip(engines, (True, False), strict=True):
+            engine.load(0, trained.state_dict())
+            if earlier:
+                engine.submit(request("a" * 20, group=9, max_length=61))
+                while engine.in_flight:
+                    engine.step()
+            engine.submit(request("bcdefghijklmno", group=1, max_length=length))
+        assert engines[0].slots.capacity > 0
+        rollouts = []
+        for engine in engines:
+            finished = []
+            while engine.in_flight:
+                finished += engine.step()
+            rollouts.append(finished[0].rollout)
+        assert engines[0].slots.capacity > engines[1].slots.capacity
+        assert torch.equal(rollouts[0].behavior_S, rollouts[1].behavior_S)
+
+
+def test_a_resumed_engine_has_its_matrices_where_they_were():
+    trained = policy()
+    engine, other = (Native(slots=2).start(trained) for _ in range(2))
+    for one in (engine, other):
+        one.load(0, trained.state_dict())
+    engine.submit(request("a" * 20, max_length=61))
+    while engine.in_flight:
+        engine.step()
+    engine.load(1, trained.state_dict())  # nothing is left but how large it has grown
+    for resumed in (other, Native(slots=2).start(trained)):  # ... which is kept from one resumption to the next
+        resumed.load(1, trained.state_dict())
+        resumed.load_state_dict((engine if resumed is other else other).state_dict())
+        assert resumed.state_dict()["room"] == engine.state_dict()["room"]
+    for one in (engine, resumed):
+        one.submit(request("abc", max_length=5))
+        one.step()
+    assert engine.slots.capacity == resumed.slots.capacity > 0
+    with pytest.raises(ValueError, match=r"3 rollouts are under way and engine\.slots is 2"):
+        resumed.load_state_dict(engine.state_dict() | {"rows": [{}, {}, {}]})

@@ -31,7 +31,7 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path, torn):
     lines.append({"step": 2, "text": "数学" * 20})
     lines.path.write_bytes(lines.path.read_bytes()[: len(whole) + torn])
     assert [row["step"] for row in lines.read()] == [1]
-    lines.truncate_after(1)
+    lines.cut(len(whole))
     assert lines.path.read_bytes() == whole
 
 
@@ -40,8 +40,6 @@ def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
     lines.path.write_bytes(b'{"step": 1}\n{"step": 2, "x\n\xff\xfe\n3\n{"step": 4}\n')
     assert [row["step"] for row in lines.read()] == [1, 4]
     assert [row["step"] for row in lines.since(0)[0]] == [1, 4]
-    lines.truncate_after(4)
-    assert [row["step"] for row in lines.read()] == [1, 4]
 
 
 def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
@@ -51,13 +49,13 @@ def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
             Summary.load(tmp_path / "summary.json")
 
 
-def test_truncating_forgets_later_steps_alone(tmp_path):
+def test_cutting_keeps_the_beginning_to_the_byte_and_makes_a_new_file(tmp_path):
     lines = JsonLines(tmp_path / "rollouts.jsonl")
     for step in (1, 1, 2, 3):
         lines.append({"step": step, "text": NASTY, "x": 0.1 + 0.2})
-    written = lines.path.read_bytes().splitlines(keepends=True)
-    lines.truncate_after(2)
-    assert lines.path.read_bytes() == b"".join(written[:3])
+    written, file = lines.path.read_bytes(), lines.path.stat().st_ino
+    lines.cut(len(written) - 20)
+    assert lines.path.read_bytes() == written[:-20] and lines.path.stat().st_ino != file
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -215,8 +215,15 @@ def test_lost_syncs_stop_a_run_unless_it_is_told_not_to(single_thread, tmp_path,
 
 
 @pytest.mark.slow
-def test_a_run_with_faults_is_recorded_and_resumes_to_the_same_bits(single_thread, tmp_path):
-    faults = Faults(logprob_noise=0.1, slow_workers=0.5, slow_steps=15, dropped_samples=0.2, reward_noise=0.2)
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(logprob_noise=0.1, slow_workers=0.5, slow_steps=15, dropped_samples=0.2, reward_noise=0.2),
+        Faults(stale_weights=2, half_swapped=0.3, lost_syncs=0.3, unproved=True),
+    ],
+    ids=["samples", "weights"],
+)
+def test_a_run_with_faults_is_recorded_and_resumes_to_the_same_bits(single_thread, tmp_path, faults):
     run = small_run(faults=faults, max_staleness=2, steps=4, checkpoint_every=2)
     run_local(run, tmp_path / "whole")
     run_local(replace(run, steps=2), tmp_path / "cut")

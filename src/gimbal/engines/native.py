@@ -130,7 +130,7 @@ class NativeEngine(AbstractEngine):
             return []
         live = torch.arange(n, device=self.device)
         position_B = self.length_B[:n] - 1
-        extent = min(-(-self._longest // EXTENT) * EXTENT, self.slots.capacity)
+        extent = -(-self._longest // EXTENT) * EXTENT
         self.slots.decode(position_B, extent)
         mask_BL = torch.arange(extent, device=self.device) <= position_B[:, None]
         logits_BV = self.copy.module(
@@ -244,6 +244,7 @@ class NativeEngine(AbstractEngine):
         self.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
         self.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
         self.version_BL[row, first : len(known)] = torch.tensor(live.versions, dtype=torch.long, device=self.device)
+        self.entropy_BL[row, first : len(known)] = 0  # it is not passed on; what stands there is of an earlier row
         stream = philox(request.seed, request.task.id, request.sample).random(request.sampling.max_length)
         self.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.length_B[row], self.limit_B[row] = len(known), limit
@@ -353,7 +354,8 @@ class NativeEngine(AbstractEngine):
             "rows": [plain(live, row) for row, live in enumerate(self.rows)],
             "queue": [plain(live, None) for live in self.queue],
             "prefix": self._prefix,
-            "room": (self.ids_BL.shape[1], self.slots.capacity),  # how matrices lie in memory, kernels round by
+            # Kernels may round by how matrices lie in memory.
+            "room": (self.ids_BL.shape[1], max(self.slots.capacity, self.slots.least)),
         }
 
     @torch.inference_mode()

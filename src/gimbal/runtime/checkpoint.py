@@ -167,12 +167,12 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise CheckpointError(f"its {MANIFEST} is not readable: {error}") from error
-    kinds = {"step": int, "files": dict, "logs": dict}
-    if not isinstance(manifest, dict) or any(not isinstance(manifest.get(key), kind) for key, kind in kinds.items()):
-        raise CheckpointError(
-            f"its {MANIFEST} has not the keys {', '.join(kinds)}, as one of this version of gimbal has"
-        )
-    return manifest
+    match manifest:
+        case {"step": int(), "files": dict() as files, "logs": dict() as logs}:
+            sized = all(isinstance(log, dict) and isinstance(log.get("bytes"), int) for log in logs.values())
+            if sized and all(isinstance(digest, str) for digest in files.values()):
+                return manifest
+    raise CheckpointError(f"its {MANIFEST} is not as this version of gimbal writes it")
 
 
 def _named(root: Path) -> list[Path]:

@@ -1,0 +1,38 @@
+"""Files that neither a kill nor a power cut can leave half written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write(path: Path, text: str) -> None:
+    """All of ``text``, or what was there before."""
+    written(path, lambda partial: partial.write_bytes(text.encode()))
+
+
+def written(path: Path, fill: Callable[[Path], object]) -> None:
+    """The file as ``fill`` writes it under another name, put in place of ``path`` once it is on disk."""
+    partial = path.with_name(path.name + ".partial")
+    fill(partial)
+    sync(partial)
+    partial.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file to disk, or what a directory lists."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(directory: Path) -> None:
+    """Bring all of a directory to disk."""
+    for place, _, files in os.walk(directory, topdown=False):
+        for name in files:
+            sync(Path(place) / name)
+        sync(Path(place))

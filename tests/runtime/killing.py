@@ -1,0 +1,141 @@
+"""Runs that are killed: in processes forked from a warm one, at a file operation, in the middle of a write, or at a random time."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from multiprocessing import forkserver
+from pathlib import Path
+
+import torch
+
+from gimbal.report.files import JsonLines
+from gimbal.runtime.local import run_local
+
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.copyfile")
+
+
+class Countdown:
+    """Kills this process at its ``left``-th file operation under ``directory``, before it is done; None only counts."""
+
+    def __init__(self, directory, left):
+        self.directory, self.left, self.count = str(directory), left, 0
+        sys.addaudithook(self._heard)
+        self._wrap(os, "fsync")
+        self._wrap(torch, "save")
+        append = JsonLines.append
+
+        def torn(lines, row):
+            before = lines.path.stat().st_size if lines.path.exists() else 0
+            append(lines, row)
+            if self.left is not None and self.count + 1 >= self.left:  # half a line
+                os.truncate(lines.path, (before + lines.path.stat().st_size) // 2)
+            self.one()
+
+        JsonLines.append = torn
+
+    def one(self):
+        self.count += 1
+        if self.count == self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _heard(self, event, args):
+        if event in OPERATIONS and any(self._under(arg) for arg in args):
+            self.one()
+
+    def _under(self, arg):
+        return isinstance(arg, str | os.PathLike) and str(arg).startswith(self.directory)
+
+    def _wrap(self, module, name):
+        function = vars(module)[name]
+
+        def counted(*args, **kwargs):
+            self.one()
+            return function(*args, **kwargs)
+
+        setattr(module, name, counted)
+
+
+def _train(run, directory, left):
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    Countdown(directory, left)
+    run_local(run, directory, resume=True)
+
+
+def warm():
+    """Where children come from: a process that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["warmed"])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), before)))
+    forkserver.ensure_running()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+    return context
+
+
+def killed(context, run, directory, draw: random.Random) -> int:
+    """Train until it is finished, killed again and again; how many times."""
+    kills = 0
+    while not (Path(directory) / "summary.json").exists():
+        at = draw.randrange(1, 250) if draw.random() < 0.5 else None
+        process = context.Process(target=_train, args=(run, directory, at))
+        process.start()
+        if at is None:
+            process.join(draw.uniform(0.05, 1.5))
+            victims = [process.pid] if draw.random() < 0.8 else children(process.pid)
+            for pid in victims:
+                _kill(pid)
+        process.join(60)
+        assert process.exitcode is not None, "it hangs"
+        kills += process.exitcode == -signal.SIGKILL
+    return kills
+
+
+def children(pid) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ProcessLookupError):  # it has ended meanwhile
+        return []
+
+
+def _kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it has ended meanwhile
+        time.sleep(0)
+
+
+def differing(a, b, place="state"):
+    """Where two saved states are not the same to the bit, in values, kinds and orders; None if they are."""
+    if type(a) is not type(b):
+        return f"{place}: {type(a).__name__} and {type(b).__name__}"
+    if isinstance(a, torch.Tensor):
+        bits = [x.contiguous().flatten().view(torch.uint8) if x.ndim else x for x in (a, b)]
+        same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(*bits)
+        return None if same else f"{place}: {a.flatten()[:4]} and {b.flatten()[:4]}"
+    if isinstance(a, dict):
+        inside = [(key, a[key], b[key]) for key in a] if list(a) == list(b) else None
+    elif isinstance(a, list | tuple):
+        inside = list(zip(range(len(a)), a, b, strict=True)) if len(a) == len(b) else None
+    elif hasattr(a, "__dataclass_fields__"):
+        inside = [(name, vars(a)[name], vars(b)[name]) for name in a.__dataclass_fields__]
+    else:
+        return None if a == b or (a != a and b != b) else f"{place}: {a} and {b}"
+    if inside is None:
+        return f"{place}: {str(a)[:80]} and {str(b)[:80]}"
+    return next((found for key, x, y in inside if (found := differing(x, y, f"{place}.{key}"))), None)
+
+
+def under_way(state) -> int:
+    """Rollouts of a checkpoint that were half drawn."""
+    engine = state["pipeline"]["engine"]
+    while "inner" in engine:
+        engine = engine["inner"]
+    return sum(bool(row.get("drawn") or row.get("actions")) for row in engine.get("rows") or engine.get("live") or [])
