@@ -225,7 +225,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
     cli.main(["train", TOY, "--name", "one"])
     recipe, saved = Path("runs/one/recipe.yaml"), Path("runs/one/checkpoints/step_000002")
     saved.mkdir(parents=True)
-    (saved / "manifest.json").touch()
+    (saved / "manifest.json").write_text('{"step": 2, "files": {}, "logs": {}}')
     (saved / "recipe.yaml").write_text(recipe.read_text())
     cli.main(["train", "--resume", "one"])
     assert not capsys.readouterr().err
