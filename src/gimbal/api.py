@@ -80,7 +80,7 @@ def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
         raise ValueError(
             f"a run cannot be called {stem!r}: its name is one word of a path; --runs DIRECTORY puts it elsewhere"
         )
-    text = config.dump(run, recipe)  # before the directory: what cannot be saved shall not leave an empty one
+    text = config.dump(settled(run), recipe)  # before the directory: what cannot be saved shall not leave an empty one
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
@@ -98,6 +98,11 @@ def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
     return directory
 
 
+def settled(run: Run, share: int = 1) -> Run:
+    """The run with what it leaves to the machine decided, so that its results do not depend on where it is resumed or begun anew."""
+    return replace(run, threads=run.threads or device.chosen(share))
+
+
 def stem_of(recipe: str) -> str:
     """What a run's directory is named after: the recipe's own name, or its file's."""
     return Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
@@ -112,6 +117,7 @@ def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False, trac
             recipes.tell(
                 f"{directory} goes on with a changed {config.RECIPE_FILE}: {told}; it is no longer the run it was"
             )
+        run = settled(run)
         with _alone(directory):
             summary = run_local(run, directory, resume=resume, name=recipe, track=track)
         return Result(directory=directory, run=run, summary=summary)

@@ -5,13 +5,15 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 import gimbal
-from gimbal import api, cli, config
+from gimbal import api, cli, config, recipes
+from gimbal.cli import seeds
 from gimbal.report.files import Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, local
@@ -161,7 +163,7 @@ def test_help_of_a_recipe_lists_every_key(capsys):
     out = capsys.readouterr().out
     assert "objective.clip_high = 0.28  (float)" in out
     assert "rewards.0.weight = 1.0  (float)" in out
-    assert "threads = 0  (int)  # of torch; 0 chooses" in out
+    assert "threads = 0  (int)  # of torch; 0 chooses by the cores" in out
     assert "The proximal surrogate" in out
 
 
@@ -184,6 +186,29 @@ def test_from_starts_anew_and_resume_goes_on(trained):
     _, (second, directory, anew, _), (resumed, again, resume, name) = trained
     assert (second.steps, second.objective.clip_high, anew) == (3, 0.4, False)
     assert (resumed, again, resume, name) == (second, directory, True, TOY)
+
+
+def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
+    """By the cores of the machine where the run is created; it stays on another one, unless a person says otherwise."""
+
+    def cores(count):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+
+    cores(8)
+    cli.main(["train", TOY, "--name", "first"])
+    cli.main(["train", TOY, "threads=2", "--name", "own"])
+    cores(1)
+    cli.main(["train", "--resume", "first"])
+    cli.main(["train", "--from", "first", "--name", "second"])
+    cli.main(["train", "--from", "first", "threads=0", "--name", "third"])
+    assert [run.threads for run, *_ in trained] == [3, 2, 3, 3, 1]
+    cores(8)
+    run = recipes.load(TOY)
+    for jobs in (4, 1):  # a series goes on as it was begun
+        directories = seeds.prepared(run, TOY, "series", Path("runs"), [0, 1], jobs)
+        assert [config.load(directory, Run)[1].threads for directory in directories] == [1, 1]
+    with pytest.raises(ValueError, match="is not this recipe"):
+        seeds.prepared(replace(run, threads=2), TOY, "series", Path("runs"), [0, 1])
 
 
 def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def train_seeds(
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= jobs <= len(cores):
         raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
-    directories = prepared(run, recipe, stem, runs, seeds)
+    directories = prepared(run, recipe, stem, runs, seeds, jobs)
     missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
     if len(missing) < len(directories):
         recipes.tell(
@@ -65,18 +66,24 @@ def train_seeds(
     return 0
 
 
-def prepared(run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int]) -> list[Path]:
-    """A directory with the recipe in it for each seed; one that is there must hold this very recipe, else nothing is made."""
+def prepared(run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int = 1) -> list[Path]:
+    """A directory with the recipe in it for each seed; one that is there must hold this very recipe, else nothing is made.
+
+    Threads that the recipe leaves open were settled when the directory was made, perhaps with other ``jobs``, and stay.
+    """
     from gimbal import api, config
+
+    def asked(text: str) -> str:
+        return text if run.threads else re.sub(r"(?m)^  threads: \d+$", "", text)
 
     texts = {seed: config.dump(replace(run, seed=seed), recipe) for seed in seeds}
     for seed, text in texts.items():
         file = runs / f"{stem}-s{seed}" / config.RECIPE_FILE
-        if file.parent.exists() and not (file.is_file() and file.read_text(encoding="utf-8") == text):
+        if file.parent.exists() and not (file.is_file() and asked(file.read_text(encoding="utf-8")) == asked(text)):
             raise ValueError(f"{file.parent} is there already, and is not this recipe; choose another name with --name")
     for seed in seeds:
         if not (runs / f"{stem}-s{seed}").exists():
-            api.create(replace(run, seed=seed), recipe, f"{stem}-s{seed}", runs)
+            api.create(api.settled(replace(run, seed=seed), jobs), recipe, f"{stem}-s{seed}", runs)
     return [runs / f"{stem}-s{seed}" for seed in seeds]
 
 

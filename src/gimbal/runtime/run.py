@@ -91,7 +91,7 @@ class Run(AbstractMethod):
     runtime: AbstractRuntimeSpec = Local()
     steps: int = 50
     seed: int = 0
-    threads: int = 0  # of torch; 0 chooses
+    threads: int = 0  # of torch; 0 chooses by the cores as the run is created, and the choice is saved
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
