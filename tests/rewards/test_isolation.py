@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gimbal.rewards import isolation
+from gimbal.rewards._granted import granted
 from gimbal.rewards.isolation import RewardError, Worker, WorkerError
 
 
@@ -38,10 +41,19 @@ def worker():
         w.close()
 
 
+def _own(supervisor: int) -> int:
+    """The process of the reward, as this one sees it: the last of the supervisor's descendants."""
+    last = supervisor
+    while children := Path(f"/proc/{last}/task/{last}/children").read_text().split():
+        last = int(children[0])
+    assert last != supervisor
+    return last
+
+
 def test_calls_go_to_one_process(worker):
-    w = worker(lambda x: [x, __import__("os").getpid()])
-    (first, pid), (second, same) = w("a"), w("b")
-    assert (first, second) == ("a", "b") and pid == same != os.getpid()
+    w = worker(lambda x: [x, __import__("os").getpid(), __import__("os").getppid()])
+    (first, pid, above), (second, same, _) = w("a"), w("b")
+    assert (first, second) == ("a", "b") and pid == same and os.getpid() not in (pid, above)
 
 
 def test_the_worker_imports_neither_torch_nor_the_parents_main(worker):
@@ -69,33 +81,29 @@ def test_a_group_of_eight_short_texts_takes_under_a_millisecond(worker):
     assert sorted(once() for _ in range(100))[10] < 1e-3
 
 
-def test_a_deadline_ends_the_whole_process_group(worker):
+def test_a_deadline_ends_all_processes_and_leaves_no_directory(worker):
     def spawn():
-        child = __import__("subprocess").Popen(["sleep", "60"])
-        Path("pid").write_text(str(child.pid))
-        child.wait()
-
-    def read(home):
-        return Path(home).read_text()
+        __import__("subprocess").run(["sleep", "60"])
 
     w = worker(spawn, timeout=0.5)
     assert w.needs == []
-    home, pid = Path(w._home.name), w._process.pid
+    home, supervisor, own = w._home, w._process.pid, _own(w._process.pid)
+    children = []
+    watch = __import__("threading").Timer(0.3, lambda: children.append(_own(supervisor)))
+    watch.start()
     with pytest.raises(WorkerError, match=r"within 0\.5 seconds"):
-        timer_seen = []
-        watch = __import__("threading").Timer(0.3, lambda: timer_seen.append(int((home / "pid").read_text())))
-        watch.start()
         w()
-    assert timer_seen and _gone(timer_seen[0]) and not _alive(pid)
+    assert children and children[0] != own and not any(map(_alive, (*children, own, supervisor)))
     assert not home.exists()
 
 
 def test_a_worker_that_died_while_idle_is_replaced(worker):
-    w = worker(lambda: __import__("os").getpid())
-    first = w()
+    w = worker(lambda: 1)
+    w()
+    first = _own(w._process.pid)
     os.kill(first, signal.SIGKILL)
     assert _gone(first)
-    assert w() != first
+    assert w() == 1 and _own(w._process.pid) != first
 
 
 def test_death_by_a_signal_is_named(worker):
@@ -130,16 +138,112 @@ def test_limits_are_checked(options):
         Worker("w", lambda: (None, []), **options)
 
 
-def test_without_network_where_the_kernel_permits(worker):
-    def reach():
-        import socket
+def _connects(port: int) -> bool:
+    import socket
 
-        names = [name for _, name in socket.if_nameindex()]
-        return names
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
-    names = worker(reach, network=False)()
-    if names != ["lo"]:
-        pytest.skip("this kernel does not let a process give up its network")
+
+def test_the_network_is_there_unless_it_is_not_to_be(worker):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert worker(_connects)(port) and not worker(_connects, network=False)(port)
+
+
+def test_it_opens_what_is_granted_and_no_more(worker, tmp_path):
+    for name in ("reads", "writes", "neither"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+
+    def touch(place):
+        said = ""
+        for name in ("reads", "writes", "neither"):
+            for mode in "ra":
+                try:
+                    with open(f"{place}/{name}/file", mode) as file:
+                        file.read() if mode == "r" else file.write("!")
+                    said += f"{name} {mode}, "
+                except OSError:
+                    continue
+        return said
+
+    w = worker(touch, reads=(str(tmp_path / "reads"),), writes=(str(tmp_path / "writes"),))
+    assert w(str(tmp_path)) == "reads r, writes r, writes a, "
+    assert (tmp_path / "writes" / "file").read_text() == "writes!"
+
+
+def test_a_refused_file_is_named_with_the_way_out(worker, tmp_path):
+    (tmp_path / "data").write_text("x")
+    with pytest.raises(WorkerError, match=r"data'; `reads` and `writes` of a reward name what else it may open"):
+        worker(lambda path: open(path).read())(str(tmp_path / "data"))
+
+
+def test_a_grant_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(RewardError, match="w is granted .*nowhere, which is not there"):
+        Worker("w", lambda: (None, []), timeout=1.0, memory_gb=0.0, reads=(str(tmp_path / "nowhere"),)).start()
+
+
+def test_pools_and_threads_work_inside(worker):
+    def together(numbers):
+        from concurrent.futures import ThreadPoolExecutor
+        from multiprocessing import get_context
+
+        with get_context("fork").Pool(2) as pool, ThreadPoolExecutor(2) as threads:
+            return [*pool.map(abs, numbers), *threads.map(abs, numbers)]
+
+    assert worker(together, timeout=20.0)([-1, 2]) == [1, 2, 1, 2]
+
+
+def test_only_root_s_files_are_read_by_root_itself(worker, tmp_path):
+    """A project that only root can open costs the change of user, not the run."""
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "closed" / "module.py").write_text("x")
+    w = worker(lambda path: open(path).read(), directory=tmp_path / "closed")
+    assert w(str(tmp_path / "closed" / "module.py")) == "x"
+    assert "only root can" in w.lacking["user"]
+
+
+@pytest.mark.parametrize("steps", [("namespaces",), ("landlock",), ("calls",), ("namespaces", "landlock", "calls", "user")])
+def test_less_is_said_and_works_all_the_same(worker, monkeypatch, steps):
+    monkeypatch.setattr(isolation, "WITHOUT", steps)
+    isolation._warn.cache_clear()
+    w = worker(lambda x: x + 1)
+    if all(isolation.promises(dict.fromkeys(steps, "")).values()):
+        assert w(1) == 2
+    else:
+        with pytest.warns(RuntimeWarning, match=f"less contained .*{steps[0]}: left out"):
+            assert w(1) == 2
+    assert set(steps) <= set(w.lacking)
+
+
+def test_of_a_home_directory_only_what_shows_is_granted(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("home/.ssh", "home/project/.git", "other/.x"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "home" / "mine.py").touch()
+    (tmp_path / "home" / ".netrc").touch()
+    at = {place: {p for p in granted([place]) if p.startswith(str(tmp_path))} for place in map(str, (
+        tmp_path, tmp_path / "home", tmp_path / "home" / "project", tmp_path / "home" / ".ssh"))}  # fmt: skip
+    shown = {f"{tmp_path}/home/project", f"{tmp_path}/home/mine.py"}
+    assert list(at.values()) == [shown | {f"{tmp_path}/other"}, shown, {f"{tmp_path}/home/project"}, {f"{tmp_path}/home/.ssh"}]
+
+
+def test_directories_of_runs_that_were_killed_are_swept(worker, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolation.tempfile, "tempdir", str(tmp_path))
+    old, fresh, other = (tmp_path / name for name in ("gimbal-reward-old", "gimbal-reward-fresh", "other"))
+    for path in (old, fresh, other):
+        path.mkdir()
+    w = worker(lambda: 1)
+    w.needs
+    for path in (old, other, w._home):
+        os.utime(path, (0, 0))
+    isolation._sweep.cache_clear()
+    isolation._sweep()
+    assert sorted(tmp_path.iterdir()) == sorted([fresh, other, w._home]) and w() == 1
 
 
 SCRIPT = """
@@ -147,26 +251,28 @@ import time
 from gimbal.rewards.function import Function
 def stuck(completions):
     import os
-    open("{file}", "w").write(str(os.getpid()))
+    open("{file}", "w").write("here")
     while True:
         pass
 import sys; sys.path.insert(0, "{here}")
 import made
-Function(function=stuck)(made.group(made.TASK, made.rollout(text="x")))
+Function(function=stuck, writes=('{file}',))(made.group(made.TASK, made.rollout(text="x")))
 """
 
 
 @pytest.mark.slow
-def test_the_worker_of_a_script_without_main_guard_dies_with_it_even_when_stuck(tmp_path):
-    file = tmp_path / "pid"
+def test_the_worker_of_a_killed_script_without_main_guard_dies_with_it_and_its_directory_goes(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(file=file, here=Path(__file__).parents[1]))
     parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"TMPDIR": str(tmp_path)})
-    end = time.monotonic() + 30
-    while not (file.exists() and file.read_text()) and time.monotonic() < end:
+    end = time.monotonic() + 60
+    while not file.read_text() and time.monotonic() < end:
         time.sleep(0.02)
-    pid = int(file.read_text())
-    assert _alive(pid)
+    supervisor = int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()[0])
+    pid = _own(supervisor)
+    assert _alive(pid) and list(tmp_path.glob("gimbal-reward-*"))
     parent.kill()
     parent.wait()
-    assert _gone(pid)
+    assert _gone(pid) and _gone(supervisor) and not list(tmp_path.glob("gimbal-reward-*"))

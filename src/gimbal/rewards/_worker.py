@@ -1,17 +1,16 @@
 """The child process of isolation.Worker: it confines itself, makes its target, answers calls until its parent is gone.
 
-Nothing of gimbal is imported before the target asks for it, so the child is up as soon as the target's own imports
-are done. Calls arrive pickled from the parent; answers go back as JSON, because what has handled a model's text is
-not to be unpickled.
+Nothing of gimbal is imported before the target asks for it but what confines, so the child is up as soon as the
+target's own imports are done. Calls arrive pickled from the parent; answers go back as JSON, because what has handled a
+model's text is not to be unpickled.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import errno
 import json
 import os
-import resource
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,63 +20,86 @@ from typing import Any
 
 import cloudpickle
 
-PR_SET_PDEATHSIG = 1
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-FILES = 256  # open at once
-FILE_BYTES = 1 << 28  # largest file it may write
+from gimbal.rewards._confine import NONCE, Order, confine
+from gimbal.rewards._supervisor import supervise
+
+HIDDEN = (errno.EACCES, errno.ENOENT, errno.EROFS)  # how what is not granted looks
 MESSAGE = 400  # characters of an error that reach the parent's sentence
 
 
 def main() -> None:
-    handle, parent, memory, network, target = sys.argv[1:]
-    connection, own = Connection(int(handle)), os.getpid()
-    _confine(int(parent), int(memory), network == "1")
-    reply, function = _attempt(lambda: cloudpickle.loads(Path(target).read_bytes())())
-    if function is not None:
-        function, needs = function
-        reply = {"value": needs}
-    connection.send_bytes(json.dumps(reply).encode())
-    while function is not None:
+    order = Order.loads(sys.argv[1])
+    # Read now: it lies where the confined process cannot look.
+    target = Path(order.target).read_bytes()
+    if sys.platform == "linux":
+        supervise(order, lambda order, lacking: _serve(order, target, lacking))
+    else:
+        _serve(order, target, confine(order, uid=0, rooted=False, own_user=False) | {"namespaces": sys.platform})
+
+
+def _serve(order: Order, target: bytes, lacking: dict[str, str]) -> None:
+    connection, own, output = Connection(order.connection), os.getpid(), _Output()
+    os.chdir(order.directory if os.path.isdir(order.directory) else order.scratch)
+    connection.send_bytes(json.dumps(lacking).encode())
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.extend(cloudpickle.loads(target)())
+        return made[1]
+
+    connection.send_bytes(_attempt(make, ""))
+    while made:
         try:
             call = connection.recv_bytes()
         except EOFError:
             return
-        os.ftruncate(1, 0)  # what is kept of its output is that of the present call
-        reply, _ = _attempt(lambda call=call: function(*cloudpickle.loads(call)))
-        sys.stdout.flush()
+        output.begin()
+        reply = _attempt(lambda call=call: made[0](*cloudpickle.loads(call[NONCE:])), call[:NONCE].hex())
+        output.end()
         if os.getpid() != own:  # a fork that the function left: its reply would be taken for the next call's
             os._exit(0)
-        connection.send_bytes(json.dumps(reply).encode())
+        connection.send_bytes(reply)
 
 
-def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
-    """The reply to send, and the value. SystemExit is a failure too: a scorer does not decide when its process ends."""
+class _Output:
+    """Standard streams that last, whatever a function does to them: each call begins with those of the start."""
+
+    def __init__(self) -> None:
+        self.null, self.file = os.open(os.devnull, os.O_RDONLY), os.dup(1)
+        self.streams = sys.stdin, sys.stdout, sys.stderr
+
+    def begin(self) -> None:
+        """What is kept of the output is that of the present call. A function may have closed all of this."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.file, 0)
+            for number, kept in enumerate((self.null, self.file, self.file)):
+                os.dup2(kept, number)
+        with contextlib.suppress(ValueError):  # cut off from what it wrote to
+            if not any(stream.closed for stream in self.streams):
+                sys.stdin, sys.stdout, sys.stderr = self.streams
+                return
+        self.streams = open(0, closefd=False), open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+
+    def end(self) -> None:
+        for stream in (*self.streams, sys.stdout):
+            with contextlib.suppress(Exception):  # whatever a function put in its place
+                stream.flush()
+
+
+def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
+    """The reply to send. SystemExit is a failure too: a scorer does not decide when its process ends."""
     try:
-        value = action()
-        return {"value": value}, value
+        return json.dumps({"nonce": nonce, "value": action()}).encode()
     except BaseException as error:
-        traceback.print_exc()
+        with contextlib.suppress(Exception):  # it may have closed what this writes to
+            traceback.print_exc()
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        text = " ".join(f"{type(error).__name__}: {error}".split())  # one line, however much it quotes
-        return {"error": text[:MESSAGE], "where": where}, None
-
-
-def _confine(parent: int, memory: int, network: bool) -> None:
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        if not network and libc.unshare(CLONE_NEWNET) != 0:
-            libc.unshare(CLONE_NEWNET | CLONE_NEWUSER)  # for those who are not root; many containers permit neither
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above could take effect
-        sys.exit(1)
-    limits = {resource.RLIMIT_NOFILE: FILES, resource.RLIMIT_FSIZE: FILE_BYTES, resource.RLIMIT_CORE: 0}
-    if memory:
-        limits[resource.RLIMIT_AS] = memory
-    for limit, value in limits.items():
-        most = resource.getrlimit(limit)[1]
-        value = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(limit, (value, value))
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE]  # one line, however much it quotes
+        if isinstance(error, OSError) and error.filename is not None and error.errno in HIDDEN:
+            text += "; `reads` and `writes` of a reward name what else it may open (docs/isolation.md)"
+        return json.dumps({"nonce": nonce, "error": text, "where": where}).encode()
 
 
 if __name__ == "__main__":

@@ -39,8 +39,10 @@ class Function(AbstractReward):
     extra_info) -> float or {"score": float}. Columns are those of the dataset, and ``id``, ``source`` and ``answer``.
     None: the reward does not apply.
 
-    It runs in a process of its own, in the directory of the run's start, with no environment variables but those
-    named in ``variables`` and at most ``memory_gb`` of address space (0: no limit; needed if it uses a GPU). A
+    It runs in a process of its own, contained (docs/isolation.md), in the directory of the run's start. It reads that
+    directory, its own file's, what Python imports, and ``reads``; it writes a directory that goes with it, and
+    ``writes``. Of the environment it sees what ``variables`` names; ``memory_gb`` is for it and all that it starts
+    together (0: no limit; needed if it uses a GPU); without ``network`` it reaches none. A
     function that raises, gives anything but one number of size 1e15 at most or None for each rollout, or takes longer than
     ``timeout`` seconds for a group ends the run with a RewardError. What it prints is discarded, but for the last
     line before its process dies.
@@ -51,6 +53,9 @@ class Function(AbstractReward):
     timeout: float = 30.0
     memory_gb: float = 8.0
     variables: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    network: bool = True
 
     def __post_init__(self) -> None:
         function, own = self._held(), ""
@@ -65,6 +70,9 @@ class Function(AbstractReward):
         else:
             own = function.__name__ if inspect.isfunction(function) else type(function).__name__
         object.__setattr__(self, "function", function)
+        for field in ("variables", "reads", "writes"):
+            if isinstance(value := vars(self)[field], str):
+                raise ValueError(f"{field} of reward {own} is {value!r}; expected a list of them: ({value!r},)")
         if not self.name:
             object.__setattr__(self, "name", own)
 
@@ -87,6 +95,9 @@ class Function(AbstractReward):
             memory_gb=self.memory_gb,
             variables=self.variables,
             directory=Path.cwd(),
+            reads=(*self.reads, *self._own()),
+            writes=self.writes,
+            network=self.network,
         )
 
     def _source(self) -> str | Callable[..., Any]:
@@ -100,6 +111,12 @@ class Function(AbstractReward):
         if not path.is_file():
             raise RewardError(f"reward {self.function} names a file that is not there: {path}")
         return f"{path}:{own}"
+
+    def _own(self) -> tuple[str, ...]:
+        """Its file, and the directory in which that finds its neighbours."""
+        source = self._source()
+        file = source.rpartition(":")[0] if isinstance(source, str) else ""
+        return (file, str(Path(file).parent)) if file.endswith(".py") else ()
 
     def open(self) -> Function:
         self._worker.start()
@@ -129,6 +146,8 @@ class Function(AbstractReward):
 
     def _check(self, values: list[float | None], group: Group) -> None:
         where = f"reward {self.name} on task {group.task.id}"
+        if not isinstance(values, list) or not all(value is None or isinstance(value, float | int) for value in values):
+            raise RewardError(f"{where}: its process answered {values!r:.80}; expected a list of numbers")
         if len(values) != len(group.rollouts):
             raise RewardError(f"{where}: it returned {len(values)} scores, expected {len(group.rollouts)}")
         for sample, value in enumerate(values):

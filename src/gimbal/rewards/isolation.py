@@ -1,33 +1,48 @@
-"""A process of its own for code that scores, so that nothing it does can stop, crash or slow the run.
+"""A process of its own for code that scores, contained: nothing it does can stop, crash or slow the run, read what is not
+its own, or outlive it.
 
-What it gives: a deadline for every call, kept by killing the process (and whatever it started); limits on memory,
-open files and file size; an environment without the parent's variables (keys, tokens); no descriptors but its pipe;
-death with its parent; where the kernel permits, no network. What it does not give: the file system stays readable and
-writable as the user's own. Code that must be assumed hostile belongs in a container or a virtual machine.
+docs/isolation.md has the promises and the kernel that each takes; ``contained()`` says which of them hold here. A worker
+whose kernel refuses some works all the same, and a warning names them once.
+
+What no kernel gives: code that a reward function executes inside its own process can falsify the scores of that function.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
-from multiprocessing.connection import Pipe
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Timer
 from typing import Any
 
 import cloudpickle
 
+from gimbal.rewards._confine import NONCE, Order
+from gimbal.rewards._granted import accelerators, granted
+
 START_SECONDS = 120.0  # for the imports of a target, on a machine that is busy with training
+END_SECONDS = 5.0  # for all that a worker started to end
 REPLY_BYTES = 1 << 24
+
+MESSAGE = 600  # characters of a process's own words
+PREFIX = "gimbal-reward-"
+FRESH = 60.0  # seconds in which a directory may not be locked yet
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONHASHSEED")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+WITHOUT: tuple[str, ...] = ()  # steps of _confine.py and _supervisor.py that tests leave out, as other kernels do
 
 Target = Callable[..., Any]
 
@@ -38,6 +53,44 @@ class RewardError(ValueError):
 
 class WorkerError(Exception):
     """A call that gave no value; the text is the rest of a sentence that begins with what was called."""
+
+
+@cache
+def contained() -> dict[str, bool]:
+    """What holds for rewards on this machine, each promise with whether it does (docs/isolation.md). Starts a worker."""
+    worker = Worker("contained", lambda: (None, []), timeout=START_SECONDS, memory_gb=1.0, network=False)
+    assert worker.needs == []
+    lacking = worker.lacking
+    worker.close()
+    return promises(lacking)
+
+
+def promises(lacking: Mapping[str, str]) -> dict[str, bool]:
+    """The promises of docs/isolation.md, from the steps that a worker could not take."""
+    linux, apart = sys.platform == "linux", "namespaces" not in lacking
+    landlock = "landlock" not in lacking
+    return {
+        "it reads and writes only what is granted to it": apart or landlock,
+        "all that it writes has a limit, and goes with it": apart,
+        "it cannot see, signal or trace other processes": apart
+        or "user" not in lacking
+        or (landlock and "signals" not in lacking),
+        "all that it starts ends with it": linux,
+        "its memory is limited in total": linux,
+        "its processes are limited in number": apart or "user" not in lacking,
+        "it has no privileges and gains none": not {"privileges", "capabilities", "calls"} & set(lacking),
+        "it has no network where it is to have none": apart or "calls" not in lacking,
+    }
+
+
+@cache
+def _warn(missing: tuple[str, ...], why: tuple[str, ...]) -> None:
+    warnings.warn(
+        f"rewards are less contained on this machine than on others. What does not hold: {'; '.join(missing)}. The "
+        f"kernel's reasons: {'; '.join(why)}. docs/isolation.md says what to do",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 class Worker:
@@ -59,6 +112,8 @@ class Worker:
         network: bool = True,
         variables: tuple[str, ...] = (),
         directory: Path | None = None,
+        reads: tuple[str, ...] = (),
+        writes: tuple[str, ...] = (),
     ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout of {name} is {timeout}; it is a number of seconds above 0")
@@ -66,6 +121,8 @@ class Worker:
             raise ValueError(f"memory_gb of {name} is {memory_gb}; it is a number of gigabytes, 0 being no limit")
         self.name, self.make, self.timeout, self.memory_gb = name, make, timeout, memory_gb
         self.network, self.variables, self.directory = network, variables, directory
+        self.reads, self.writes = reads, writes
+        self.lacking: dict[str, str] = {}  # the steps of its containment that were not taken, and why; after ``needs``
         self._process: subprocess.Popen[bytes] | None = None
         self._needs: list[str] | None = None
         self._late = False
@@ -80,6 +137,8 @@ class Worker:
             network=self.network,
             variables=self.variables,
             directory=self.directory,
+            reads=self.reads,
+            writes=self.writes,
         )
         return again, ()
 
@@ -92,25 +151,51 @@ class Worker:
             target = cloudpickle.dumps(self.make)
         except Exception as error:  # whatever the pickling of the user's objects raises
             raise RewardError(f"reward {self.name} cannot be sent to its process: {error}") from error
-        self._home = TemporaryDirectory(prefix="gimbal-reward-", ignore_cleanup_errors=True)
-        home = Path(self._home.name)
-        (home / "target").write_bytes(target)
+        _sweep()
+        self._home = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(self._home, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor holds it on: see _sweep
+        (self._home / "scratch").mkdir()
+        self._home.chmod(0o711)
+        (self._home / "target").write_bytes(target)
         self._connection, theirs = Pipe()
-        memory, network = str(int(self.memory_gb * 2**30)), str(int(self.network))
-        arguments = (str(theirs.fileno()), str(os.getpid()), memory, network, str(home / "target"))
+        self._verdict, verdict = os.pipe()
+        passed = (theirs.fileno(), verdict, lock)
         # Held open, so that it can be read whatever the child does to its directory. Appending: the child truncates it.
-        self._output = (home / "output").open("a+b")
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gimbal.rewards._worker", *arguments],
-                pass_fds=[theirs.fileno()],
-                cwd=self.directory or home,
-                env=self._environment(home),
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                start_new_session=True,
-            )
+        self._output = (self._home / "output").open("a+b")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gimbal.rewards._worker", self._order(*passed).dumps()],
+            pass_fds=passed,
+            cwd=self._home,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(verdict)
+        os.close(lock)
+
+    def _order(self, connection: int, verdict: int, lock: int) -> Order:
+        scratch, directory = str(self._home / "scratch"), str(self.directory or self._home / "scratch")
+        reads, writes = ([os.path.abspath(os.path.expanduser(p)) for p in paths] for paths in (self.reads, self.writes))
+        if missing := [path for path in (*reads, *writes) if not os.path.exists(path)]:
+            raise RewardError(f"reward {self.name} is granted {missing[0]}, which is not there: make it before the run")
+        return Order(
+            connection=connection,
+            verdict=verdict,
+            lock=lock,
+            parent=os.getpid(),
+            target=str(self._home / "target"),
+            memory=int(self.memory_gb * 2**30),
+            network=self.network,
+            scratch=scratch,
+            directory=directory,
+            reads=granted([*reads, *([directory] if self.directory else [])]),
+            writes=(*writes, *(() if self.memory_gb else accelerators())),  # no limit: as a GPU needs it
+            without=WITHOUT,
+        )
 
     @property
     def needs(self) -> list[str]:
@@ -122,42 +207,69 @@ class Worker:
             except WorkerError as error:
                 self.close()
                 raise RewardError(f"reward {self.name} could not be loaded: it {error}") from error
+            held = promises(self.lacking)
+            if missing := tuple(promise for promise, holds in held.items() if not holds):
+                _warn(missing, tuple(f"{step}: {why}" for step, why in self.lacking.items()))
         assert self._needs is not None
         return self._needs
 
     def __call__(self, *arguments: Any) -> Any:
+        self._refresh()
         assert self.needs is not None  # the deadline counts from when the child is ready
         return self._exchange(cloudpickle.dumps(arguments), self.timeout)
+
+    def _refresh(self) -> None:
+        """A child that has died since the last call is replaced; one that has spoken out of turn is not listened to."""
+        if self._process is None or self._needs is None or not self._connection.poll():
+            return
+        try:
+            self._connection.recv_bytes(REPLY_BYTES)
+        except (EOFError, OSError):
+            self.close()
+            return
+        self.close()
+        raise WorkerError("answered a call that nobody made, and was ended")
 
     def close(self) -> None:
         if self._process is None:
             return
         self._kill()
-        self._process.wait()
+        if not self._wait():  # it was stopped, or waits for a disk
+            self._process.kill()
+            self._process.wait()
         self._connection.close()
+        os.close(self._verdict)
         self._output.close()
-        self._home.cleanup()
+        shutil.rmtree(self._home, ignore_errors=True)
         self._process = self._needs = None
 
-    def _exchange(self, message: bytes | None, seconds: float) -> Any:
+    def _exchange(self, arguments: bytes | None, seconds: float) -> Any:
         self._late = False
+        nonce = secrets.token_bytes(NONCE)
         timer = Timer(seconds, self._expire)
         timer.start()
         try:
             try:
-                if message is not None:
-                    self._connection.send_bytes(message)
+                if arguments is None:
+                    self.lacking = json.loads(self._connection.recv_bytes(REPLY_BYTES))
+                else:
+                    self._connection.send_bytes(nonce + arguments)
                 reply = json.loads(self._connection.recv_bytes(REPLY_BYTES))
             finally:
                 timer.cancel()
-        except (EOFError, OSError, ValueError) as error:
-            raise WorkerError(self._death(seconds)) from error
+        except (EOFError, OSError, ValueError, RecursionError) as error:
+            ended = isinstance(error, EOFError | ConnectionError)
+            raise WorkerError(self._death(seconds, ended)) from error
         except BaseException:  # an interrupt: the reply still to come would be taken for the next call's
             self.close()
             raise
+        # What has handled a model's text may say anything: nothing is taken for granted of its reply.
+        if not isinstance(reply, dict) or reply.get("nonce") != ("" if arguments is None else nonce.hex()):
+            self.close()
+            raise WorkerError("answered another call than it was asked, and was ended")
         if "error" in reply:
-            raise WorkerError(f"raised {reply['error']} ({reply['where']})")
-        return reply["value"]
+            raise WorkerError(f"raised {_plain(reply['error'])} ({_plain(reply.get('where'))})")
+        return reply.get("value")
 
     def _expire(self) -> None:
         self._late = True
@@ -165,24 +277,65 @@ class Worker:
 
     def _kill(self) -> None:
         assert self._process is not None
+        if sys.platform == "linux":  # the supervisor ends all that there is
+            self._process.terminate()
+            return
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _death(self, seconds: float) -> str:
-        """How the process ended, in words; then it is cleared away."""
+    def _wait(self, seconds: float = END_SECONDS) -> bool:
+        """Whether it ended in time. Its end of the pipe is watched: Popen.wait with a time would sleep and look again."""
         assert self._process is not None
-        if not self._late:
-            self._kill()  # it may have sent what is no reply, and live on
-        code = self._process.wait()
+        if not wait([self._verdict], seconds):
+            return False
+        self._process.wait()
+        return True
+
+    def _death(self, seconds: float, ended: bool) -> str:
+        """How the process ended, in words; then it is cleared away. ``ended``: so it seems, and it is the supervisor's
+        to see; else it has sent what is no reply, and lives on.
+        """
+        assert self._process is not None
+        if self._late or not ended or not self._wait(1.0):
+            self._kill()
+            self._wait()
+        os.set_blocking(self._verdict, False)
+        said = ""
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(self._verdict, MESSAGE).decode(errors="replace")
+        said = said or "sent what is no answer, and was ended"
         self._output.seek(0)
-        last = self._output.read()[-400:].decode(errors="replace").strip().rpartition("\n")[2]
+        last = _plain(self._output.read()[-400:].decode(errors="replace").strip().rpartition("\n")[2])
         self.close()
         if self._late:
             return f"did not return within {seconds:g} seconds and was ended"
-        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        return f"ended its process ({how})" + (f", its last output being: {last}" if last else "")
+        return said + (f", its last output being: {last}" if last else "")
 
-    def _environment(self, home: Path) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in (*KEPT, *self.variables) if name in os.environ}
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        return kept | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": path, "TMPDIR": str(home)}
+        # USER: where it runs under a number that no name belongs to, libraries would fail to look one up.
+        start = {"USER": "reward"} | dict.fromkeys(THREADS, "1")
+        return start | kept | {"PYTHONPATH": path, "TMPDIR": str(self._home / "scratch")}
+
+
+def _plain(text: Any) -> str:
+    """Words that may be a model's, for a terminal: no control characters, and not too many."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:MESSAGE])
+
+
+@cache
+def _sweep() -> None:
+    """Remove the directories of workers that were killed together with their trainers and supervisors: nobody has them
+    locked. Once per process.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another's, in use, or gone
+            if path.stat().st_uid != os.geteuid() or time.time() - path.stat().st_mtime < FRESH:
+                continue
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)

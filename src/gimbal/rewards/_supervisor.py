@@ -1,0 +1,204 @@
+"""Between the trainer and the process of a reward: it starts that process apart from everything else, watches what all
+that descends from it takes, and ends all of it with the trainer, however the trainer ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gimbal.rewards import _kernel as kernel
+from gimbal.rewards._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, own_root
+
+TICK = 0.1  # seconds from one look to the next
+PAGE = os.sysconf("SC_PAGE_SIZE")
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
+
+Serve = Callable[[Order, dict[str, str]], None]
+
+
+def supervise(order: Order, serve: Serve) -> None:
+    """Until the process ends, passes a limit, the trainer says SIGTERM or is gone. Then nothing of it is left."""
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # without a PID namespace, what is orphaned comes here
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    child, status = _launch(order, serve)
+    os.close(order.connection)
+    said = _watch(order, child)
+    _end(child)
+    if status is not None and (told := os.read(status, 100)):
+        said = _ending(int(told))
+    with contextlib.suppress(BrokenPipeError):  # nobody is left to read it
+        os.write(order.verdict, said.encode())
+    if os.getppid() != order.parent:
+        shutil.rmtree(Path(order.scratch).parent, ignore_errors=True)
+    os._exit(0)  # the interpreter's own farewell takes longer than all of this
+
+
+def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
+    """The process to watch; if it is the first of a namespace, also the pipe that tells how the reward's own ended."""
+    uid, supervisor = FIRST_UID + os.getpid() % UIDS, os.getpid()
+    apart = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | (0 if order.network else kernel.CLONE_NEWNET)
+    why = "left out"
+    # Root needs no user namespace; in a container that has taken root's rights away it may still have one.
+    for own_user in (False, True) if "namespaces" not in order.without else ():
+        status, theirs = os.pipe()
+        ids = os.geteuid(), os.getegid()
+        try:
+            child = kernel.clone(apart | (kernel.CLONE_NEWUSER if own_user else 0))
+        except OSError as error:
+            child, why = -1, str(error)
+        if child == 0:
+            os.close(status)
+            _first(order, serve, theirs, uid, ids if own_user else None)
+        os.close(theirs)
+        if child > 0:
+            if (why := os.read(status, 1000).decode()) == "ready":
+                return child, status
+            os.waitpid(child, 0)
+        os.close(status)
+    child = os.fork()
+    if child == 0:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _run(order, serve, {"namespaces": why}, uid, supervisor)
+    return child, None
+
+
+def _first(order: Order, serve: Serve, status: int, uid: int, ids: tuple[int, int] | None) -> None:
+    """The first process of a PID namespace, with which all others end. It runs nothing else: signals by default do not
+    reach the first process, and a reward that crashes must end.
+    """
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if ids is not None:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{ids[0]} {ids[0]} 1")
+            Path("/proc/self/gid_map").write_text(f"{ids[1]} {ids[1]} 1")
+        own_root(order)
+        child = os.fork()
+        if child == 0:
+            _run(order, serve, {}, uid, 1, rooted=True, own_user=ids is not None)
+        os.write(status, b"ready")
+        os.closerange(3, status)
+        os.closerange(status + 1, 100)
+        while True:
+            pid, how = os.wait()
+            if pid == child:
+                os.write(status, str(how).encode())
+                os._exit(0)
+    except OSError as error:
+        os.write(status, str(error)[:1000].encode())
+    finally:
+        os._exit(1)
+
+
+def _run(
+    order: Order,
+    serve: Serve,
+    lacking: dict[str, str],
+    uid: int,
+    parent: int,
+    rooted: bool = False,
+    own_user: bool = False,
+) -> None:
+    """The reward's process, from its first moment to its last."""
+    code = 1
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        os.closerange(3, order.connection)
+        os.closerange(order.connection + 1, 256)
+        lacking |= confine(order, uid=uid, rooted=rooted, own_user=own_user)
+        if not rooted and os.getppid() == parent:  # a change of user takes this back, so once more
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        serve(order, lacking)
+        code = 0
+    except BaseException:
+        traceback.print_exc()  # its last line is in the trainer's sentence
+    finally:
+        os._exit(code)
+
+
+def _watch(order: Order, child: int) -> str:
+    """Until there is a reason to end it, in words that follow "it"; "" where there is nobody to tell."""
+    while True:
+        heard = signal.sigtimedwait(SIGNALS, TICK)
+        for pid, how in _ended():
+            if pid == child:
+                return _ending(how)
+        if os.getppid() != order.parent or (heard is not None and heard.si_signo == signal.SIGTERM):
+            return ""
+        family = list(_family(child))
+        if len(family) > PROCESSES:
+            return f"had {len(family)} processes, more than {PROCESSES}, and was ended"
+        if order.memory and sum(map(_resident, family)) > order.memory:  # pages that they share count several times
+            used = sum(map(_proportional, family))
+            if used > order.memory:
+                return (
+                    f"used {used / 2**30:.2g} GB in {len(family)} processes, more than {order.memory / 2**30:.2g}, and "
+                    "was ended"
+                )
+
+
+def _end(child: int) -> None:
+    """Of a namespace, all ends with the first process. Else what descends from this one is looked for until none is left."""
+    own = os.getpid()
+    for pid in (child, *_family(own)):
+        if pid != own:
+            _kill(pid)
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG) != (0, 0):
+                continue
+        except ChildProcessError:
+            return
+        for pid in set(_family(own)) - {own}:  # born meanwhile
+            _kill(pid)
+        time.sleep(0.001)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and all that descend from it."""
+    waiting = [pid]
+    while waiting:
+        yield (pid := waiting.pop())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                waiting += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    """Resident bytes, those that several processes share divided among them."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"ended its process ({f'exit code {code}' if code >= 0 else f'signal {signal.Signals(-code).name}'})"
