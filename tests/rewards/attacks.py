@@ -73,7 +73,9 @@ def writes_a_file(info) -> list[str]:
 def reads_the_environment(info) -> list[str]:
     everything = str(dict(os.environ)) + Path("/proc/self/environ").read_text()
     through = ["own"] if "hidden words" in everything else []
-    reads = {str(pid): Path(f"/proc/{pid}/environ").read_bytes for pid in (info["trainer"], info["dummy"], os.getppid())}
+    reads = {
+        str(pid): Path(f"/proc/{pid}/environ").read_bytes for pid in (info["trainer"], info["dummy"], os.getppid())
+    }
     return through + tried(**reads)
 
 
@@ -135,7 +137,12 @@ def takes_namespaces(info) -> list[str]:
         called(56 if os.uname().machine == "x86_64" else 220, 0x10000000 | 17, 0, 0, 0, 0)
         os._exit(1)
 
-    return tried(user=lambda: unshare(0x10000000), mounts=lambda: unshare(0x20000), net=lambda: unshare(0x40000000), cloned=cloned)
+    return tried(
+        user=lambda: unshare(0x10000000),
+        mounts=lambda: unshare(0x20000),
+        net=lambda: unshare(0x40000000),
+        cloned=cloned,
+    )
 
 
 def reaches_the_kernel(info) -> list[str]:
@@ -145,7 +152,8 @@ def reaches_the_kernel(info) -> list[str]:
         bpf=lambda: called(321 if x86 else 280, 0, 0, 0),
         uring=lambda: called(425, 1, ctypes.create_string_buffer(256)),
         memfd=lambda: called(319 if x86 else 279, b"m", 0),
-        disk=lambda: open("/dev/vda", "rb") and None or open("/dev/mem", "rb"),
+        disk=lambda: open("/dev/vda", "rb"),
+        memory=lambda: open("/dev/mem", "rb"),
     )
 
 
@@ -153,7 +161,9 @@ def has_privileges(info) -> list[str]:
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     none = all(int(status[name], 16) == 0 for name in ("CapPrm", "CapEff", "CapInh", "CapAmb"))
     through = [] if none and status["NoNewPrivs"] == "1" and status["Seccomp"] == "2" else [str(status)]
-    return through + tried(root=lambda: os.setuid(0 if os.getuid() else 1), clock=lambda: time.clock_settime(0, time.time()))
+    return through + tried(
+        root=lambda: os.setuid(0 if os.getuid() else 1), clock=lambda: time.clock_settime(0, time.time())
+    )
 
 
 def reaches_the_network(info) -> list[str]:
@@ -225,6 +235,7 @@ def takes_memory(info) -> list[str]:
 
 
 def takes_memory_in_parts(info) -> list[str]:
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # not to be looked into
     for _ in range(4):
         if os.fork() == 0:
             part = bytearray(b"x") * (200 << 20)
@@ -292,6 +303,11 @@ def forges_the_next_reply(info) -> list[str]:
     return []
 
 
+def begins_a_reply(info) -> list[str]:
+    threading.Timer(0.02, lambda: [os.write(number, (100).to_bytes(4, "big")) for number in replies()]).start()
+    return []
+
+
 def forges_this_reply(info) -> list[str]:
     forged(b'{"nonce": "%s", "value": "forged"}' % (b"0" * 32))
     return []
@@ -321,6 +337,11 @@ def crashes(info) -> list[str]:
     return []
 
 
+def dies_without_a_name(info) -> list[str]:
+    os.kill(os.getpid(), 40)
+    return []
+
+
 def exits(info) -> list[str]:
     os._exit(3)
 
@@ -345,7 +366,9 @@ def inherits_descriptors(info) -> list[str]:
             there.append(os.readlink(f"/proc/self/fd/{number}"))
         except OSError:
             continue
-    return [place for place in there if not place.startswith(("/dev/null", "socket:", "pipe:")) and "/output" not in place]
+    return [
+        place for place in there if not place.startswith(("/dev/null", "socket:", "pipe:")) and "/output" not in place
+    ]
 
 
 def alive(info) -> str:

@@ -35,10 +35,13 @@ NAMED = {
     "replies_without_end": "sent what is no answer",
     "replies_with_an_object": "raised TypeError: Object of type Runs is not JSON",
     "crashes": "signal SIGSEGV",
+    "dies_without_a_name": r"ended its process \(signal 40\)",
     "exits": r"ended its process \(exit code 3\)",
     "raises_what_cannot_be_said": r"ended its process \(exit code 1\)",
 }
-SPOKEN = {"forges_the_next_reply": "answered a call that nobody made"}  # seen before the next call
+SPOKEN = dict.fromkeys(
+    ("forges_the_next_reply", "begins_a_reply"), "answered a call that nobody made"
+)  # seen before the next call
 WAYS = [("root",), ("user",), ("root", "namespaces"), ("user", "namespaces")]
 
 
@@ -82,11 +85,20 @@ def test_with_namespaces_everything_holds_and_without_what_they_give_is_missing(
 
 
 def test_steps_that_are_refused_take_their_promises_along():
-    everything = dict.fromkeys(("namespaces", "user", "capabilities", "privileges", "landlock", "signals", "calls"), "no")
+    everything = dict.fromkeys(
+        ("namespaces", "user", "capabilities", "privileges", "landlock", "signals", "calls"), "no"
+    )
     assert {promise for promise, holds in promises(everything).items() if holds} == (
         {ENDS, MEMORY} if sys.platform == "linux" else set()
     )
     assert not promises({"namespaces": "no", "user": "no", "signals": "no"})[OTHERS]
     assert promises({"namespaces": "no", "user": "no", "signals": "no"})[FILES]
-    assert promises({"namespaces": "no", "landlock": "no"})[OTHERS] and not promises({"namespaces": "no", "landlock": "no"})[FILES]
-    assert Path(attacks.__file__).exists()
+    assert (
+        promises({"namespaces": "no", "landlock": "no"})[OTHERS]
+        and not promises({"namespaces": "no", "landlock": "no"})[FILES]
+    )
+
+
+def test_the_page_says_what_is_promised():
+    page = (Path(__file__).parents[2] / "docs" / "isolation.md").read_text(encoding="utf-8")
+    assert all(f"| {promise}" in page for promise in promises({}))

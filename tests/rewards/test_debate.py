@@ -100,6 +100,7 @@ def test_advocates_may_be_asked(group_of):
         ({"advocate": lambda question: "none"}, "debate_advocate_unparsable"),
         ({"advocate": lambda question: "0"}, "debate_advocate_unparsable"),
         ({"advocate": lambda question: "9" * 5000}, "debate_advocate_unparsable"),
+        ({"advocate": lambda question: "0" * 8 + "19"}, "debate_advocate_unparsable"),
         ({"advocate": lambda question: 1 / 0}, "debate_advocate_failed"),
         ({"judge": JudgeScore(judge=lambda question: 1 / 0, template=JUDGED)}, "judge_failed"),
         ({"judge": JudgeScore(judge=lambda question: None, template=JUDGED)}, "debate_unscored"),

@@ -96,3 +96,8 @@ def test_a_judge_is_paid_for_nearness(group_of, said, true, reward):
 def test_tasks_without_labels_are_not_judged(group_of):
     assert ErrorPlace()(group_of("<answer>1</answer>")) == [None]
     assert torch.isfinite(torch.tensor(ErrorPlace()(group_of("", columns={"error": 0, "steps": 0})))).all()
+
+
+def test_a_place_too_far_for_a_float_is_wrong(group_of):
+    group = group_of(*(f"<answer>{'9' * n}</answer>" for n in (400, 5000)), columns={"error": 1, "steps": 3})
+    assert ErrorPlace()(group) == [-1, -1]

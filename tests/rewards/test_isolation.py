@@ -126,6 +126,21 @@ def test_no_descriptors_are_inherited_but_the_pipe(worker, tmp_path):
         assert str(tmp_path / "open") not in w()
 
 
+def test_of_descriptors_with_high_numbers_none_is_inherited_either(worker):
+    held = [os.open("/", os.O_RDONLY) for _ in range(300)]
+    try:
+        w = worker(
+            lambda: [os.readlink(f"/proc/self/fd/{n}") for n in range(3, 700) if os.path.lexists(f"/proc/self/fd/{n}")]
+        )
+        assert not [
+            place for place in w() if place.startswith("/") and not place.startswith(("/dev/null", str(w._home)))
+        ]
+        assert not [place for place in w() if place == str(w._home)]
+    finally:
+        for number in held:
+            os.close(number)
+
+
 def test_a_target_that_cannot_be_sent_is_refused():
     lock = __import__("threading").Lock()
     with pytest.raises(RewardError, match="cannot be sent"):
@@ -179,11 +194,11 @@ def test_it_opens_what_is_granted_and_no_more(worker, tmp_path):
 def test_a_refused_file_is_named_with_the_way_out(worker, tmp_path):
     (tmp_path / "data").write_text("x")
     with pytest.raises(WorkerError, match=r"data'; `reads` and `writes` of a reward name what else it may open"):
-        worker(lambda path: open(path).read())(str(tmp_path / "data"))
+        worker(lambda path: Path(path).read_text())(str(tmp_path / "data"))
 
 
 def test_a_grant_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RewardError, match="w is granted .*nowhere, which is not there"):
+    with pytest.raises(RewardError, match=r"w is granted .*nowhere, which is not there"):
         Worker("w", lambda: (None, []), timeout=1.0, memory_gb=0.0, reads=(str(tmp_path / "nowhere"),)).start()
 
 
@@ -202,12 +217,14 @@ def test_only_root_s_files_are_read_by_root_itself(worker, tmp_path):
     """A project that only root can open costs the change of user, not the run."""
     (tmp_path / "closed").mkdir(mode=0o700)
     (tmp_path / "closed" / "module.py").write_text("x")
-    w = worker(lambda path: open(path).read(), directory=tmp_path / "closed")
+    w = worker(lambda path: Path(path).read_text(), directory=tmp_path / "closed")
     assert w(str(tmp_path / "closed" / "module.py")) == "x"
     assert "only root can" in w.lacking["user"]
 
 
-@pytest.mark.parametrize("steps", [("namespaces",), ("landlock",), ("calls",), ("namespaces", "landlock", "calls", "user")])
+@pytest.mark.parametrize(
+    "steps", [("namespaces",), ("landlock",), ("calls",), ("namespaces", "landlock", "calls", "user")]
+)
 def test_less_is_said_and_works_all_the_same(worker, monkeypatch, steps):
     monkeypatch.setattr(isolation, "WITHOUT", steps)
     isolation._warn.cache_clear()
@@ -229,7 +246,12 @@ def test_of_a_home_directory_only_what_shows_is_granted(tmp_path, monkeypatch):
     at = {place: {p for p in granted([place]) if p.startswith(str(tmp_path))} for place in map(str, (
         tmp_path, tmp_path / "home", tmp_path / "home" / "project", tmp_path / "home" / ".ssh"))}  # fmt: skip
     shown = {f"{tmp_path}/home/project", f"{tmp_path}/home/mine.py"}
-    assert list(at.values()) == [shown | {f"{tmp_path}/other"}, shown, {f"{tmp_path}/home/project"}, {f"{tmp_path}/home/.ssh"}]
+    assert list(at.values()) == [
+        shown | {f"{tmp_path}/other"},
+        shown,
+        {f"{tmp_path}/home/project"},
+        {f"{tmp_path}/home/.ssh"},
+    ]
 
 
 def test_directories_of_runs_that_were_killed_are_swept(worker, tmp_path, monkeypatch):
@@ -238,7 +260,7 @@ def test_directories_of_runs_that_were_killed_are_swept(worker, tmp_path, monkey
     for path in (old, fresh, other):
         path.mkdir()
     w = worker(lambda: 1)
-    w.needs
+    assert w() == 1
     for path in (old, other, w._home):
         os.utime(path, (0, 0))
     isolation._sweep.cache_clear()

@@ -34,6 +34,11 @@ def test_by_hand(group_of):
     assert VERDICT(sound) == JOINT(sound) == [1, 0, 0] and PLACE(sound) == [0, 0, 0]
 
 
+def test_numbers_that_python_does_not_read_are_no_place(group_of):
+    group = group_of(*said("2-" + "9" * 5000, "9" * 5000 + "-3"), columns={"span": (2, 3)})
+    assert VERDICT(group) == PLACE(group) == JOINT(group) == [0, 0]
+
+
 def test_each_stream_is_scored_by_its_own_measure_and_joint_scores_all(group_of):
     for stream, there in (("verdict", (True, False)), ("place", (False, True))):
         group = group_of(*said("2-3"), columns={"span": (2, 3), "stream": stream})

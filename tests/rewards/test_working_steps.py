@@ -89,3 +89,11 @@ def test_turns_of_an_environment_stay_and_no_working_is_one_turn():
     own = torch.tensor([0, 1, 2])
     assert turns("<think>1 2</think>", 3, turn_S=own) is own
     assert turns("<answer>7</answer>", 4) is None
+
+
+def test_an_equation_whose_numbers_python_does_not_read_is_not_right(group_of):
+    long = "9" * 5000
+    reward = WorkingSteps(measure="right", separator=" ")
+    assert reward(
+        group_of(f"<think>1+1={long} 1+1=2</think><answer>2</answer>", f"<think>{long}+0={long}</think>")
+    ) == [0, 0]

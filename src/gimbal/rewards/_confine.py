@@ -5,13 +5,16 @@ Each step that the kernel refuses is left out and named in what ``confine`` retu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from gimbal.rewards import _kernel as kernel
 from gimbal.rewards._seccomp import refuse_calls
@@ -31,7 +34,7 @@ PROC = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "sys/kernel/osrelea
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a worker's process is told at its start, as JSON in its one argument."""
+    """What a worker's process is told at its start, as JSON in the file that its one argument names."""
 
     connection: int  # descriptors
     verdict: int
@@ -51,8 +54,9 @@ class Order:
 
     @staticmethod
     def loads(text: str) -> Order:
-        values = json.loads(text)
-        return Order(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        values: dict[str, Any] = json.loads(text)
+        lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return Order(**(values | lists))
 
 
 def own_root(order: Order) -> None:
@@ -81,7 +85,8 @@ def own_root(order: Order) -> None:
     kernel.call("pivot_root", b".", b".")
     kernel.call("umount2", b".", kernel.MNT_DETACH)
     os.chdir("/")
-    os.makedirs(os.path.expanduser("~"), exist_ok=True)
+    with contextlib.suppress(OSError):  # it would lie in what is mounted read-only
+        os.makedirs(os.path.expanduser("~"), exist_ok=True)
 
 
 def _mounts(order: Order) -> list[tuple[str, bool]]:
@@ -177,9 +182,8 @@ def _become_nobody(order: Order, uid: int, rooted: bool) -> None:
     if barred:
         raise OSError(f"only root can open {barred[0]}")
     os.chown(order.scratch, uid, uid)
-    home = os.path.expanduser("~")
-    if rooted and os.stat(home).st_dev == os.stat("/").st_dev:
-        for path in (home, "/tmp", "/dev/shm"):
+    for path in ("/tmp", "/dev/shm", os.path.expanduser("~")) if rooted else ():
+        if os.path.isdir(path) and os.stat(path).st_dev == os.stat("/").st_dev:  # in memory
             os.chown(path, uid, uid)
     kernel.drop_bounding()
     os.setresgid(uid, uid, uid)
@@ -196,3 +200,10 @@ def _limit(order: Order, *, processes: bool) -> None:
         most = resource.getrlimit(limit)[1]
         value = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(limit, (value, value))
+
+
+def ending(code: int) -> str:
+    """How a process ended, from its exit code, in words that follow "it"."""
+    names = {number.value: number.name for number in signal.Signals}  # not all have one
+    how = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
+    return f"ended its process ({how})"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gimbal.rewards import _kernel as kernel
-from gimbal.rewards._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, own_root
+from gimbal.rewards._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, ending, own_root
 
 TICK = 0.1  # seconds from one look to the next
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -29,10 +29,12 @@ def supervise(order: Order, serve: Serve) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     child, status = _launch(order, serve)
     os.close(order.connection)
-    said = _watch(order, child)
-    _end(child)
+    try:
+        said = _watch(order, child)
+    finally:
+        _end()
     if status is not None and (told := os.read(status, 100)):
-        said = _ending(int(told))
+        said = ending(os.waitstatus_to_exitcode(int(told)))
     with contextlib.suppress(BrokenPipeError):  # nobody is left to read it
         os.write(order.verdict, said.encode())
     if os.getppid() != order.parent:
@@ -64,8 +66,7 @@ def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
         os.close(status)
     child = os.fork()
     if child == 0:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        _run(order, serve, {"namespaces": why}, uid, supervisor)
+        _run(order, serve, {"namespaces": why}, uid, parent=supervisor)
     return child, None
 
 
@@ -82,10 +83,9 @@ def _first(order: Order, serve: Serve, status: int, uid: int, ids: tuple[int, in
         own_root(order)
         child = os.fork()
         if child == 0:
-            _run(order, serve, {}, uid, 1, rooted=True, own_user=ids is not None)
+            _run(order, serve, {}, uid, rooted=True, own_user=ids is not None)
         os.write(status, b"ready")
-        os.closerange(3, status)
-        os.closerange(status + 1, 100)
+        _close_all_but(status)
         while True:
             pid, how = os.wait()
             if pid == child:
@@ -102,7 +102,7 @@ def _run(
     serve: Serve,
     lacking: dict[str, str],
     uid: int,
-    parent: int,
+    parent: int = 0,
     rooted: bool = False,
     own_user: bool = False,
 ) -> None:
@@ -111,11 +111,11 @@ def _run(
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        os.closerange(3, order.connection)
-        os.closerange(order.connection + 1, 256)
+        _close_all_but(order.connection)  # one of a directory would lead out of any root
         lacking |= confine(order, uid=uid, rooted=rooted, own_user=own_user)
-        if not rooted and os.getppid() == parent:  # a change of user takes this back, so once more
-            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # here, because a change of user takes it back
+        if not rooted and os.getppid() != parent:  # it ended before
+            return
         serve(order, lacking)
         code = 0
     except BaseException:
@@ -124,47 +124,44 @@ def _run(
         os._exit(code)
 
 
+def _close_all_but(kept: int) -> None:
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != kept:
+            with contextlib.suppress(OSError):  # it was that of the listing
+                os.close(number)
+
+
 def _watch(order: Order, child: int) -> str:
     """Until there is a reason to end it, in words that follow "it"; "" where there is nobody to tell."""
     while True:
         heard = signal.sigtimedwait(SIGNALS, TICK)
         for pid, how in _ended():
             if pid == child:
-                return _ending(how)
+                return ending(os.waitstatus_to_exitcode(how))
         if os.getppid() != order.parent or (heard is not None and heard.si_signo == signal.SIGTERM):
             return ""
-        family = list(_family(child))
+        family = _family()
         if len(family) > PROCESSES:
             return f"had {len(family)} processes, more than {PROCESSES}, and was ended"
         if order.memory and sum(map(_resident, family)) > order.memory:  # pages that they share count several times
             used = sum(map(_proportional, family))
             if used > order.memory:
-                return (
-                    f"used {used / 2**30:.2g} GB in {len(family)} processes, more than {order.memory / 2**30:.2g}, and "
-                    "was ended"
-                )
+                most = order.memory / 2**30
+                return f"used {used / 2**30:.2g} GB in {len(family)} processes, more than {most:.2g}, and was ended"
 
 
-def _end(child: int) -> None:
-    """Of a namespace, all ends with the first process. Else what descends from this one is looked for until none is left."""
-    own = os.getpid()
-    for pid in (child, *_family(own)):
-        if pid != own:
-            _kill(pid)
+def _end() -> None:
+    """Of a namespace, all ends with its first process. Else what descends from this one is looked for until none is left."""
     while True:
+        for pid in _family():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         try:
-            if os.waitpid(-1, os.WNOHANG) != (0, 0):
-                continue
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         except ChildProcessError:
             return
-        for pid in set(_family(own)) - {own}:  # born meanwhile
-            _kill(pid)
         time.sleep(0.001)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _ended() -> Iterator[tuple[int, int]]:
@@ -173,14 +170,16 @@ def _ended() -> Iterator[tuple[int, int]]:
             yield ended
 
 
-def _family(pid: int) -> Iterator[int]:
-    """A process and all that descend from it."""
-    waiting = [pid]
+def _family() -> list[int]:
+    """All that descend from this process; without a namespace, also those whose parents have ended."""
+    found, waiting = [], [os.getpid()]
     while waiting:
-        yield (pid := waiting.pop())
+        pid = waiting.pop()
+        found.append(pid)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             for thread in os.listdir(f"/proc/{pid}/task"):
                 waiting += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found[1:]
 
 
 def _resident(pid: int) -> int:
@@ -196,9 +195,6 @@ def _proportional(pid: int) -> int:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
+    except PermissionError:  # it has said that it is not to be looked into
+        return _resident(pid)
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
-
-def _ending(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"ended its process ({f'exit code {code}' if code >= 0 else f'signal {signal.Signals(-code).name}'})"

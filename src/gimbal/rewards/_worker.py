@@ -28,8 +28,8 @@ MESSAGE = 400  # characters of an error that reach the parent's sentence
 
 
 def main() -> None:
-    order = Order.loads(sys.argv[1])
-    # Read now: it lies where the confined process cannot look.
+    # Both are read now: they lie where the confined process cannot look.
+    order = Order.loads(Path(sys.argv[1]).read_text())
     target = Path(order.target).read_bytes()
     if sys.platform == "linux":
         supervise(order, lambda order, lacking: _serve(order, target, lacking))

@@ -168,12 +168,13 @@ class _Table:
         )
         for game, places, reply in zip(games, hidden, replies, strict=True):
             numbers = re.findall(r"\d+", str(reply))
+            named = numbers[-1].lstrip("0") if numbers else ""
             if isinstance(reply, NoVerdict):
                 game.lost = reply
-            elif not numbers or not 1 <= int(numbers[-1][:9]) <= len(places):
+            elif not named or len(named) > 9 or int(named) > len(places):
                 game.lost = NoVerdict(f"{self.rule.name}_advocate_unparsable")
             else:
-                game.revealed = game.revealed | {places[int(numbers[-1]) - 1]}
+                game.revealed = game.revealed | {places[int(named) - 1]}
 
     def _margins(self, positions: Sequence[tuple[_Game, set[int]]]) -> list[float]:
         """J(rollout) - J(baseline) on each set of revealed pieces; a NoVerdict where the judge gave none."""

@@ -38,8 +38,10 @@ class ErrorPlace(AbstractReward):
         answer = extract(text, self.opening, self.closing)
         try:
             said = int(answer or "")
-        except ValueError:
+        except ValueError:  # also of 4,301 digits
             return -1.0
         if said < -1 or (said == -1) != (true == -1):
             return -1.0
-        return max(-1.0, 1 - abs(said - true) / steps)
+        return (
+            1 - min(abs(said - true), 2 * steps) / steps
+        )  # in integers: what a model says may be too large for a float

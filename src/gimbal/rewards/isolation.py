@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from typing import Any
 
 import cloudpickle
 
-from gimbal.rewards._confine import NONCE, Order
+from gimbal.rewards._confine import NONCE, Order, ending
 from gimbal.rewards._granted import accelerators, granted
 
 START_SECONDS = 120.0  # for the imports of a target, on a machine that is busy with training
@@ -58,7 +59,7 @@ class WorkerError(Exception):
 @cache
 def contained() -> dict[str, bool]:
     """What holds for rewards on this machine, each promise with whether it does (docs/isolation.md). Starts a worker."""
-    worker = Worker("contained", lambda: (None, []), timeout=START_SECONDS, memory_gb=1.0, network=False)
+    worker = Worker("contained", lambda: (bool, []), timeout=START_SECONDS, memory_gb=1.0, network=False)
     assert worker.needs == []
     lacking = worker.lacking
     worker.close()
@@ -151,20 +152,24 @@ class Worker:
             target = cloudpickle.dumps(self.make)
         except Exception as error:  # whatever the pickling of the user's objects raises
             raise RewardError(f"reward {self.name} cannot be sent to its process: {error}") from error
+        reads, writes = self._grants()
         _sweep()
         self._home = Path(tempfile.mkdtemp(prefix=PREFIX))
         lock = os.open(self._home, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor holds it on: see _sweep
+        for name in ("target", "order", "output"):
+            (self._home / name).touch(mode=0o600)
         (self._home / "scratch").mkdir()
-        self._home.chmod(0o711)
+        self._home.chmod(0o711)  # the scratch directory may become another user's
         (self._home / "target").write_bytes(target)
         self._connection, theirs = Pipe()
         self._verdict, verdict = os.pipe()
         passed = (theirs.fileno(), verdict, lock)
+        (self._home / "order").write_text(self._order(*passed, reads, writes).dumps())
         # Held open, so that it can be read whatever the child does to its directory. Appending: the child truncates it.
         self._output = (self._home / "output").open("a+b")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gimbal.rewards._worker", self._order(*passed).dumps()],
+            [sys.executable, "-P", "-m", "gimbal.rewards._worker", str(self._home / "order")],
             pass_fds=passed,
             cwd=self._home,
             env=self._environment(),
@@ -177,11 +182,20 @@ class Worker:
         os.close(verdict)
         os.close(lock)
 
-    def _order(self, connection: int, verdict: int, lock: int) -> Order:
-        scratch, directory = str(self._home / "scratch"), str(self.directory or self._home / "scratch")
-        reads, writes = ([os.path.abspath(os.path.expanduser(p)) for p in paths] for paths in (self.reads, self.writes))
-        if missing := [path for path in (*reads, *writes) if not os.path.exists(path)]:
-            raise RewardError(f"reward {self.name} is granted {missing[0]}, which is not there: make it before the run")
+    def _grants(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """``reads`` and ``writes`` as absolute paths."""
+        reads, writes = (
+            tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (self.reads, self.writes)
+        )
+        for path in (*reads, *writes):
+            if not os.path.exists(path):
+                raise RewardError(f"reward {self.name} is granted {path}, which is not there: make it before the run")
+        return reads, writes
+
+    def _order(
+        self, connection: int, verdict: int, lock: int, reads: tuple[str, ...], writes: tuple[str, ...]
+    ) -> Order:
+        scratch = str(self._home / "scratch")
         return Order(
             connection=connection,
             verdict=verdict,
@@ -191,8 +205,8 @@ class Worker:
             memory=int(self.memory_gb * 2**30),
             network=self.network,
             scratch=scratch,
-            directory=directory,
-            reads=granted([*reads, *([directory] if self.directory else [])]),
+            directory=str(self.directory or scratch),
+            reads=granted([*reads, *([str(self.directory)] if self.directory else [])]),
             writes=(*writes, *(() if self.memory_gb else accelerators())),  # no limit: as a GPU needs it
             without=WITHOUT,
         )
@@ -222,13 +236,14 @@ class Worker:
         """A child that has died since the last call is replaced; one that has spoken out of turn is not listened to."""
         if self._process is None or self._needs is None or not self._connection.poll():
             return
-        try:
-            self._connection.recv_bytes(REPLY_BYTES)
-        except (EOFError, OSError):
-            self.close()
-            return
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as peeked:
+            try:
+                ended = not peeked.recv(1, socket.MSG_PEEK)
+            except ConnectionError:
+                ended = True
         self.close()
-        raise WorkerError("answered a call that nobody made, and was ended")
+        if not ended:
+            raise WorkerError("answered a call that nobody made, and was ended")
 
     def close(self) -> None:
         if self._process is None:
@@ -303,6 +318,8 @@ class Worker:
         said = ""
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._verdict, MESSAGE).decode(errors="replace")
+        if not said and ended and sys.platform != "linux":
+            said = ending(self._process.returncode)
         said = said or "sent what is no answer, and was ended"
         self._output.seek(0)
         last = _plain(self._output.read()[-400:].decode(errors="replace").strip().rpartition("\n")[2])

@@ -11,7 +11,7 @@ from gimbal.records import Group
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
 
-SPAN = re.compile(r"(\d+)\s*-\s*(\d+)")
+SPAN = re.compile(r"(\d{1,18})\s*-\s*(\d{1,18})")  # Python refuses to read 4,301 digits, and a model can write them
 
 
 @dataclass(frozen=True, kw_only=True)

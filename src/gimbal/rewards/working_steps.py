@@ -11,6 +11,7 @@ from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 
 LINES_AND_CUES = r"\n+|(?=\b(?:Wait|But|Alternatively|Hmm|Therefore)\b)"
+LONGEST = 1000  # characters of a number; Python refuses to read 4,301 digits, and a model can write them
 EQUATION = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)\s*=\s*(-?\d+)")
 
 
@@ -86,7 +87,8 @@ def _right(step: str, before: str) -> bool:
     """Whether the step holds equations, all true, the first of them beginning with ``before`` (if there is one)."""
     found = EQUATION.findall(step)
     calculate = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
-    true = all(calculate[sign](int(a), int(b)) == int(c) for a, sign, b, c in found)
+    short = all(max(map(len, (a, b, c))) <= LONGEST for a, _, b, c in found)
+    true = short and all(calculate[sign](int(a), int(b)) == int(c) for a, sign, b, c in found)
     return bool(found) and true and (not before or found[0][0] == before)
 
 
