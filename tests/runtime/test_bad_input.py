@@ -66,14 +66,11 @@ def test_an_all_failing_task_set_stops_with_advice(single_thread, tmp_path):
 
 def test_a_reward_that_breaks_loses_nothing(single_thread, tmp_path):
     """It raises from its 21st call on; mended, the run goes on to the bits of a run whose reward never broke."""
-    count = tmp_path / "count"
-    source = f"""
-from pathlib import Path
+    source = """
+calls = []
 def digits(prompts, completions, **columns):
-    calls = Path({str(count)!r})
-    n = int(calls.read_text()) + 1 if calls.exists() else 1
-    calls.write_text(str(n))
-    if n > LIMIT:
+    calls.append(prompts)
+    if len(calls) > LIMIT:
         raise RuntimeError("the answer key is gone")
     return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
 """
