@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gimbal.rewards import isolation
+from gimbal.rewards import _supervisor, isolation
+from gimbal.rewards._confine import Order
 from gimbal.rewards._granted import granted
 from gimbal.rewards.isolation import RewardError, Worker, WorkerError
 
@@ -298,3 +299,16 @@ def test_the_worker_of_a_killed_script_without_main_guard_dies_with_it_and_its_d
     parent.kill()
     parent.wait()
     assert _gone(pid) and _gone(supervisor) and not list(tmp_path.glob("gimbal-reward-*"))
+
+
+def test_an_end_that_is_told_before_the_beginning_was_read_is_no_failure_to_begin(monkeypatch):
+    status, theirs = os.pipe()
+    os.write(theirs, _supervisor.READY + b"1280")
+    monkeypatch.setattr(_supervisor.os, "pipe", lambda: (status, theirs))
+    monkeypatch.setattr(_supervisor.kernel, "clone", lambda flags: 1 << 30)
+    order = Order(
+        connection=0, verdict=0, lock=0, parent=0, target="", memory=0, network=True, scratch="", directory="", reads=(), writes=()
+    )  # fmt: skip
+    assert _supervisor._launch(order, lambda order, lacking: None) == (1 << 30, status)
+    assert os.read(status, 100) == b"1280"
+    os.close(status)

@@ -18,6 +18,7 @@ from gimbal.rewards._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, 
 
 TICK = 0.1  # seconds from one look to the next
 PAGE = os.sysconf("SC_PAGE_SIZE")
+READY, FAILED = b"ready", b"fails"  # of one length
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
 
 Serve = Callable[[Order, dict[str, str]], None]
@@ -60,8 +61,10 @@ def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
             _first(order, serve, theirs, uid, ids if own_user else None)
         os.close(theirs)
         if child > 0:
-            if (why := os.read(status, 1000).decode()) == "ready":
+            # No more than the word: the reward's process may have ended by now, which is told by the same pipe.
+            if os.read(status, len(READY)) == READY:
                 return child, status
+            why = os.read(status, 1000).decode()
             os.waitpid(child, 0)
         os.close(status)
     child = os.fork()
@@ -84,15 +87,15 @@ def _first(order: Order, serve: Serve, status: int, uid: int, ids: tuple[int, in
         child = os.fork()
         if child == 0:
             _run(order, serve, {}, uid, rooted=True, own_user=ids is not None)
-        os.write(status, b"ready")
         _close_all_but(status)
+        os.write(status, READY)
         while True:
             pid, how = os.wait()
             if pid == child:
                 os.write(status, str(how).encode())
                 os._exit(0)
     except OSError as error:
-        os.write(status, str(error)[:1000].encode())
+        os.write(status, FAILED + str(error)[:1000].encode())
     finally:
         os._exit(1)
 
