@@ -8,7 +8,9 @@ after the last step (256 tasks, 4 samples; before training it is 0.36).
 *plain*, one update a batch, so that the ratio to the recomputed policy is 1 and no clip can act; *clip*, PPO's clip (0.2) around
 the policy recomputed before 4 updates; *sampler*, the same clip around the sampler's own probabilities; *decoupled*, clip around
 the recomputed policy and the weight exp(proximal - behavior) of each token, which counts 0 above 5 (AReaL: 4 updates, mean over
-tokens); *truncated*, the same with the weight cut at 2 (TIS, FlashRL). On fresh data all but *plain* are *clip*.
+tokens); *truncated*, the same with the weight cut at 2 (TIS, FlashRL). On fresh data all but *plain* are *clip*. *plain* differs from
+*clip* in its updates and in a clip that acts; two arms tell these apart: *unclipped*, 4 updates with the clip off; *weighted*, one
+update with the weight of *decoupled*.
 
 **Question gap.** A sampler with int4 weights at the trainer's own version, *clip* beside it with a price (DCMDP): A' = A - strength
 x |p - p'| of the *token*, or of the whole *rollout* (the sum over its tokens, less the group's mean). The multiplier starts at the
@@ -27,7 +29,7 @@ says how many of how many, and an arm without all of its seeds has no verdict.
 
 Written before the first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps. The
 order of stages was changed twice, because runs took three times as long as planned: when only the tuning of age 0 had been seen, and
-when ages 0 and 4 had; nothing else of the plan was.
+when ages 0 and 4 had. *unclipped* and *weighted* were added when ages 0, 1 and 4 of *plain* and *clip* had been seen.
 
     python claims/dose.py         # goes on from claims/dose.json; the whole takes an hour and a half of one idle core
 """
@@ -36,6 +38,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +60,7 @@ from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
-from gimbal.objectives import MaskedWeight, TruncatedWeight
+from gimbal.objectives import ClippedRatio, MaskedWeight, TruncatedWeight
 from gimbal.objectives.base import AbstractCorrection
 from gimbal.ops import TokenMean
 from gimbal.policies.base import AbstractPolicy
@@ -83,6 +86,7 @@ class Arm:
 
     says: str
     updates: int = UPDATES
+    clips: bool = True
     clip: str = "present"  # the policy before the update; or sampler, or version: the policy that sampled, as the trainer has it
     weight: AbstractCorrection | None = None
     price: str = ""  # token or rollout
@@ -95,6 +99,8 @@ AGE = {
     "sampler": Arm(says="clip around the sampler", clip="sampler"),
     "decoupled": Arm(says="recomputed clip + weight, dropped above 5", weight=MaskedWeight(low=0.0, high=5.0)),
     "truncated": Arm(says="recomputed clip + weight, cut at 2", weight=TruncatedWeight(cap=2.0)),
+    "unclipped": Arm(says="no correction, 4 updates", clips=False),
+    "weighted": Arm(says="weight, dropped above 5, one update", updates=1, weight=MaskedWeight(low=0.0, high=5.0)),
 }
 GAP = {
     "clip": Arm(says="no price"),
@@ -119,12 +125,14 @@ STAGES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("age", 1, ("plain", "clip")),
     ("gap", 0, tuple(GAP)),
     ("price", 4, ("none-present", "present-present", "version-present")),
+    ("age", 4, ("unclipped",)),
+    ("age", 4, ("weighted",)),
     ("age", 1, ("sampler", "decoupled")),
     ("age", 4, ("truncated",)),
     ("price", 4, ("none-version", "present-version", "version-version")),
     ("age", 16, ("plain", "clip", "sampler", "decoupled")),
 )
-CAPS = {"decoupled": 5.0, "truncated": 2.0}
+CAPS = {"decoupled": 5.0, "truncated": 2.0, "weighted": 5.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +201,7 @@ def run_of(question: str, arm: Arm, age: int, rate: float, seed: int) -> Run:
         max_staleness=age,
         ahead="full",
         anchor=Apart(clip=anchors[arm.clip], price=anchors[arm.against]) if split else anchors[arm.clip],
+        objective=ClippedRatio() if arm.clips else ClippedRatio(clip_low=math.inf, clip_high=math.inf),
         correction=arm.weight,
         aggregation=TokenMean(),
         shaping=(Price(rollout=arm.price == "rollout"),) if arm.price else (),

@@ -33,6 +33,8 @@ READING = """Score: median (least to most) of the fresh seeds at the best learni
 one. Means over those runs and their steps: "clipped", the share of decisions that the clip left without gradient; "gap", |p - p'|
 between the sampler and what the clip is anchored to; "priced", the same against what the price is measured at.
 """
+# What an arm is on fresh data, where it has no run of its own.
+FRESH = {"plain": "plain", "weighted": "plain", "unclipped": "unclipped"}
 BASELINE = {"age": "clip", "gap": "clip", "price": "none-present"}
 TITLES = {
     "age": "Age {}, float32 sampler.",
@@ -83,7 +85,7 @@ def table(runs: Runs, question: str, age: int) -> str:
         cells = [f"*{arm}*: {dose.QUESTIONS[question][arm].says}", *figures(runs, question, age, arm)]
         cells.append(p_of(own, values(runs, question, age, first)) if arm != first else "")
         if question == "age":
-            cells.append(p_of(own, values(runs, "age", 0, "plain" if arm == "plain" else "clip")) if age else "")
+            cells.append(p_of(own, values(runs, "age", 0, FRESH.get(arm, "clip"))) if age else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -131,8 +133,7 @@ def figure(runs: Runs) -> str:
     lines: dict[str, list[tuple[int, list[float]]]] = {arm: [] for arm in seen}
     for place, age in enumerate(ages):
         for arm in seen:
-            same = "clip" if age == 0 and arm != "plain" else arm  # on fresh data they are one
-            if found := values(runs, "age", age, same):
+            if found := values(runs, "age", age, arm if age else FRESH.get(arm, "clip")):
                 lines[arm].append((place, found))
     tuned = max((age for age in ages if len(arms(runs, "age", age)) > 2), default=0)
     tuning = {
@@ -163,7 +164,7 @@ def figure(runs: Runs) -> str:
 
 
 def colour(arm: str) -> str:
-    return COLOURS[list(dose.AGE).index(arm)]
+    return COLOURS[list(dose.AGE).index(arm) % len(COLOURS)]
 
 
 def panel(left: float, lines: Mapping[str, list[tuple[int, list[float]]]], ticks: Sequence[str], below: str) -> str:

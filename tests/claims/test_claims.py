@@ -33,11 +33,11 @@ def test_arms_of_a_stage_differ_in_nothing_but_what_they_are_named_after():
             check(run)
             assert run.max_staleness == age and run.prompts_per_step * run.num_generations == 64
             for item in fields(run):
-                if item.name not in ("anchor", "correction", "shaping", "controllers", "optimization"):
+                if item.name not in ("anchor", "objective", "correction", "shaping", "controllers", "optimization"):
                     assert vars(run)[item.name] == vars(runs[0])[item.name], item.name
             updates = run.optimization.minibatches
             assert replace(run.optimization, minibatches=1) == replace(runs[0].optimization, minibatches=1)
-            assert updates == (1 if arms[runs.index(run)] == "plain" else dose.UPDATES)
+            assert updates == (1 if arms[runs.index(run)] in ("plain", "weighted") else dose.UPDATES)
 
 
 def test_no_cell_stands_in_two_stages():
@@ -102,7 +102,7 @@ def test_a_cell_is_tuned_before_its_fresh_seeds_are_run_and_nothing_is_run_twice
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(str(run[name]) for name in dose.KEY))
 def test_in_every_recorded_run_the_mechanism_was_at_work(run):
     assert run["oldest"] == run["age"]
-    assert (run["clipped"] > 0) == (run["arm"] != "plain")
+    assert (run["clipped"] > 0) == (run["arm"] not in ("plain", "unclipped", "weighted"))
     if run["question"] != "age":
         assert "gap" not in run or run["gap"][0] > dose.LIMIT
     if "multiplier" in run:
