@@ -101,7 +101,7 @@ def _warnings(run: Run) -> Iterable[str]:
         yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
     own = DISCREPANCY in run.anchor.absorbs or isinstance(run.engine, Tempered)
     if run.max_staleness > 0 and run.correction is None and not own and "behavior_NS" not in column_needs(run):
-        yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() usually helps"
+        yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() does"
 
 
 def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:
