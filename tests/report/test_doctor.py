@@ -4,18 +4,22 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
+from test_files import summary
 
 from gimbal import cli
 from gimbal.report.doctor import NOTHING, RULES, examine
 from gimbal.report.files import STOPPED, JsonLines
+from gimbal.report.record import Record
 from gimbal.runtime.local import run_local
 
 HEALTHY = {
-    "reward/mean": 0.5,
-    "pass_rate": 0.5,
+    "reward/mean": (0.3, 0.6),
+    "reward/std": 0.48,
+    "pass_rate": (0.3, 0.6),
     "entropy/sampled": 0.3,
     "length/mean": 20.0,
     "length/truncated_frac": 0.0,
@@ -33,26 +37,43 @@ HEALTHY = {
     "reward/repeats": 5.0,
     "reward/unlike_frac": 0.0,
     "reward/zero_std_frac": 0.1,
+    "advantage/order": 0.97,
+    "sync/moved": 0.05,
 }
+TOKENS = {
+    "policy": {"class": "CausalLM"},
+    "num_generations": 8,
+    "prompts_per_step": 16,
+    "held_out": {"class": "HeldOut", "tasks": {"class": "ReasoningGym", "size": 256}, "samples": 4},
+    "optimization": {"learning_rate": 1e-4},
+}
+CONTROL = TOKENS | {"policy": {"class": "Gaussian", "observations": 3, "actions": 1}, "num_generations": 1}
+BAD = {"reward__mean": (0.6, 0.1), "pass_rate": (0.6, 0.1)}  # a curve that falls
+FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
 
 
 @pytest.fixture
 def record(tmp_path):
-    """Writes a run of 12 healthy steps but for these metrics: a value, or (first, last) of a straight line."""
+    """Writes a run of 12 healthy steps but for these metrics: a value, or (first, last) of a straight line; ``exam``: pass@1 before and
+    after."""
 
-    def write(stopped=None, run=None, steps=12, **changes):
-        for name in ("metrics.jsonl", STOPPED):
+    def write(stopped=None, run=None, steps=12, exam=None, **changes):
+        for name in ("metrics.jsonl", "summary.json", STOPPED):
             (tmp_path / name).unlink(missing_ok=True)
         lines = JsonLines(tmp_path / "metrics.jsonl")
+        figures = HEALTHY | {name.replace("__", "/"): value for name, value in changes.items()}
         for step in range(steps):
-            row = {"step": step + 1, **HEALTHY}
-            for name, value in changes.items():
+            row = {"step": step + 1}
+            for name, value in figures.items():
                 first, last = value if isinstance(value, tuple) else (value, value)
-                row[name.replace("__", "/")] = first + (last - first) * step / max(1, steps - 1)
+                row[name] = first + (last - first) * step / max(1, steps - 1)
             lines.append(row)
         if stopped:
             (tmp_path / STOPPED).write_text(json.dumps({"step": steps, "error": stopped, "sentence": "so it was"}))
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"recipe": "small", "run": run or {"num_generations": 8}}))
+        if exam:
+            name = "eval/score" if abs(exam[0]) > 1 else "eval/pass@1"
+            summary(steps=steps, before={name: exam[0]}, after={name: exam[1]}).save(tmp_path / "summary.json")
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"recipe": "small", "run": run or TOKENS}))
         return tmp_path
 
     return write
@@ -62,14 +83,64 @@ def names(directory):
     return [sign.name for sign in examine(directory).signs]
 
 
+def causes(directory):
+    return [sign.name for sign in examine(directory).causes]
+
+
 def test_silent_on_a_healthy_run(record):
-    diagnosis = examine(record())
+    diagnosis = examine(record(exam=(0.3, 0.6)))
     assert diagnosis.name == NOTHING and "12 steps" in diagnosis.text() and "next" not in diagnosis.text()
     # Learning takes entropy, and careful working takes length.
     learned = record(
         entropy__sampled=(0.3, 0.02), length__mean=(20.0, 45.0), pass_rate=(0.3, 0.9), reward__mean=(0.3, 0.9)
     )
     assert names(learned) == []
+
+
+def test_a_falling_evaluation_is_named_first(record):
+    directory = record(exam=(0.47, 0.06), entropy__sampled=(0.3, 0.01), samples__doubled=1.0)
+    diagnosis = examine(directory)
+    assert diagnosis.outcomes[0].name == "evaluation fell" and diagnosis.name.startswith("evaluation fell: ")
+    assert "0.470 (before step 1) to 0.060 (step 12" in diagnosis.outcomes[0].evidence
+    assert names(directory)[1] == "lost samples"
+    # As much by chance, of 4 samples of 256 tasks: 3 standard errors are 0.066.
+    assert names(record(exam=(0.47, 0.42), **FLAT)) == []
+    assert names(record(exam=(0.47, 0.39), **FLAT)) == ["evaluation fell"]
+
+
+def test_a_falling_score_is_named_first_and_the_best_step_with_it(record):
+    diagnosis = examine(record(**BAD))
+    assert [sign.name for sign in diagnosis.outcomes] == ["reward fell"]
+    assert "0.577 (step 2) to 0.123 (step 12" not in diagnosis.text()  # windows of a quarter, four steps
+    assert "0.532 (step 4) to 0.168 (step 12" in diagnosis.text()
+    rows = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8, 0.8, 0.4, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2]
+    directory = record(steps=16)
+    relabel(directory, **{"reward/mean": rows, "pass_rate": rows})
+    assert "0.800 (step 9) to 0.200 (step 16" in examine(directory).outcomes[0].evidence
+
+
+def test_the_best_evaluation_on_the_way_counts_and_what_is_left_to_go_back_to(record):
+    directory = record(exam=(0.3, 0.4), steps=20)
+    relabel(directory, **{"eval/pass@1": [*[None] * 9, 0.7, *[None] * 9, 0.4]})
+    (sign,) = examine(directory).outcomes
+    assert "0.700 (step 10) to 0.400 (step 20" in sign.evidence and "it was 0.300 before step 1" in sign.evidence
+    assert "no checkpoint from before the fall is left" in sign.evidence
+    for step in (8, 15):
+        (directory / "checkpoints" / f"step_{step:06d}").mkdir(parents=True)
+    assert "checkpoints/step_000008 is from before the fall" in examine(directory).outcomes[0].evidence
+
+
+def relabel(directory, **columns):
+    lines = JsonLines(directory / "metrics.jsonl")
+    rows = lines.read()
+    lines.path.unlink()
+    for place, row in enumerate(rows):
+        lines.append(row | {name: values[place] for name, values in columns.items()})
+
+
+def test_what_the_evaluation_won_no_score_takes_back(record):
+    assert names(record(exam=(0.3, 0.6), reward__mean=(0.6, 0.3))) == []
+    assert names(record(exam=(0.3, 0.31), reward__mean=(0.6, 0.1))) == ["reward fell", "wrong sign"]
 
 
 SICK = {
@@ -85,36 +156,94 @@ SICK = {
     "noisy reward": [
         ({"reward__unlike_frac": 0.06}, {"reward__unlike_frac": 0.04}),
         ({"reward__unlike_frac": 0.5, "reward__repeats": 1.0}, {"reward__unlike_frac": 0.5, "reward__repeats": 0.5}),
+        ({"reward__unlike_frac": 0.5}, {"reward__unlike_frac": 0.5, "run": CONTROL}),
     ],
     "mismatch": [
         ({"mismatch__k3": 1.1e-3}, {"mismatch__k3": 0.9e-3}),
         ({"cause__discrepancy": -1.1e-3}, {"cause__discrepancy": 1.1e-3}),
-        ({"mismatch__k3": 0.1}, {"mismatch__k3": 0.1, "staleness__share__0": 0.5}),
+        ({"mismatch__k3": 0.1}, {"mismatch__k3": 0.1, "staleness__share__0": 0.95}),
+        ({"mismatch__k3": (1e-5, 4e-3)}, {"mismatch__k3": (1e-5, 1e-3)}),
     ],
-    "staleness": [
-        (
-            {"staleness__mean": 4.0, "mismatch__prob_diff__age_above_0": 0.06},
-            {"staleness__mean": 4.0, "mismatch__prob_diff__age_above_0": 0.04},
-        ),
-        (
-            {"staleness__mean": 1.6, "mismatch__prob_diff__age_above_0": 0.1},
-            {"staleness__mean": 1.0, "mismatch__prob_diff__age_above_0": 0.1},
-        ),
-    ],
-    "length run-away": [
-        ({"length__mean": (20.0, 60.0)}, {"length__mean": (20.0, 35.0)}),
-        ({"length__truncated_frac": 0.4}, {"length__truncated_frac": 0.2}),
-        ({"length__mean": (20.0, 60.0)}, {"length__mean": (20.0, 60.0), "pass_rate": (0.3, 0.6)}),
+    "wrong sign": [
+        (BAD | {"run": TOKENS | {"rewards": [{"class": "ReasoningScore", "weight": -1.0}]}}, {}),
+        (FLAT | {"advantage__order": -0.3}, FLAT | {"advantage__order": -0.1}),
+        (BAD, BAD | {"sync__moved": 0.5}),  # by steps of healthy size
     ],
     "reward hacking": [
         (
             {"reward__mean": (0.5, 0.9), "pass_rate": (0.5, 0.1)},
             {"reward__mean": (0.5, 0.1), "pass_rate": (0.5, 0.1)},
-        )
+        ),
+        ({"reward__mean": (0.1, 0.9), "exam": (0.4, 0.1)}, {"reward__mean": (0.1, 0.9), "exam": (0.4, 0.38)}),
+    ],
+    "temperature": [
+        (
+            FLAT | {"run": TOKENS | {"sampling": {"temperature": 2.0}}},
+            {"run": TOKENS | {"sampling": {"temperature": 2.0}}},
+        ),
+    ],
+    "max_length too small": [
+        (FLAT | {"length__truncated_frac": 0.4}, FLAT | {"length__truncated_frac": 0.2}),
+    ],
+    "entropy bonus too strong": [
+        (
+            BAD
+            | {
+                "entropy__sampled": (0.3, 0.9),
+                "run": TOKENS | {"regularisers": [{"class": "EntropyBonus", "coef": 1.0}]},
+            },
+            {
+                "entropy__sampled": (0.3, 0.9),
+                "run": TOKENS | {"regularisers": [{"class": "EntropyBonus", "coef": 1.0}]},
+            },
+        ),
+    ],
+    "too few rollouts": [
+        (BAD | {"run": TOKENS | {"prompts_per_step": 1}}, BAD | {"run": TOKENS | {"prompts_per_step": 2}}),
+    ],
+    "staleness": [
+        (
+            BAD | {"staleness__mean": 4.0, "mismatch__prob_diff__age_above_0": 0.06, "staleness__share__0": 0.0},
+            BAD | {"staleness__mean": 4.0, "mismatch__prob_diff__age_above_0": 0.04, "staleness__share__0": 0.0},
+        ),
+        (
+            BAD | {"staleness__mean": 1.6, "mismatch__prob_diff__age_above_0": 0.1, "staleness__share__0": 0.0},
+            BAD | {"staleness__mean": 1.0, "mismatch__prob_diff__age_above_0": 0.1, "staleness__share__0": 0.0},
+        ),
+    ],
+    "learning rate too high": [
+        (BAD | {"sync__moved": 0.3}, BAD | {"sync__moved": 0.1}),
+        (BAD | {"kl__old": 0.1}, BAD | {"kl__old": 0.01}),
+        (
+            BAD | {"mismatch__k3": 0.1, "staleness__mean": 1.0, "staleness__share__0": 0.0},
+            BAD | {"mismatch__k3": 0.1, "staleness__mean": 4.0, "staleness__share__0": 0.0},
+        ),
+    ],
+    "critic": [(BAD | {"value__explained": -1.0}, BAD | {"value__explained": 0.3})],
+    "held back": [
+        (
+            FLAT | {"kl__ref": 1e-4, "run": TOKENS | {"regularisers": [{"class": "KLPenalty", "coef": 50.0}]}},
+            FLAT | {"kl__ref": 1e-4, "run": TOKENS | {"regularisers": [{"class": "KLPenalty", "coef": 0.04}]}},
+        ),
+    ],
+    "learning rate too low": [
+        (FLAT | {"sync__moved": 0.001}, FLAT | {"sync__moved": 0.02}),
+        (FLAT | {"sync__moved": 0.001}, {"sync__moved": 0.001}),
+    ],
+    "length run-away": [
+        (FLAT | {"length__mean": (20.0, 80.0)}, FLAT | {"length__mean": (20.0, 35.0)}),
+        (
+            {"length__truncated_frac": (0.0, 0.5), "pass_rate": 0.3},
+            {"length__truncated_frac": (0.0, 0.2), "pass_rate": 0.3},
+        ),
+        (FLAT | {"length__mean": (20.0, 80.0)}, {"length__mean": (20.0, 80.0)}),
+        (FLAT | {"length__mean": (20.0, 80.0)}, FLAT | {"length__mean": (20.0, 80.0), "run": CONTROL}),
     ],
     "entropy collapse": [
-        ({"entropy__sampled": (0.3, 0.01)}, {"entropy__sampled": (0.3, 0.15)}),
-        ({"entropy__sampled": (0.3, 0.01)}, {"entropy__sampled": (0.3, 0.01), "pass_rate": (0.3, 0.6)}),
+        (FLAT | {"entropy__sampled": (0.3, 0.01)}, FLAT | {"entropy__sampled": (0.3, 0.15)}),
+        (FLAT | {"entropy__sampled": (0.3, 0.01)}, {"entropy__sampled": (0.3, 0.01)}),
+        # A density: below 0, and rising.
+        (FLAT | {"entropy__sampled": (0.3, 0.01)}, FLAT | {"entropy__sampled": (-0.3, -0.1), "run": CONTROL}),
     ],
     "filter starvation": [
         ({"kept_frac": 0.2}, {"kept_frac": 0.3}),
@@ -124,6 +253,7 @@ SICK = {
     "dead gradient": [
         ({"grad_norm": 0.0}, {"grad_norm": 1e-3}),
         ({"live_frac": 0.005}, {"live_frac": 0.02}),
+        ({"live_frac": 0.005}, {"live_frac": (0.9, 0.0)}),  # it died on the way
         ({"grad_norm": 0.0, "steps": 4}, {"grad_norm": 0.0, "steps": 3}),
         ({"grad_norm": 0.0}, {"grad_norm": 0.0, "pass_rate": 0.97}),
     ],
@@ -133,41 +263,70 @@ SICK = {
 @pytest.mark.parametrize(("name", "pair"), [(name, pair) for name, pairs in SICK.items() for pair in pairs])
 def test_a_signature_beyond_its_limit_and_short_of_it(record, name, pair):
     beyond, short = pair
-    assert names(record(**beyond)) == [name]
-    assert names(record(**short)) == []
+    assert causes(record(**beyond))[:1] == [name]
+    assert name not in causes(record(**short))
 
 
-def test_every_rule_has_a_signature_here():
-    assert {rule.__name__.replace("_", " ").replace("runaway", "run-away") for rule in RULES} == set(SICK)
+def test_every_rule_has_a_signature_here(record):
+    shown = set()
+    for pairs in SICK.values():
+        for beyond, _ in pairs:
+            directory = record(**beyond)
+            shown |= {rule.sign.__name__ for rule in RULES if rule.sign(Record(directory)) is not None}
+    assert shown == {rule.sign.__name__ for rule in RULES}
 
 
 def test_causes_come_before_effects_and_all_are_told(record):
-    directory = record(grad_norm=0.0, entropy__sampled=(0.3, 0.001), mismatch__k3=0.2, sync__failed=1.0)
-    assert names(directory) == ["no delivery", "mismatch", "entropy collapse", "dead gradient"]
+    directory = record(
+        **BAD | {"entropy__sampled": (0.3, 0.001), "mismatch__k3": 0.2, "sync__failed": 1.0, "sync__moved": 0.5}
+    )
+    assert names(directory) == ["reward fell", "no delivery", "mismatch", "learning rate too high", "entropy collapse"]
     diagnosis = examine(directory)
     assert diagnosis.text().count("next:") == 1 and "0.2" in diagnosis.text()
-    assert json.loads(diagnosis.json())["name"] == "no delivery"
+    assert json.loads(diagnosis.json())["name"] == "reward fell: no delivery"
+    assert "do not say that no delivery brought it about and not mismatch or learning rate too high" in diagnosis.text()
+
+
+def test_a_fall_without_a_cause_says_so_and_what_to_try(record):
+    text = examine(record(exam=(0.5, 0.1), **FLAT)).text()
+    assert (
+        "why does not show in the figures" in text and "next: gimbal train" in text and "learning_rate=3.3e-05" in text
+    )
+
+
+def test_nothing_learned_takes_a_cause_or_a_long_calm_run(record):
+    assert names(record(**FLAT)) == []
+    assert names(record(**FLAT, reward__std=0.1, steps=40)) == ["nothing learned"]
+    assert names(record(**FLAT, sync__moved=1e-4)) == ["nothing learned", "learning rate too low"]
+
+
+def test_control_is_judged_by_its_return(record):
+    """Differential entropy below 0, episodes that grow and texts that are empty are no sickness; a falling return is."""
+    well = {"run": CONTROL, "entropy__sampled": (0.5, -2.0), "length__mean": (20.0, 400.0), "reward__unlike_frac": 1.0}
+    well |= {"pass_rate": 0.0, "reward__zero_std_frac": 1.0, "reward__std": 30.0}
+    assert names(record(**well, reward__mean=(20.0, 400.0), exam=(20.0, 400.0))) == []
+    assert names(record(**well, reward__mean=(400.0, 20.0), exam=(400.0, 20.0)))[:2] == [
+        "evaluation fell",
+        "reward fell",
+    ]
+    assert names(record(**well, reward__mean=(-1200.0, -200.0), exam=(-1200.0, -180.0))) == []
 
 
 def test_the_noise_of_a_short_or_restless_run_is_no_trend(record):
     assert names(record(steps=6, entropy__sampled=(0.3, 0.0), length__mean=(10.0, 60.0))) == []
-    directory = record()
-    lines = JsonLines(directory / "metrics.jsonl")
-    rows = lines.read()
-    (directory / "metrics.jsonl").unlink()
-    for row in rows:  # the score jumps from step to step by more than it moves
-        row |= {
-            "reward/mean": 0.5 + 0.4 * (-1) ** row["step"] + 0.01 * row["step"],
-            "pass_rate": 0.6 - 0.02 * row["step"],
-        }
-        lines.append(row)
-    assert names(directory) == []
+    fell = 0
+    for seed in range(100, 200):  # the score strays and goes nowhere: 6 of 3000 such curves look like a fall
+        draw = Random(seed)
+        directory = record(**FLAT)
+        relabel(directory, **{"reward/mean": [0.45 + draw.gauss(0, 0.1) for _ in range(12)]})
+        fell += names(directory) != []
+    assert fell <= 1
 
 
 def test_the_exact_anchor_makes_every_step_speak_of_the_sampler(record):
     stale = {"mismatch__k3": 0.1, "staleness__share__0": 0.0}
     assert names(record(**stale)) == []
-    assert names(record(**stale, run={"anchor": {"class": "SamplingVersion"}})) == ["mismatch"]
+    assert names(record(**stale, run=TOKENS | {"anchor": {"class": "SamplingVersion"}})) == ["mismatch"]
 
 
 def test_what_left_nothing_is_refused(tmp_path):
@@ -176,21 +335,30 @@ def test_what_left_nothing_is_refused(tmp_path):
 
 
 def test_the_faults_of_the_recipe_are_not_read(record):
-    run = {"faults": {"class": "Faults", "lost_syncs": 1.0}, "num_generations": 8}
+    run = TOKENS | {"faults": {"class": "Faults", "lost_syncs": 1.0}}
     assert names(record(run=run)) == []
 
 
 def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, capsys):
-    for name, pairs in SICK.items():
-        directory = record(**pairs[0][0], run=small_recipe)
-        (sign,) = examine(directory).signs
-        assert sign.name == name
-        words = shlex.split(sign.experiment)
-        assert words[0] == "gimbal"
-        if words[1] == "train":
-            assert cli.main([*words[1:], "--dry-run"]) == 0, (sign.experiment, capsys.readouterr().err)
-        else:
-            assert words[1:2] == ["doctor"] and "--engine" in words
+    seen = set()
+    for pairs in SICK.values():
+        for beyond, _ in pairs:
+            added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
+            added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
+            for sign in examine(record(**beyond | {"run": small_recipe | added})).signs:
+                words = shlex.split(sign.experiment)
+                if sign.name in seen:
+                    continue
+                seen.add(sign.name)
+                assert words[0] == "gimbal"
+                if words[1] == "train":
+                    assert cli.main([*words[1:], "--dry-run"]) == 0, (words, capsys.readouterr().err)
+                else:
+                    assert words[1:2] == ["doctor"] and "--engine" in words
+    assert seen >= set(SICK) | {"reward fell", "nothing learned"} - {"critic"}
+
+
+ADDED = ("prompts_per_step", "sampling", "regularisers")  # of a recipe, what makes it sick here
 
 
 @pytest.fixture

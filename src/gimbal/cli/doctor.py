@@ -10,8 +10,9 @@ from gimbal.cli.words import Arguments, parse
 HELP = """\
 gimbal doctor RUN [--json]
 
-Names what ails a run by what it left on disk: no delivery, lost samples, noisy reward, mismatch, staleness, filter starvation,
-dead gradient, length run-away, reward hacking, entropy collapse, or nothing wrong. With the evidence, and one experiment to do next.
+Names what ails a run by what it left on disk. First what became of it: evaluation fell, reward fell, nothing learned; with the best
+step, the last and the checkpoint to go back to. Then the likely cause: no delivery, lost samples, mismatch, a wrong sign, reward
+hacking, too few rollouts, staleness, a learning rate too high or too low, ...; with its figures, and one experiment to do next.
 
 gimbal doctor CHECKPOINT --engine A [--against B] [--older CHECKPOINT] [--rollouts 32] [--json]
 

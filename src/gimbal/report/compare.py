@@ -15,6 +15,7 @@ from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
 from gimbal.report.figure import figure
+from gimbal.report.record import Record
 from gimbal.report.verdict import table, verdict
 
 WINDOW = 4  # steps that a training curve is averaged over before it is held against a threshold
@@ -290,6 +291,12 @@ def _notes(found: Sequence[Arm]) -> list[str]:
     own = [key for key in differing(found) if key.startswith(("sampling.", "engine.", "held_out.engine"))]
     if own and "held_out" not in found[0].all_runs[0].settings:
         notes.append(f"each arm's exam was drawn in its own way ({', '.join(own[:3])})")
+    fallen = [run.directory for arm in found for run in arm.all_runs if Record(run.directory).fallen]
+    if fallen:
+        notes.append(
+            f"evaluation or score fell in {len(fallen)} of {sum(len(arm.all_runs) for arm in found)} runs; what ails one of them: "
+            f"gimbal doctor {fallen[0]}"
+        )
     if any(len(runs) == 1 for arm in found for runs in arm.runs):
         notes.append(
             "an arm of one run has no interval: nothing tells chance from effect (gimbal train RECIPE --seeds 5)"

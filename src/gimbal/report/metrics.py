@@ -101,6 +101,40 @@ def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
     }
 
 
+def order_metrics(groups: Sequence[Group], batch: TrainBatch) -> dict[str, float]:
+    """Correlation of a rollout's score with its mean advantage, both less the mean of the group (a group of one: of the batch).
+
+    A negative one means that worse rollouts are made likelier: a sign is wrong. Nothing where scores or advantages are all alike.
+    """
+    mask_NS, advantage_NS = batch.mask_NS, batch.column("advantage_NS", order_metrics)
+    counted_N = mask_NS.any(-1)
+    group_N = torch.tensor([place for place, group in enumerate(groups) for _ in group.rollouts])
+    score_N = torch.tensor([rollout_score(rollout) for group in groups for rollout in group.rollouts])
+    if len(score_N) != batch.shape[0]:
+        return {}  # rows were split or joined since; they are no rollouts
+    if bool((group_N.bincount() == 1).all()):
+        group_N = torch.zeros_like(group_N)
+    advantage_N = (advantage_NS * mask_NS).sum(-1).cpu() / mask_NS.sum(-1).clamp(min=1).cpu()
+    apart = []
+    for value_N in (score_N.double(), advantage_N.double()):
+        size_M = torch.zeros(int(group_N.max()) + 1, dtype=torch.double).index_add(0, group_N, torch.ones_like(value_N))
+        sum_M = torch.zeros_like(size_M).index_add(0, group_N, value_N)
+        apart.append((value_N - (sum_M / size_M.clamp(min=1))[group_N])[counted_N.cpu()])
+    scale = float(apart[0].norm() * apart[1].norm())
+    return {"advantage/order": float(apart[0] @ apart[1]) / scale} if scale > 1e-9 else {}
+
+
+def value_metrics(batch: TrainBatch) -> dict[str, float]:
+    """Share of the variance of what the critic is to predict that it predicted before the update; below 0 a constant does better."""
+    if batch.value_NS is None or batch.target_NS is None or not bool(batch.mask_NS.any()):
+        return {}
+    target_K, value_K = batch.target_NS[batch.mask_NS].double(), batch.value_NS[batch.mask_NS].double()
+    variance = float(target_K.var(unbiased=False))
+    return (
+        {"value/explained": 1 - float((target_K - value_K).var(unbiased=False)) / variance} if variance > 1e-12 else {}
+    )
+
+
 def weight_metrics(correction_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> dict[str, float]:
     """Of the weights that a correction puts on the decisions, after truncation and masking."""
     weight_K = correction_NS[mask_NS]

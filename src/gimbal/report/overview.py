@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import RETURN, SOLVED, cost, duration
+from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
+from gimbal.report.record import CONTROL, TOKENS, Change, Record
 
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
 
@@ -22,9 +23,10 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
     ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, that of the exam
     where all of them ended with the same and else that of training.
     """
-    judged = [learned(run.summary, run.metrics, run.settings.get("run.held_out.tasks.size")) for run in runs]
-    if len({figure["figure"] for figure in judged}) > 1:
-        judged = [learned(None, run.metrics, None) for run in runs]
+    records = [Record(run.directory) for run in runs]
+    figures = [learned(run.summary, run.metrics, record.learned) for run, record in zip(runs, records, strict=True)]
+    if len({figure["figure"] for figure in figures}) > 1:
+        figures = [learned(None, run.metrics, None) for run in runs]
     keys = list(dict.fromkeys(run.key for run in runs))
     values = {key: {str(run.settings.get(key)) for run in runs} for run in runs for key in run.settings}
     differs = [key for key, found in values.items() if len(found) > 1]
@@ -38,14 +40,14 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "settings": {key: str(value) for key, value in run.settings.items()},
             "ended": run.summary is not None,
             "learned": figure,
-            "signs": signs(run.metrics, run.settings),
+            "signs": signs(run.metrics, run.settings, record),
             "cost": costs(run.summary, run.metrics),
             "exam": _exam(run.summary) if run.summary else [],
             "steps": [row["step"] for row in run.rows],
             "metrics": run.metrics,
             "recipe": run.recipe,
         }
-        for run, figure in zip(runs, judged, strict=True)
+        for run, figure, record in zip(runs, figures, records, strict=True)
     ]
     return described, differs
 
@@ -77,12 +79,11 @@ def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (sum(known[:tenth]) / tenth, sum(known[-tenth:]) / tenth) if known else None
 
 
-def learned(summary: Summary | None, metrics: Columns, exam_tasks: int | None) -> dict[str, Any]:
+def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> dict[str, Any]:
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
     It is the sampled held-out exam of a run that ended, and else the rewards of what it trained on, over the first and the last
-    tenth of its steps. ``noise`` is two standard errors of a change of the exam as if all tasks had been drawn anew (they are the
-    same tasks twice, so the real error is smaller); None where the exam's size is not in the recipe or the figure is no share.
+    tenth of its steps. ``noise`` is what a change of the exam may be by chance (``exam`` has its error); None where that is not known.
     """
     if summary is not None:
         for key, name in (SOLVED | RETURN).items():
@@ -90,8 +91,8 @@ def learned(summary: Summary | None, metrics: Columns, exam_tasks: int | None) -
             if before is None or after is None:
                 continue
             noise = None
-            if exam_tasks and key in SOLVED:
-                noise = 2 * math.sqrt((before * (1 - before) + after * (1 - after)) / exam_tasks)
+            if exam is not None and exam.error is not None and exam.name == key:
+                noise = exam.limit * exam.error
             return {
                 "figure": name,
                 "before": before,
@@ -115,16 +116,18 @@ def _moved(name: str, before: float, after: float, noise: float | None) -> str:
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
 
 
-def signs(metrics: Columns, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record) -> list[dict[str, Any]]:
     """What was looked at for trouble, each {what, bad, text} with its figure; what was not recorded is left out.
 
-    The limits are coarse on purpose: they are where somebody should look, not a diagnosis.
+    What fell, and why, is the doctor's word. The other limits are coarse on purpose: they are where somebody should look.
     """
     found: list[dict[str, Any]] = []
 
     def sign(what: str, bad: bool, text: str) -> None:
         found.append({"what": what, "bad": bad, "text": text})
 
+    for told in judged(record).signs:
+        sign(told.name, True, told.evidence)
     faults = {
         key.rpartition("faults.")[2]: value
         for key, value in recipe.items()
@@ -136,49 +139,65 @@ def signs(metrics: Columns, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
-    for name, what in (("pass_rate", "share solved"), ("reward/mean", "score")):
-        if name in metrics:
-            best, last, error = _fall(metrics[name])
-            bad = best - last > 3 * error and best - last > 0.05 * max(1e-9, abs(best))
-            sign("reward", bad, f"{what} ended at {last:.3f}; its best tenth of the steps was {best:.3f}")
-            break
-    limits = (
-        (
-            "mismatch/prob_diff",
-            "discrepancy",
-            lambda a, b: b > 0.05,
-            "mean |p - p'| of sampler and trainer: {1:.4f} at the end",
-        ),
-        ("mismatch/ess_token", "weights", lambda a, b: b < 0.5, "effective sample share {1:.3f} at the end"),
-        ("entropy/mean", "entropy", lambda a, b: b < 0.1 * a, "entropy went from {0:.3f} to {1:.3f}"),
-        (
-            "length/truncated_frac",
-            "length",
-            lambda a, b: b > 0.5,
-            "{1:.1%} of rollouts cut off at the limit at the end",
-        ),
-        (
-            "reward/zero_std_frac",
-            "signal",
-            lambda a, b: b > 0.9,
-            "{1:.0%} of groups without a difference to learn from at the end",
-        ),
-    )
-    for name, what, bad, text in limits:
-        if (ends := edges(metrics.get(name, ()))) is not None:
-            sign(what, bad(*ends), text.format(*ends))
+    if not record.fallen:  # a check mark is no answer to a fall
+        if record.exam is not None:
+            sign("evaluation", False, f"at its best and at the end: {record.exam}")
+        change = None if record.offline else record.from_best("reward/mean")
+        if change is not None and not change.fell:
+            sign("reward", False, f"score, at its best and at the end: {change}")
+    for limit in LIMITS:
+        if record.family in limit.families and (ends := edges(metrics.get(limit.metric, ()))) is not None:
+            sign(limit.what, limit.bad(*ends), limit.text.format(*ends))
     return found
 
 
-def _fall(values: Sequence[float | None]) -> tuple[float, float, float]:
-    """(best, last, standard error of their difference): means over windows of a tenth of the steps."""
-    known = [value for value in values if value is not None]
-    width = max(1, len(known) // 10)
-    means = [sum(known[i : i + width]) / width for i in range(0, len(known) - width + 1)] or [0.0]
-    # Neighbouring steps differ by noise more than by learning.
-    steps = [b - a for a, b in pairwise(known)]
-    variance = sum(step * step for step in steps) / (2 * max(1, len(steps)))
-    return max(means), means[-1], math.sqrt(2 * variance / width)
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Where somebody should look: ``bad`` of a metric's first and last tenth, for policies of these families."""
+
+    metric: str
+    what: str
+    bad: Callable[[float, float], bool]
+    text: str
+    families: Sequence[str | None] = (TOKENS, CONTROL, None)
+
+
+LIMITS = (
+    Limit(
+        metric="mismatch/prob_diff",
+        what="discrepancy",
+        bad=lambda first, last: last > 0.05,
+        text="mean |p - p'| of sampler and trainer: {1:.4f} at the end",
+        families=(TOKENS, None),
+    ),
+    Limit(
+        metric="mismatch/ess_token",
+        what="weights",
+        bad=lambda first, last: last < 0.5,
+        text="effective sample share {1:.3f} at the end",
+    ),
+    Limit(
+        metric="entropy/mean",
+        what="entropy",
+        bad=lambda first, last: 0 < last < 0.1 * first,
+        text="entropy went from {0:.3f} to {1:.3f}",
+        families=(TOKENS, None),
+    ),
+    Limit(
+        metric="length/truncated_frac",
+        what="length",
+        bad=lambda first, last: last > 0.5,
+        text="{1:.1%} of rollouts cut off at the limit at the end",
+        families=(TOKENS, None),
+    ),
+    Limit(
+        metric="reward/zero_std_frac",
+        what="signal",
+        bad=lambda first, last: last > 0.9,
+        text="{1:.0%} of groups without a difference to learn from at the end",
+        families=(TOKENS, None),
+    ),
+)
 
 
 def costs(summary: Summary | None, metrics: Columns) -> dict[str, Any]:

@@ -38,15 +38,19 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
+from gimbal.report.doctor import judged
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
 from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
+    order_metrics,
     rollout_metrics,
     staleness_metrics,
+    value_metrics,
     weight_metrics,
 )
 from gimbal.report.page import write_report
+from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
@@ -162,9 +166,9 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
-        metrics = rollout_metrics(seen or groups) | advantage_metrics(batch)
+        metrics = rollout_metrics(seen or groups) | advantage_metrics(batch) | order_metrics(groups, batch)
         metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen)
-        metrics |= surprise_metrics(seen or groups)
+        metrics |= surprise_metrics(seen or groups) | value_metrics(batch)
         if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
             metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
@@ -416,6 +420,9 @@ class Session:
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
         self.trackers.log(trainer.learner.version, summary.after)
         self.console.verdict(summary)
+        diagnosis = judged(Record(self.directory))
+        if diagnosis.signs:
+            self.console.alarm(diagnosis.text())
         if run.faults is not None:
             self.console.alarm(run.faults.sentence())
         self.console.note(f"report: {write_report(self.directory)}")

@@ -77,6 +77,8 @@ class DeliveryProof:
         found = [self._judge(witness, engine.tolerance) for witness in engine.witness(version, self.canary)]
         names = {name for metrics in found for name in metrics}
         worst = {name: (min if name == "sync/slope" else max)(m[name] for m in found if name in m) for name in names}
+        if (before_D := self.trainer.get(version - 1)) is not None:
+            worst["sync/moved"] = float((self.trainer[version] - before_D).abs().mean())
         return dict(sorted(worst.items()))
 
     def _judge(self, witness: Witness, tolerance: float) -> dict[str, float]:

@@ -1,0 +1,129 @@
+"""What the doctor says of the machinery: signs that stand by themselves, whatever became of the run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gimbal.report.record import Record, Sign, names
+
+# Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that compare within the group may
+# differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
+UNLIKE, REPEATS = 0.05, 10
+# KL(sampler || trainer) a decision, in nats, where the weights are equal. An int8 sampler of gimbal-tiny has 2e-5 and a bfloat16 one
+# 1e-4; where it is 1e-3, a rollout of 1000 decisions is e times as likely under the one as under the other.
+DISCREPANCY = 1e-3
+# Share of decisions of the learner's own version from which a step speaks of the sampler and not of staleness.
+FRESH, ALL_FRESH = 0.9, 0.999
+# Groups that pass the filters: below a quarter, a batch costs four times its generation. Dynamic sampling at work keeps 0.4 to 1.
+KEPT = 0.25
+NO_GRADIENT, LIVE = 1e-6, 0.01  # a gradient norm of float32 rounding alone; decisions with a gradient, one in a hundred
+SEVERAL = 4  # steps from which groups that all score alike are no accident
+
+
+def no_delivery(record: Record) -> Sign | None:
+    """The proof of delivery failed: it stopped the run, or was told not to."""
+    failed, stopped = record("sync/failed"), record.stopped
+    if stopped is not None and stopped["error"] == "NotDelivered":
+        evidence = f"after step {stopped['step']} the proof of delivery failed: {stopped['sentence']}"
+    elif sum(failed) > 0:
+        evidence = f"the proof of delivery failed after {sum(failed):.0f} of {len(failed)} steps"
+    else:
+        return None
+    return Sign(
+        name="no delivery", evidence=evidence, experiment=record.again("sync=Direct()", "engine.precision=float32")
+    )
+
+
+def not_finite(record: Record) -> Sign | None:
+    if record.stopped is None or record.stopped["error"] != "NotFinite":
+        return None
+    rate = record.setting("optimization.learning_rate", 1e-4)
+    return Sign(
+        name="not finite", evidence=record.stopped["sentence"], experiment=record.again(f"learning_rate={rate / 3:.2g}")
+    )
+
+
+def lost_samples(record: Record) -> Sign | None:
+    """Rollouts trained on twice, or absent from their group without a counted reason."""
+    doubled, missing = sum(record("samples/doubled")), sum(record("samples/missing"))
+    counted = sum(max(record(name), default=0.0) for name in names(record, "drops/rollouts/"))
+    if doubled == 0 and missing <= counted:
+        return None
+    evidence = f"{doubled:.0f} rollouts were trained on twice; {missing:.0f} never came, {counted:.0f} of them for a counted reason"
+    return Sign(name="lost samples", evidence=evidence, experiment=record.again("runtime=Local()"))
+
+
+def noisy_reward(record: Record) -> Sign | None:
+    repeats, unlike = record("reward/repeats"), record("reward/unlike_frac")
+    texts = sum(repeats)
+    if texts < REPEATS:
+        return None
+    share = sum(n * frac for n, frac in zip(repeats, unlike, strict=True)) / texts
+    if share < UNLIKE:
+        return None
+    evidence = f"of {texts:.0f} texts written several times for one task, {share:.0%} were not scored alike (limit {UNLIKE:.0%})"
+    return Sign(name="noisy reward", evidence=evidence, experiment=record.again("learning_rate=0", "record_every=1"))
+
+
+def mismatch(record: Record) -> Sign | None:
+    """Sampler and trainer disagree at equal weights, from the first step on."""
+    first = next(iter(_fresh(record)), None)
+    return mismatch_grown(record) if first is not None and _discrepancy([first], [first]) >= DISCREPANCY else None
+
+
+def mismatch_grown(record: Record) -> Sign | None:
+    """They do so over the steps whose decisions are of the learner's own version; a step too large brings that about as well."""
+    rows, whole = _fresh(record), _fresh(record, ALL_FRESH)
+    if not whole or (largest := _discrepancy(rows, whole)) < DISCREPANCY:
+        return None
+    gap = statistics.median(row["mismatch/prob_diff"] for row in whole)
+    evidence = (
+        f"at equal weights KL(sampler || trainer) is {largest:.2g} nats a decision (limit {DISCREPANCY:g}) and mean |p - p'| "
+        f"{gap:.2g}, over {len(whole)} step{'s' * (len(whole) != 1)} without stale decisions"
+    )
+    engine = record.setting("engine.precision", "float32")
+    weights = max(record.directory.glob("checkpoints/step_*"), default=record.directory / "checkpoints")
+    command = f"gimbal doctor {weights} --engine native:{engine} --against native:float32"
+    return Sign(name="mismatch", evidence=evidence, experiment=command)
+
+
+def _fresh(record: Record, share: float = FRESH) -> list[Mapping[str, Any]]:
+    """Steps that measured the mismatch on decisions of the learner's own version, but for a few."""
+    exact = record.setting("anchor.class", "") in ("SamplingVersion", "Interruption")
+    rows = [row for row in record.rows if row.get("mismatch/k3") is not None]
+    return [row for row in rows if exact or (row.get("staleness/share/0") or 0.0) >= share]
+
+
+def _discrepancy(rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> float:
+    """The larger of two estimates of one divergence: of fresh decisions alone, which sees rare large gaps, and of all decisions of
+    steps that hold no others, which sees truncation."""
+    k1 = [-row["cause/discrepancy"] for row in rows if row.get("cause/discrepancy") is not None]
+    return max(statistics.median(k1) if k1 else 0.0, statistics.median(row["mismatch/k3"] for row in whole))
+
+
+def filter_starvation(record: Record) -> Sign | None:
+    kept, more = record.late("kept_frac"), 2 * record.setting("num_generations", 8)
+    if record.stopped is not None and record.stopped["error"] == "Starved":
+        evidence = f"the run stopped after step {record.stopped['step']}: {record.stopped['sentence']}"
+    elif kept is not None and kept < KEPT and not record.solved:
+        evidence = f"filters kept {kept:.0%} of the groups (median of the second half; limit {KEPT:.0%})"
+    else:
+        return None
+    return Sign(name="filter starvation", evidence=evidence, experiment=record.again(f"num_generations={more}"))
+
+
+def dead_gradient(record: Record) -> Sign | None:
+    """From the beginning on; where it died on the way, something killed it."""
+    first, norm = record.early("grad_norm"), record.late("grad_norm")
+    if first is None or norm is None or len(record.rows) < SEVERAL or record.solved:
+        return None
+    lives = [live for live in (record.early("live_frac"), record.late("live_frac")) if live is not None]
+    if max(first, norm) >= NO_GRADIENT and max(lives, default=1.0) >= LIVE:
+        return None
+    alike = record.late("reward/zero_std_frac") or 0.0
+    most = max(lives, default=0.0)
+    evidence = f"gradient norm {norm:.2g}, {most:.1%} of decisions have a gradient, {alike:.0%} of groups score alike"
+    more = 2 * record.setting("num_generations", 8)
+    return Sign(name="dead gradient", evidence=evidence, experiment=record.again(f"num_generations={more}"))

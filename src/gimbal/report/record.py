@@ -1,0 +1,286 @@
+"""A run as its files tell it, and what of its curves is more than noise: what the doctor and the report judge it by."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gimbal.config import read, read_file
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.report.files import STOPPED, JsonLines
+
+TOKENS, CONTROL = "tokens", "decisions"  # the families: what a policy's unit is called (``AbstractPolicySpec.unit``)
+SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
+# Standard errors from which a change of the evaluation is one, and of a curve, whose error is itself told from a dozen steps. Of
+# several evaluations or windows the best is taken, which is high by chance: the limit grows with their number (``_limit``).
+EXAM, CURVE = 3.0, 4.0
+WORTH = 0.05  # a change of a pass rate that is worth a name; of a return, as a share of its size
+NEAR = 3  # steps around an evaluation whose spread of returns stands for its own
+TREND = 8  # steps from which a run has a beginning and an end, a quarter of it each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """One thing that a run shows: its name, the figures, and a command that would settle it."""
+
+    name: str
+    evidence: str
+    experiment: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A figure and when it was taken: an evaluation after ``step`` steps (0: before the first), or the mean of a window to there."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """From one point of a curve to a later one, with the standard error of the difference; of both, or None if it cannot be told."""
+
+    name: str
+    start: Point
+    end: Point
+    error: float | None
+    limit: float  # standard errors that are no chance
+
+    @property
+    def by(self) -> float:
+        return self.end.value - self.start.value
+
+    @property
+    def matters(self) -> bool:
+        """Whether it is large enough to be worth a word."""
+        shares = min(self.start.value, self.end.value) >= 0 and max(self.start.value, self.end.value) <= 1
+        return abs(self.by) >= WORTH * (1.0 if shares else max(abs(self.start.value), abs(self.end.value)))
+
+    @property
+    def fell(self) -> bool:
+        """Beyond chance. A figure whose noise nobody knows is believed where it halves or worse."""
+        if self.error is None:
+            return self.matters and -self.by >= 0.5 * max(abs(self.start.value), abs(self.end.value))
+        return self.matters and -self.by > self.limit * self.error
+
+    @property
+    def rose(self) -> bool:
+        """Probably: half of the limit is enough, for this only silences."""
+        return self.by > 0 and (self.error is None or self.by > self.limit / 2 * self.error)
+
+    def __str__(self) -> str:
+        errors = "" if not self.error else f", {abs(self.by) / self.error:.1f} standard errors"
+        return f"{figure(self.start.value)} ({when(self.start.step)}) to {figure(self.end.value)} ({when(self.end.step)}{errors})"
+
+
+class Record:
+    """metrics.jsonl, summary.json, recipe.yaml and stopped.json of a run, as far as they are there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / "metrics.jsonl").read()
+        stopped, recipe, summary = directory / STOPPED, directory / "recipe.yaml", directory / "summary.json"
+        self.stopped = read_file(stopped) if stopped.is_file() else None
+        self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
+        self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
+
+    def __call__(self, name: str) -> list[float]:
+        """The values of a metric, of the steps that know it."""
+        return [row[name] for row in self.rows if row.get(name) is not None]
+
+    @cached_property
+    def family(self) -> str | None:
+        """TOKENS or CONTROL, by the policy; None where the recipe does not say, and then only rules for all families hold."""
+        policy = self.run.get("policy")
+        if policy is None:
+            return None
+        try:
+            return read(policy, AbstractPolicySpec, "policy").unit
+        except ValueError:  # somebody's own class, whose file is gone: that is no reason to say nothing of the rest
+            return None
+
+    @property
+    def offline(self) -> bool:
+        """Whether it trains on recorded answers: their scores say nothing of the policy."""
+        return self.run.get("engine", {}).get("class") == "Demonstrated"
+
+    def late(self, name: str) -> float | None:
+        """Its median over the second half of the run."""
+        values = self(name)
+        return statistics.median(values[len(values) // 2 :]) if values else None
+
+    def early(self, name: str) -> float | None:
+        """Its median over the first quarter."""
+        values = self(name)
+        return statistics.median(values[: (len(values) + 3) // 4]) if values else None
+
+    def ends(self, name: str) -> Change | None:
+        """From the first quarter to the last; None of a run too short to have them."""
+        return self._change(name, best=False)
+
+    def from_best(self, name: str) -> Change | None:
+        """From the best quarter of the run to its last."""
+        return self._change(name, best=True)
+
+    def _change(self, name: str, best: bool) -> Change | None:
+        known = [(row["step"], row[name]) for row in self.rows if row.get(name) is not None]
+        if len(known) < TREND:
+            return None
+        width = 2 * math.ceil(
+            len(known) / 8
+        )  # even: batches of long and of short rollouts take turns in a decoupled run
+        steps, values = zip(*known, strict=True)
+        means = [
+            Point(step=int(steps[i + width - 1]), value=statistics.fmean(values[i : i + width]))
+            for i in range(len(known) - width + 1)
+        ]
+        start = max(means[:-width] or means[:1], key=lambda point: point.value) if best else means[0]
+        return Change(
+            name=name,
+            start=start,
+            end=means[-1],
+            error=math.sqrt(2 * max(_noise(values), self._sampling(name)) / width),
+            limit=_limit(CURVE, len(known) // width if best else 1),
+        )
+
+    def _sampling(self, name: str) -> float:
+        """The variance of a step's mean score by the draw of its rollouts alone: noise is no less, however calm twelve steps look."""
+        count = max(1, self.run.get("prompts_per_step", 16) * self.run.get("num_generations", 8))
+        if name == "pass_rate":
+            return statistics.fmean(value * (1 - value) for value in self(name)) / count
+        spread = self("reward/std") if name == "reward/mean" else []
+        return statistics.fmean(value * value for value in spread) / count if spread else 0.0
+
+    @cached_property
+    def exams(self) -> tuple[str, list[Point]]:
+        """(the evaluation's figure, its points in order): the pass rate where anything was ever solved, else the score."""
+        sources = [(0, self.summary.get("before", {})), *((row["step"], row) for row in self.rows)]
+        sources += [(self.summary["steps"], self.summary.get("after", {}))] if self.summary else []
+        for name in ("eval/pass@1", "eval/score"):
+            found = {int(step): float(source[name]) for step, source in sources if source.get(name) is not None}
+            if any(found.values()) or name == "eval/score":
+                return name, [Point(step=step, value=value) for step, value in sorted(found.items())]
+        raise AssertionError("the score is the last resort")
+
+    @cached_property
+    def exam(self) -> Change | None:
+        """The evaluation from its best to its last; from its first where that is the best; None unless it was taken twice."""
+        points = self.exams[1]
+        if len(points) < 2:
+            return None
+        return self._between(max(points[:-1], key=lambda point: point.value), points[-1], len(points) - 1)
+
+    @cached_property
+    def learned(self) -> Change | None:
+        """The evaluation from its first to its last."""
+        points = self.exams[1]
+        return self._between(points[0], points[-1], 1) if len(points) > 1 else None
+
+    def _between(self, start: Point, end: Point, count: int) -> Change:
+        name = self.exams[0]
+        return Change(
+            name=name, start=start, end=end, error=self._exam_error(name, start, end), limit=_limit(EXAM, count)
+        )
+
+    def _exam_error(self, name: str, start: Point, end: Point) -> float | None:
+        """Of the same tasks twice, sampled anew: at most p (1 - p) over all samples; of a return by its spread in training."""
+        held_out = self.run.get("held_out") or {}
+        size = (held_out.get("tasks") or {}).get("size")
+        if not isinstance(size, int):
+            return None
+        count = size * held_out.get("samples", 4)
+        if name == "eval/pass@1":
+            # One more of either kind, so that 0 of 64 is not taken for certain.
+            shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
+            return math.sqrt(sum(share * (1 - share) for share in shares) / count)
+        rows = [row for row in self.rows if row.get("reward/std") is not None]
+        if not rows or held_out.get("rewards") is not None:
+            return None
+        variance = 0.0
+        for point in (start, end):
+            near = sorted(rows, key=lambda row: abs(row["step"] - point.step))[:NEAR]
+            variance += statistics.fmean(row["reward/std"] ** 2 for row in near)
+        return math.sqrt(variance / count)
+
+    @cached_property
+    def reward(self) -> Change | None:
+        """The score of what was trained on, first quarter to last; None of recorded answers."""
+        return None if self.offline else self.ends("reward/mean")
+
+    @cached_property
+    def fallen(self) -> list[Change]:
+        """Evaluation and score, where they fell beyond chance, in this order. What the evaluation won, no score takes back."""
+        found = [self.exam] if self.exam is not None and self.exam.fell else []
+        if self.offline or (not found and self.learned is not None and self.learned.rose):
+            return found
+        names = ("reward/mean", "pass_rate") if self.family == TOKENS else ("reward/mean",)
+        for name in names:
+            changes = [
+                change for change in (self.ends(name), self.from_best(name)) if change is not None and change.fell
+            ]
+            if changes:
+                return [*found, min(changes, key=lambda change: change.by)]
+        return found
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether nothing speaks for anything having been learned, in a run long enough to say so."""
+        changes = [change for change in (self.learned, self.reward) if change is not None]
+        return bool(changes) and not self.solved and not self.fallen and not any(change.rose for change in changes)
+
+    @property
+    def solved(self) -> bool:
+        return (self.late("pass_rate") or 0.0) >= SOLVED and self.family != CONTROL
+
+    def setting(self, path: str, default: Any) -> Any:
+        """A field of the recipe by its dotted path."""
+        found: Any = self.run
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return default if found is None else found
+
+    def part(self, place: str, kind: str) -> Mapping[str, Any] | None:
+        """The part of this class among those of a list of the recipe."""
+        return next((part for part in self.run.get(place) or () if part.get("class") == kind), None)
+
+    def checkpoint(self, step: int) -> Path | None:
+        """The newest checkpoint that is left of before or at this step."""
+        kept = sorted(self.directory.glob("checkpoints/step_*"))
+        return next((path for path in reversed(kept) if int(path.name.removeprefix("step_")) <= step), None)
+
+    def again(self, *changes: str) -> str:
+        """The run anew and shorter, with these keys, as a shell takes it."""
+        words = ["gimbal", "train", "--from", str(self.directory), f"steps={max(12, len(self.rows) // 4)}", *changes]
+        return shlex.join(words)
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The variance of one step: neighbours differ by noise more than by learning, and so do next neighbours, where two kinds of batch
+    take turns."""
+    return min(
+        statistics.fmean((values[i + lag] - values[i]) ** 2 for i in range(len(values) - lag)) / 2 for lag in (1, 2)
+    )
+
+
+def _limit(errors: float, candidates: int) -> float:
+    """The limit at which the best of several is no chance, if that of one is ``errors``."""
+    normal = statistics.NormalDist()
+    return normal.inv_cdf(1 - (1 - normal.cdf(errors)) / max(1, candidates))
+
+
+def figure(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def when(step: int) -> str:
+    return f"step {step}" if step else "before step 1"
+
+
+def names(record: Record, prefix: str) -> list[str]:
+    return sorted({name for row in record.rows for name in row if name.startswith(prefix)})

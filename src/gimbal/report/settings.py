@@ -1,0 +1,288 @@
+"""What the doctor says of the settings: why a run fell, or learned nothing. Rules of doctor.py; asked only of such a run."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from gimbal.report.ailments import LIVE, NO_GRADIENT
+from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign
+
+# Mean |change of a decision's log-probability| by one step, or the KL that goes with it. Clipping begins at a ratio of 1.2, which is
+# 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1.
+LARGE_MOVE, LARGE_KL = 0.2, 0.04
+# ... and what a decision moves in the whole run if every step moves it the same way: too little to change what is written.
+SMALL_MOVE = 0.03
+TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
+FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice
+# Mean |p - p'| of decisions at least OLD versions old. Clipping starts at a ratio of 1.2; at 0.05 every fifth decision of probability
+# 0.5 is beyond it before the step has begun. A gap that large at age 1 is the size of the step and not the age.
+STALE, OLD = 0.05, 1.5
+HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the model was trained on
+ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one that is being learned also takes entropy
+ENTROPY_GROWN = 1.3
+GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
+CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
+SURE = 3.0  # standard errors, told from step to step
+
+
+def wrong_sign(record: Record) -> Sign | None:
+    """Worse rollouts are made likelier, or are what is paid for."""
+    order, rewards = record.early("advantage/order"), record.run.get("rewards") or ()
+    if rewards and (rewards[0].get("weight") or 1.0) < 0:
+        evidence = f"the first reward has a weight of {rewards[0]['weight']:g}: what it calls solved is paid for least"
+        change = "rewards.0.weight=1"
+    elif order is not None and order < TURNED:
+        evidence = (
+            f"scores and advantages have a correlation of {order:.2f} in the first steps (advantage/order; limit {TURNED:g}, healthy "
+            "runs are near 1): worse rollouts are made likelier"
+        )
+        change = "shaping=()" if record.run.get("shaping") else "advantage=GroupNormalized()"
+    elif (mirrored := _mirrored(record)) is not None:
+        score, exam = mirrored
+        evidence = (
+            f"score and evaluation add up to {abs(score.start.value + exam.start.value):.2f} at the beginning and "
+            f"{abs(score.end.value + exam.end.value):.2f} at the end, as if right answers were what costs: the score went from "
+            f"{score}, pass@1 from {exam}. A reward that can be gamed may look the same; if the evaluation "
+            "rises in the experiment, it was the sign"
+        )
+        change = "rewards.0.weight=-1"
+    else:
+        return None
+    return Sign(name="wrong sign", evidence=evidence, experiment=record.again(change))
+
+
+def _mirrored(record: Record) -> tuple[Change, Change] | None:
+    """(score, evaluation), where the one is 0 or 1 less the other, at the beginning and at the end, and the evaluation fell."""
+    score, exam = record.reward, record.learned
+    if score is None or exam is None or not score.error or not exam.error or exam.name != "eval/pass@1":
+        return None
+    error = math.hypot(score.error, exam.error)  # of a difference, a little more than that of one end
+    sums = (score.start.value + exam.start.value, score.end.value + exam.end.value)
+    alike = any(all(abs(total - whole) <= 2 * error for total in sums) for whole in (0.0, 1.0))
+    return (score, exam) if alike and exam.fell and score.by > score.error else None
+
+
+def reward_hacking(record: Record) -> Sign | None:
+    """The score rises and what it stands for falls: the evaluation, or the first reward's verdict."""
+    score, passes = record.ends("reward/mean"), record.ends("pass_rate")
+    if score is None or score.error is None or score.by <= score.error:
+        return None
+    # Where the evaluation fell, a score that follows it would have fallen too; where only the pass rate may have, both must be sure.
+    if record.exam is not None and record.exam.fell:
+        fell = f"the evaluation ({record.exam.name.removeprefix('eval/')}) fell from {record.exam}"
+    elif passes is not None and -passes.by > max(WORTH, SURE * (passes.error or 0.0)) and score.by > SURE * score.error:
+        fell = f"the pass rate (the first reward's verdict) fell from {passes}"
+    else:
+        return None
+    others = len(record.run.get("rewards") or ())
+    change = f"rewards.{others - 1}.weight=0" if others > 1 else "regularisers=(KLPenalty(),)"
+    return Sign(
+        name="reward hacking",
+        evidence=f"the score rose from {score} while {fell}",
+        experiment=record.again(change),
+    )
+
+
+def temperature(record: Record) -> Sign | None:
+    """Sampled so hot that nothing is right, or so cold that samples are alike."""
+    degree = record.setting("sampling.temperature", 1.0)
+    alike, entropy, passes = (
+        record.early("reward/zero_std_frac"),
+        record.early("entropy/sampled"),
+        record.early("pass_rate"),
+    )
+    if not degree or COLD < degree < HOT or alike is None or entropy is None or passes is None:
+        return None
+    evidence = (
+        f"sampled at a temperature of {degree:g}, the first steps have an entropy of {entropy:.3f} nats a decision, {alike:.0%} of "
+        f"groups without a difference between their scores, and {passes:.1%} of rollouts right"
+    )
+    return Sign(name="temperature", evidence=evidence, experiment=record.again("sampling.temperature=1"))
+
+
+def cut_short(record: Record) -> Sign | None:
+    """Rollouts reach the limit from the beginning on."""
+    early, late = record.early("length/truncated_frac"), record.late("length/truncated_frac")
+    if early is None or late is None or min(early, late) < CUT_OFF:
+        return None
+    limit = record.setting("sampling.max_length", 64)
+    evidence = f"{early:.0%} of rollouts are cut off at {limit} from the first steps on (limit {CUT_OFF:.0%})"
+    return Sign(
+        name="max_length too small", evidence=evidence, experiment=record.again(f"sampling.max_length={4 * limit}")
+    )
+
+
+def loud_entropy(record: Record) -> Sign | None:
+    """A bonus on entropy that outweighs the reward, or a price on it."""
+    place, coef = _regulariser(record, "EntropyBonus")
+    entropy = record.ends("entropy/sampled")
+    if place is None or entropy is None:
+        return None
+    first, last = entropy.start.value, entropy.end.value
+    # Of a density, whose entropy may be below 0, the difference counts: 0.3 nats are a factor of 1.3 in width.
+    grown = last > ENTROPY_GROWN * first if record.family == TOKENS else last - first > 0.3
+    gone = last < ENTROPY_LEFT * first if record.family == TOKENS else last - first < -1.4
+    if not (coef > 0 and grown) and not (coef < 0 and gone):
+        return None
+    name = "entropy bonus too strong" if coef > 0 else "entropy collapse"
+    evidence = f"with a bonus of {coef:g} on it, entropy went from {first:.3f} to {last:.3f} nats a decision"
+    return Sign(name=name, evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={abs(coef) / 100:g}"))
+
+
+def few_rollouts(record: Record) -> Sign | None:
+    prompts, samples = record.setting("prompts_per_step", 16), record.setting("num_generations", 8)
+    score = record.ends("reward/mean")
+    if prompts * samples > FEW or score is None:
+        return None
+    alike = record.late("reward/zero_std_frac")
+    evidence = f"a step has {prompts} x {samples} rollouts (limit {FEW})"
+    if samples > 1 and alike is not None:
+        evidence += f", {alike:.0%} of their groups without a difference between the scores"
+    evidence += (
+        f"; the score strays by {(record.late('reward/std') or 0.0):.3g} from rollout to rollout and went from {score}"
+    )
+    more = [f"prompts_per_step={max(8, 64 // samples)}"]
+    return Sign(name="too few rollouts", evidence=evidence, experiment=record.again(*more))
+
+
+def critic(record: Record) -> Sign | None:
+    """One that explains less than a constant would adds noise to every advantage."""
+    explained = record.late("value/explained")
+    if explained is None or explained >= 0:
+        return None
+    size = max(abs(record.early("reward/mean") or 0.0), abs(record.late("reward/mean") or 0.0), 1.0)
+    evidence = (
+        f"the critic explains {explained:.2f} of the variance of what it is to predict (a constant explains 0); returns are of size "
+        f"{size:.3g}"
+    )
+    change = f"critic.scale={size:.1g}" if "scale" in (record.run.get("critic") or {}) else "critic_learning_rate=0.001"
+    return Sign(name="critic", evidence=evidence, experiment=record.again(change))
+
+
+def staleness(record: Record) -> Sign | None:
+    age, gap = record.late("staleness/mean"), record.late("mismatch/prob_diff/age_above_0")
+    if age is None or gap is None or age < OLD or gap < STALE:
+        return None
+    share, corrected = record.late("mismatch/ess_sequence"), record.run.get("correction")
+    evidence = (
+        f"decisions are {age:.1f} versions old on average and differ by |p - p'| = {gap:.2g} from the learner (limit {STALE:g} beyond "
+        f"age {OLD:g}), {'corrected for' if corrected else 'with no correction'}"
+    )
+    evidence += f"; the effective share of rollouts is {share:.2f}" if share is not None else ""
+    return Sign(name="staleness", evidence=evidence, experiment=record.again("max_staleness=0"))
+
+
+def step_size(record: Record) -> tuple[float | None, float | None]:
+    """(mean |change of a decision's log-probability| by one step, KL of one step in nats a decision).
+
+    The first is the largest that was measured; of a control policy that of the first steps, for a density that has grown narrow
+    moves its log-probabilities far by small steps.
+    """
+    moved = max(record("sync/moved"), default=None) if record.family == TOKENS else record.early("sync/moved")
+    kl = [row["kl/old"] for row in record.rows if row.get("kl/old")]
+    for row in record.rows:
+        age, gap = row.get("staleness/mean") or 0.0, row.get("mismatch/k3")
+        if age > 0.5 and gap is not None:
+            kl.append(gap / age**2)  # distances add up over versions, and a KL goes with the square of one
+    return moved, (statistics.median(kl) if kl else None)
+
+
+def fast(record: Record) -> Sign | None:
+    moved, kl = step_size(record)
+    if (moved or 0.0) < LARGE_MOVE and (kl or 0.0) < LARGE_KL:
+        return None
+    rate = record.setting("optimization.learning_rate", 1e-4)
+    parts = []
+    if moved is not None:
+        parts.append(f"one step moved log-probabilities by {moved:.2g} nats a decision (limit {LARGE_MOVE:g})")
+    if kl is not None:
+        parts.append(f"KL of one step {kl:.2g} (limit {LARGE_KL:g})")
+    evidence = f"at a learning rate of {rate:g} {', '.join(parts)}"
+    change = [f"learning_rate={rate / 10:.2g}"]
+    return Sign(name="learning rate too high", evidence=evidence, experiment=record.again(*change))
+
+
+def held_back(record: Record) -> Sign | None:
+    """The pull back to the reference outweighs the reward."""
+    place, coef = _regulariser(record, "KLPenalty")
+    distance = record.late("kl/ref")
+    if place is None or distance is None or coef < 1:
+        return None
+    evidence = f"the KL to the reference stays at {distance:.2g} nats a decision under a coefficient of {coef:g}"
+    return Sign(
+        name="held back", evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={coef / 1000:g}")
+    )
+
+
+def slow(record: Record) -> Sign | None:
+    moved = record("sync/moved")
+    norm, live = record.late("grad_norm"), record.late("live_frac")
+    if not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
+        return None
+    far = max(moved) * len(record.rows)
+    if far >= SMALL_MOVE:
+        return None
+    rate = record.setting("optimization.learning_rate", 1e-4)
+    evidence = (
+        f"at a learning rate of {rate:g} a step moves log-probabilities by {max(moved):.2g} nats a decision; were all "
+        f"{len(record.rows)} steps to push the same way, by {far:.2g} (limit {SMALL_MOVE:g})"
+    )
+    return Sign(
+        name="learning rate too low", evidence=evidence, experiment=record.again(f"learning_rate={rate * 30:.2g}")
+    )
+
+
+def calm_fall(record: Record) -> Sign | None:
+    """The score falls from the first steps on although no step is large: as by a sign turned where advantages do not show it."""
+    score = record.reward
+    moved, kl = step_size(record)
+    if score is None or not score.fell or (moved or 0.0) >= LARGE_MOVE or (kl or 0.0) >= LARGE_KL:
+        return None
+    evidence = f"the score fell from {score} by steps of healthy size: as if a sign were wrong, or a regulariser outweighed the reward"
+    change = "regularisers=()" if record.run.get("regularisers") else "objective=ClippedRatio()"
+    return Sign(name="wrong sign", evidence=evidence, experiment=record.again(change))
+
+
+def length_runaway(record: Record) -> Sign | None:
+    length, passes, cut = record.ends("length/mean"), record.ends("pass_rate"), record.late("length/truncated_frac")
+    if length is None or passes is None or passes.by >= WORTH or _no_matter(record):
+        return None
+    first, last = length.start.value, length.end.value
+    if not (last >= GROWN * first and length.by > SURE * (length.error or 0.0)) and (cut or 0.0) < CUT_OFF:
+        return None
+    evidence = (
+        f"length went from {first:.1f} to {last:.1f} ({last / first:.2f}x, limit {GROWN:g}x), {cut or 0:.0%} are cut "
+        f"off, and the pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
+    )
+    limit, count = record.setting("sampling.max_length", 64), len(record.run.get("rewards") or ())
+    penalty = f"OverlongPenalty(limit={limit}, zone={limit // 2})"
+    return Sign(name="length run-away", evidence=evidence, experiment=record.again(f"rewards.{count}={penalty}"))
+
+
+def entropy_collapse(record: Record) -> Sign | None:
+    """Entropy gone without the tasks being learned: a policy that has become right is sure of itself as well."""
+    entropy, passes = record.ends("entropy/sampled"), record.ends("pass_rate")
+    if entropy is None or passes is None or _no_matter(record):
+        return None
+    first, last = entropy.start.value, entropy.end.value
+    if last > ENTROPY_LEFT * first or passes.by >= WORTH:
+        return None
+    evidence = (
+        f"entropy went from {first:.3f} to {last:.3f} nats a decision (limit {ENTROPY_LEFT:.0%} of the beginning) while the "
+        f"pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
+    )
+    return Sign(name="entropy collapse", evidence=evidence, experiment=record.again("entropy_coeff=0.003"))
+
+
+def _no_matter(record: Record) -> bool:
+    """Whether what the rollouts look like says nothing of trouble: they are somebody else's, or the tasks are being learned."""
+    return record.offline or record.solved or (record.learned is not None and record.learned.rose)
+
+
+def _regulariser(record: Record, kind: str) -> tuple[int | None, float]:
+    """(place among the regularisers, coefficient) of the part of this class."""
+    for place, part in enumerate(record.run.get("regularisers") or ()):
+        if part.get("class") == kind and part.get("coef"):
+            return place, part["coef"]
+    return None, 0.0
