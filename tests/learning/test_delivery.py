@@ -114,6 +114,20 @@ def test_what_the_canary_alone_catches(trained, kind, precision, monkeypatch):
     assert refused_at(trained, precision, BROKEN[kind]) is not None
 
 
+def test_how_far_a_step_moved_is_the_trainers_own(trained):
+    policy, states, canary = trained
+    policy.load_state_dict(states[0])
+    engine = Native(slots=2, precision="int8").start(policy)
+    proof, said = DeliveryProof(policy, canary), []
+    for version, state in enumerate((states[0], states[1])):
+        policy.load_state_dict(state)
+        engine.load(version, state)
+        said.append(proof(engine, version))
+    assert "sync/moved" not in said[0]
+    apart = (proof.trainer[1] - proof.trainer[0]).abs().mean()
+    assert said[1]["sync/moved"] == pytest.approx(float(apart)) and apart > 0
+
+
 @pytest.mark.parametrize("kind", ["late layer", "half swapped"])
 def test_what_a_canary_misses_a_digest_catches(trained, kind):
     """The receiver of a delta holds the digest of all bits: weights put together otherwise never reach the engine."""

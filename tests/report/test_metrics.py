@@ -17,8 +17,10 @@ from gimbal.report.files import JsonLines
 from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
+    order_metrics,
     rollout_metrics,
     staleness_metrics,
+    value_metrics,
     weight_metrics,
 )
 
@@ -42,6 +44,37 @@ def test_rollouts():
     assert (metrics["length/mean"], metrics["length/correct"], metrics["length/wrong"]) == (4.0, 4.0, 4.0)
     assert metrics["length/truncated_frac"] == 0.25
     assert metrics["entropy/mean"] == pytest.approx((12 * 0.5 + 4 * 2.0) / 16)
+
+
+def test_the_order_of_scores_and_advantages_has_a_sign():
+    """1 where advantages are scores less the group's mean, -1 where their sign is turned; nothing where there is no difference."""
+    groups = [group(rollout(1.0), rollout(0.0)), group(rollout(5.0), rollout(3.0), index=1)]
+    zeros, signal = [[0.0, 0.0]] * 4, torch.tensor([[0.5], [-0.5], [1.0], [-1.0]]).expand(4, 2)
+
+    def order(advantage_NS, groups=groups, mask=None):
+        found = batch(zeros, zeros, mask=mask, advantage=advantage_NS.tolist())
+        return order_metrics(groups, found).get("advantage/order")
+
+    assert order(signal) == pytest.approx(1) and order(-signal) == pytest.approx(-1)
+    assert order(signal + torch.tensor([[7.0], [7.0], [0.0], [0.0]])) == pytest.approx(
+        1
+    )  # the group's mean is taken away
+    assert order(torch.zeros(4, 2)) is None
+    assert order(signal, groups=[group(rollout(1.0), rollout(1.0)), group(rollout(1.0), rollout(1.0), index=1)]) is None
+    alone = [group(rollout(score), index=place) for place, score in enumerate((1.0, 0.0, 3.0, 2.0))]
+    assert order(torch.tensor([[1.0], [0.0], [3.0], [2.0]]).expand(4, 2), groups=alone) == pytest.approx(1)
+    masked = [[True, False], [True, False], [False, False], [False, False]]
+    assert order(signal * torch.tensor([[1], [1], [-9], [-9]]), mask=masked) == pytest.approx(1)
+
+
+def test_a_critic_explains_all_a_constant_nothing_and_a_bad_one_less():
+    target_NS = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    known = batch([[0.0, 0.0]] * 2, [[0.0, 0.0]] * 2)
+    for value_NS, share in ((target_NS, 1.0), (torch.full((2, 2), 9.0), 0.0), (-target_NS, -3.0)):
+        told = value_metrics(replace(known, value_NS=value_NS, target_NS=target_NS))
+        assert told["value/explained"] == pytest.approx(share)
+    assert value_metrics(known) == {}
+    assert value_metrics(replace(known, value_NS=target_NS, target_NS=torch.ones(2, 2))) == {}
 
 
 @pytest.mark.parametrize("score", [0.1, 0.3, 0.7, 1 / 3])

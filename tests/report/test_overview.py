@@ -94,6 +94,13 @@ def test_a_fall_is_told_and_nothing_green_stands_beside_it(tmp_path):
     assert "No sign of trouble in loss, evaluation. 24" in conclusion(describe([RunOnDisk.read(directory)])[0])
 
 
+def test_a_fall_whose_chance_nobody_knows_is_not_passed_over(tmp_path):
+    directory = make_run(tmp_path / "a")
+    summary(before={"eval/score": 9.0}, after={"eval/score": 8.0}).save(directory / "summary.json")
+    runs, _ = describe([RunOnDisk.read(directory)])
+    assert "fell from 9.000 to 8.000" in conclusion(runs) and "Look at: fell." in conclusion(runs)
+
+
 RUN = {"policy": {"class": "CausalLM"}, "held_out": {"tasks": {"size": 256}, "samples": 4}}
 
 

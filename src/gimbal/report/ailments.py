@@ -103,6 +103,12 @@ def _discrepancy(rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str,
     return max(statistics.median(k1) if k1 else 0.0, statistics.median(row["mismatch/k3"] for row in whole))
 
 
+def starved_at_once(record: Record) -> Sign | None:
+    """Filters let next to nothing through from the first steps on: the tasks are to blame, or the reward."""
+    kept = record.early("kept_frac")
+    return filter_starvation(record) if kept is None or kept < KEPT else None
+
+
 def filter_starvation(record: Record) -> Sign | None:
     kept, more = record.late("kept_frac"), 2 * record.setting("num_generations", 8)
     if record.stopped is not None and record.stopped["error"] == "Starved":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import RETURN, SOLVED, cost, duration
 from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
-from gimbal.report.record import CONTROL, TOKENS, Change, Record
+from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
 
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
 
@@ -40,7 +41,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "settings": {key: str(value) for key, value in run.settings.items()},
             "ended": run.summary is not None,
             "learned": figure,
-            "signs": signs(run.metrics, run.settings, record),
+            "signs": signs(run.metrics, run.settings, record, figure["text"]),
             "cost": costs(run.summary, run.metrics),
             "exam": _exam(run.summary) if run.summary else [],
             "steps": [row["step"] for row in run.rows],
@@ -83,51 +84,57 @@ def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> d
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
     It is the sampled held-out exam of a run that ended, and else the rewards of what it trained on, over the first and the last
-    tenth of its steps. ``noise`` is what a change of the exam may be by chance (``exam`` has its error); None where that is not known.
+    tenth of its steps. ``noise`` is what a change may be by chance (of the exam: by ``exam``); None where that is not known.
     """
     if summary is not None:
         for key, name in (SOLVED | RETURN).items():
             before, after = summary.before.get(key), summary.after.get(key)
             if before is None or after is None:
                 continue
-            noise = None
+            chance = None
             if exam is not None and exam.error is not None and exam.name == key:
-                noise = exam.limit * exam.error
+                chance = exam.limit * exam.error
             return {
                 "figure": name,
                 "before": before,
                 "after": after,
-                "noise": noise,
-                "text": _moved(name, before, after, noise),
+                "noise": chance,
+                "text": _moved(name, before, after, chance),
             }
     for key, name in (("pass_rate", "share solved in training"), ("reward/mean", "mean score in training")):
         if (ends := edges(metrics.get(key, ()))) is not None:
-            text = _moved(name, *ends, None) + " (first and last tenth of its steps; on tasks it trained on)"
-            return {"figure": name, "before": ends[0], "after": ends[1], "noise": None, "text": text}
+            known = [value for value in metrics[key] if value is not None]
+            chance = CURVE * math.sqrt(2 * noise(known) / max(1, len(known) // 10)) if len(known) >= TREND else None
+            text = _moved(name, *ends, chance) + " (first and last tenth of its steps; on tasks it trained on)"
+            return {"figure": name, "before": ends[0], "after": ends[1], "noise": chance, "text": text}
     return {"figure": "", "before": None, "after": None, "noise": None, "text": "Nothing tells yet what was learned."}
 
 
-def _moved(name: str, before: float, after: float, noise: float | None) -> str:
+def _moved(name: str, before: float, after: float, chance: float | None) -> str:
     change = after - before
-    if noise is not None and abs(change) <= noise:
-        return f"The {name} did not move beyond noise: {before:.3f} to {after:.3f}, where {noise:.3f} may be chance."
+    if chance is not None and abs(change) <= chance:
+        return f"The {name} did not move beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} may be chance."
     if abs(change) < 5e-4:
         return f"The {name} stayed at {after:.3f}."
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
 
 
-def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record) -> list[dict[str, Any]]:
+def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str = "") -> list[dict[str, Any]]:
     """What was looked at for trouble, each {what, bad, text} with its figure; what was not recorded is left out.
 
-    What fell, and why, is the doctor's word. The other limits are coarse on purpose: they are where somebody should look.
+    What fell, and why, is the doctor's word. The other limits are coarse on purpose: they are where somebody should look. ``told`` is
+    the sentence on what was learned: where it says that something fell, no silence of the doctor makes that well.
     """
     found: list[dict[str, Any]] = []
 
     def sign(what: str, bad: bool, text: str) -> None:
         found.append({"what": what, "bad": bad, "text": text})
 
-    for told in judged(record).signs:
-        sign(told.name, True, told.evidence)
+    for doctors in judged(record).signs:
+        sign(doctors.name, True, doctors.evidence)
+    fell = bool(record.fallen) or " fell from " in told
+    if fell and not record.fallen:
+        sign("fell", True, told)
     faults = {
         key.rpartition("faults.")[2]: value
         for key, value in recipe.items()
@@ -139,7 +146,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record) -> list[d
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
-    if not record.fallen:  # a check mark is no answer to a fall
+    if not fell:  # a check mark is no answer to a fall
         if record.exam is not None:
             sign("evaluation", False, f"at its best and at the end: {record.exam}")
         change = None if record.offline else record.from_best("reward/mean")

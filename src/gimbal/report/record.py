@@ -58,7 +58,9 @@ class Change:
 
     @property
     def matters(self) -> bool:
-        """Whether it is large enough to be worth a word."""
+        """Whether it is large enough to be worth a word; of an evaluation all that is no chance is."""
+        if self.name.startswith("eval/") and self.error is not None:
+            return True
         shares = min(self.start.value, self.end.value) >= 0 and max(self.start.value, self.end.value) <= 1
         return abs(self.by) >= WORTH * (1.0 if shares else max(abs(self.start.value), abs(self.end.value)))
 
@@ -145,7 +147,7 @@ class Record:
             name=name,
             start=start,
             end=means[-1],
-            error=math.sqrt(2 * max(_noise(values), self._sampling(name)) / width),
+            error=math.sqrt(2 * max(noise(values), self._sampling(name)) / width),
             limit=_limit(CURVE, len(known) // width if best else 1),
         )
 
@@ -260,7 +262,7 @@ class Record:
         return shlex.join(words)
 
 
-def _noise(values: Sequence[float]) -> float:
+def noise(values: Sequence[float]) -> float:
     """The variance of one step: neighbours differ by noise more than by learning, and so do next neighbours, where two kinds of batch
     take turns."""
     return min(

@@ -20,8 +20,9 @@ FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice
 STALE, OLD = 0.05, 1.5
 HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the model was trained on
 ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one that is being learned also takes entropy
-ENTROPY_GROWN = 1.3
+ENTROPY_GROWN, LOUD = 1.3, 0.5  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
+HELD = 0.1  # what the KL to the reference may cost a decision, of advantages of size 1
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 SURE = 3.0  # standard errors, told from step to step
 
@@ -120,10 +121,11 @@ def loud_entropy(record: Record) -> Sign | None:
     if place is None or entropy is None:
         return None
     first, last = entropy.start.value, entropy.end.value
-    # Of a density, whose entropy may be below 0, the difference counts: 0.3 nats are a factor of 1.3 in width.
+    # The entropy of a density may be below 0: there a difference counts, and 0.3 nats are a factor of 1.3 in width.
     grown = last > ENTROPY_GROWN * first if record.family == TOKENS else last - first > 0.3
+    stays = coef >= LOUD and last > 0.9 * first
     gone = last < ENTROPY_LEFT * first if record.family == TOKENS else last - first < -1.4
-    if not (coef > 0 and grown) and not (coef < 0 and gone):
+    if not (coef > 0 and (grown or stays)) and not (coef < 0 and gone):
         return None
     name = "entropy bonus too strong" if coef > 0 else "entropy collapse"
     evidence = f"with a bonus of {coef:g} on it, entropy went from {first:.3f} to {last:.3f} nats a decision"
@@ -207,9 +209,13 @@ def held_back(record: Record) -> Sign | None:
     """The pull back to the reference outweighs the reward."""
     place, coef = _regulariser(record, "KLPenalty")
     distance = record.late("kl/ref")
-    if place is None or distance is None or coef < 1:
+    if place is None or distance is None or coef * distance < HELD:
         return None
-    evidence = f"the KL to the reference stays at {distance:.2g} nats a decision under a coefficient of {coef:g}"
+    evidence = (
+        f"a KL of {distance:.2g} nats a decision to the reference costs {coef * distance:.2g} under a coefficient of {coef:g} (limit "
+        f"{HELD:g}; advantages are of size 1), and the gradient norm went from {record('grad_norm')[0]:.2g} at the first step, where "
+        f"there was no KL, to {record.late('grad_norm'):.2g}"
+    )
     return Sign(
         name="held back", evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={coef / 1000:g}")
     )
@@ -281,8 +287,10 @@ def _no_matter(record: Record) -> bool:
 
 
 def _regulariser(record: Record, kind: str) -> tuple[int | None, float]:
-    """(place among the regularisers, coefficient) of the part of this class."""
-    for place, part in enumerate(record.run.get("regularisers") or ()):
-        if part.get("class") == kind and part.get("coef"):
-            return place, part["coef"]
-    return None, 0.0
+    """(place among the regularisers, coefficient) of the part of this class with the largest."""
+    found = [
+        (place, part["coef"])
+        for place, part in enumerate(record.run.get("regularisers") or ())
+        if part.get("class") == kind and part.get("coef")
+    ]
+    return max(found, key=lambda part: abs(part[1]), default=(None, 0.0))
