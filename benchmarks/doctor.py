@@ -94,12 +94,11 @@ def counted(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         of = [run for run in runs if name in ("", run["set"])]
         sick = [run for run in of if run["expected"] != HEALTHY]
         well = [run for run in of if run["expected"] == HEALTHY]
-        found |= {
-            f"{name} sick".strip(): len(sick),
-            f"{name} right".strip(): sum(run["found"] == run["expected"] for run in sick),
-            f"{name} healthy".strip(): len(well),
-            f"{name} silent".strip(): sum(run["found"] == NOTHING for run in well),
-        }
+        named = sum(run["found"] == run["expected"] for run in sick)
+        silent = sum(run["found"] == NOTHING for run in well)
+        figures = {"sick": len(sick), "right": named} if sick else {}
+        figures |= {"healthy": len(well), "silent": silent} if well else {}
+        found |= {f"{name} {what}".strip(): count for what, count in figures.items()}
     return found
 
 

@@ -13,6 +13,7 @@ from report_records import batch, group, rollout
 
 from gimbal.engines.native import Native
 from gimbal.objectives import EntropyBonus, KLPenalty, TruncatedWeight
+from gimbal.report.causes import repeat_metrics
 from gimbal.report.files import JsonLines
 from gimbal.report.metrics import (
     advantage_metrics,
@@ -65,6 +66,12 @@ def test_the_order_of_scores_and_advantages_has_a_sign():
     assert order(torch.tensor([[1.0], [0.0], [3.0], [2.0]]).expand(4, 2), groups=alone) == pytest.approx(1)
     masked = [[True, False], [True, False], [False, False], [False, False]]
     assert order(signal * torch.tensor([[1], [1], [-9], [-9]]), mask=masked) == pytest.approx(1)
+
+
+def test_texts_that_are_empty_are_no_repeats():
+    """Episodes have none, and were called one text scored differently."""
+    for text, found in (("7", {"reward/repeats": 1.0, "reward/unlike_frac": 1.0}), ("", {})):
+        assert repeat_metrics([group(rollout(1.0, text=text), rollout(0.0, text=text))]) == found
 
 
 def test_a_critic_explains_all_a_constant_nothing_and_a_bad_one_less():

@@ -38,11 +38,14 @@ def sample_metrics(groups: Sequence[Group], planned: int) -> dict[str, float]:
 
 
 def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Share of texts written several times in one group whose scores are not alike; nothing where no text was repeated."""
+    """Share of texts written several times in one group whose scores are not alike; nothing where no text was repeated.
+
+    Episodes of a control policy have no text, and that two of them are as empty says nothing of their returns.
+    """
     repeated = unlike = 0
     for group in groups:
         scores: Mapping[str, list[float]] = defaultdict(list)
-        for rollout in group.rollouts:
+        for rollout in filter(lambda rollout: rollout.text, group.rollouts):
             scores[f"{rollout.stop}:{rollout.text}"].append(rollout_score(rollout))
         several = [values for values in scores.values() if len(values) > 1]
         repeated += len(several)

@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import read, read_file
+from gimbal.config import RECIPE_FILE, read, read_file
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.report.files import STOPPED, JsonLines
+from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines
 
 TOKENS, CONTROL = "tokens", "decisions"  # the families: what a policy's unit is called (``AbstractPolicySpec.unit``)
 SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
@@ -82,12 +82,12 @@ class Change:
 
 
 class Record:
-    """metrics.jsonl, summary.json, recipe.yaml and stopped.json of a run, as far as they are there."""
+    """Metrics, summary, recipe and stopped.json of a run, as far as they are there."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / "metrics.jsonl").read()
-        stopped, recipe, summary = directory / STOPPED, directory / "recipe.yaml", directory / "summary.json"
+        self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / METRICS).read()
+        stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
         self.stopped = read_file(stopped) if stopped.is_file() else None
         self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
         self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
