@@ -40,6 +40,23 @@ class Task:
     seed: int = 0
     columns: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def asked(self) -> str:
+        """What a person reads as the prompt: its text, or the messages of a chat, each behind its role."""
+        messages = self.columns.get("messages", ())
+        if self.prompt or not is_chat(messages):
+            return self.prompt
+        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+
+
+def is_chat(value: Any) -> bool:
+    """Whether it is a list of messages with role and content."""
+    return (
+        isinstance(value, Sequence)
+        and len(value) > 0
+        and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:

@@ -1,16 +1,21 @@
 """What cannot work ends in one clear sentence, and nothing that was trained is lost."""
 
+import json
 import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small import Digits, small_run
+from small import Digits, read_once, small_run
 
+from gimbal import recipes
 from gimbal.advantages import DiscrepancyPenalty, GroupCentered, Whitened
+from gimbal.config import Text
 from gimbal.controllers import Lagrangian
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.learning.proximal.behavior import Behavior
@@ -101,6 +106,66 @@ def test_a_missing_and_a_malformed_model_directory(tmp_path):
     (tmp_path / "cut" / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(ValueError, match="cut does not load"):
         CausalLM(model=str(tmp_path / "cut")).load()
+
+
+@pytest.mark.parametrize(
+    ("config", "spoil", "sentence"),
+    [
+        (
+            {"num_hidden_layers": 6, "layer_types": ["full_attention"] * 6},
+            None,
+            r"no weights for model\.layers\.5\.\S+, .* and 8 more",
+        ),
+        (
+            {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4},
+            None,
+            r"no place for model\.layers\.4\.\S+, .* and 8 more",
+        ),
+        (
+            {"intermediate_size": 392},
+            None,
+            r"model\.layers\.0\.mlp\.down_proj\.weight is \[128, 384\] in the file and \[128, 392\]",
+        ),
+        ({}, "model.norm.weight", r"not all finite numbers: model\.norm\.weight$"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_config(tmp_path, capfd, config, spoil, sentence):
+    """transformers draws what is missing at random, and training would go on from there."""
+    own = Path(shutil.copytree(CausalLM().path, tmp_path / "own"))
+    described = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps(described | config))
+    if spoil:
+        weights = load_file(own / "model.safetensors")
+        weights[spoil][0] = torch.nan
+        save_file(weights, own / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=sentence):
+        CausalLM(model=str(own)).load()
+    assert not capfd.readouterr().err
+
+
+def test_coarse_weights_are_warned_of_with_the_figure():
+    (said,) = [x for x in check(small_run(policy=CausalLM(dtype="bfloat16"))) if "dtype" in x]
+    assert "less than about 1/256 of a weight is lost" in said and "above 0.26 hardly move" in said
+    assert not any("dtype" in x for x in check(small_run(policy=CausalLM())))
+    for dtype in ("bf16", "float8"):
+        with pytest.raises(ValueError, match=f"policy.dtype is .?{dtype}.*float32, bfloat16"):
+            recipes.load("grpo", {"policy.dtype": Text(dtype)})
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"prompt_ids": [5, 103]}, "the token 103; this model knows the integers from 0 to 102"),
+        ({"prompt_ids": [5, -1]}, "the token -1"),
+        ({"prompt_ids": [5, "a"]}, "the token 'a'"),
+        ({"prompt_ids": 5}, "prompt_ids of task t is 5; it is a list"),
+        ({"messages": 5}, "messages of task t is 5; it is a list of messages"),
+        ({"messages": [{"role": "user"}]}, "it is a list of messages with role and content"),
+    ],
+)
+def test_columns_that_are_no_prompts(columns, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        read_once().encode_task(Task(id="t", columns=columns))
 
 
 def test_a_prompt_that_the_model_cannot_hold(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.records import Task
+from gimbal.records import Task, is_chat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def _task(row: Any, where: str, made_id: str, prompt: str, answer: str) -> Task:
         )
     asked, right = row[prompt], row.get(answer)
     columns = {key: value for key, value in row.items() if key != prompt}
-    if _is_chat(asked):
+    if is_chat(asked):
         columns["messages"] = asked
     elif not isinstance(asked, str) or not asked:
         raise ValueError(f"{where}: {prompt!r} is {asked!r:.60}; expected text, or chat messages with role and content")
@@ -114,12 +114,4 @@ def _task(row: Any, where: str, made_id: str, prompt: str, answer: str) -> Task:
         answer=None if right is None else str(right),
         source=str(row.get("data_source", "")),
         columns=columns,
-    )
-
-
-def _is_chat(value: Any) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and len(value) > 0
-        and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gimbal.ops.seeds import stable_hash
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.token import TINY, CausalLM, TokenPolicy, Tokens
+from gimbal.policies.token import TINY, CausalLM, Dtype, TokenPolicy, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Rejuvenated(AbstractPolicySpec):
 
     model: str = TINY
     base: str = TINY
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     keep: float = 0.7
     cap: float = float("inf")
     reset: float = 0.02

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -16,8 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.lora import LoRA, whole_model
-from gimbal.records import AbstractDecisions, Task
+from gimbal.records import AbstractDecisions, Task, is_chat
 
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
@@ -108,14 +110,26 @@ class TokenPolicy(AbstractPolicy):
                 else "its text is empty, or the model has no tokenizer files"
             )
             raise ValueError(f"the prompt of task {task.id} has {len(ids):,} tokens; {what}")
+        size = self.model.get_input_embeddings().weight.shape[0]
+        if strange := [x for x in ids if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < size]:
+            raise ValueError(
+                f"the prompt of task {task.id} has the token {strange[0]!r}; this model knows the integers from 0 to {size - 1}"
+            )
         return ids
 
     def _encoded(self, task: Task) -> list[int]:
         if (ids := task.columns.get("prompt_ids")) is not None:
+            if not isinstance(ids, list | tuple):
+                raise ValueError(f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of token ids")
             return list(ids)
         messages = task.columns.get("messages")
         if messages is None:
             return self.tokenizer.encode(task.prompt, add_special_tokens=True)
+        if not is_chat(messages):
+            raise ValueError(
+                f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "
+                "or is called something else"
+            )
         if self.tokenizer.chat_template is None:
             raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -217,9 +231,13 @@ class CausalLM(AbstractPolicySpec):
     unit: ClassVar[str] = "tokens"
 
     model: str = TINY
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     fresh: bool = False
     lora: LoRA | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in get_args(Dtype):
+            raise ValueError(f"policy.dtype is {self.dtype}; choose among {', '.join(get_args(Dtype))}")
 
     @property
     def path(self) -> str:
@@ -256,8 +274,17 @@ class CausalLM(AbstractPolicySpec):
                 assert tokenizer is not None, "it would have raised"
                 model.generation_config.eos_token_id = tokenizer.eos_token_id
                 return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
-            whole = whole_model if adapter else AutoModelForCausalLM.from_pretrained
-            model = whole(self.path, dtype=getattr(torch, self.dtype))
+            if adapter:
+                model, unfit = whole_model(self.path, dtype=getattr(torch, self.dtype)), ""
+            else:
+                with _quiet(logging):
+                    model, found = AutoModelForCausalLM.from_pretrained(
+                        self.path,
+                        dtype=getattr(torch, self.dtype),
+                        ignore_mismatched_sizes=True,  # they are told below, by name
+                        output_loading_info=True,
+                    )
+                unfit = _unfit(found)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             # transformers raises all of these for missing, malformed and truncated files.
             where = (
@@ -266,9 +293,43 @@ class CausalLM(AbstractPolicySpec):
                 else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
             )
             raise ValueError(f"{self.path}{where} does not load as a causal language model: {error}") from error
+        if unfit:
+            raise ValueError(f"the weights in {self.path} are not those of its config.json: {unfit}")
+        if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
+            raise ValueError(f"the weights in {self.path} are not all finite numbers: {_some(broken)}")
         return TokenPolicy(model.eval(), tokenizer)
 
     def at(self, directory: Path) -> CausalLM:
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return CausalLM(model=str(directory), dtype=self.dtype)
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """Without transformers' table of what did not fit, which the refusal says in a sentence."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _unfit(found: Mapping[str, Any]) -> str:
+    """What a model's description and its weights do not have in common, by what ``from_pretrained`` says of its loading."""
+    shapes = [
+        f"{name} is {list(theirs)} in the file and {list(ours)} in config.json"
+        for name, theirs, ours in found["mismatched_keys"]
+    ]
+    said = {
+        "no weights for": _some(sorted(found["missing_keys"])),  # they would be drawn at random, and trained from there
+        "no place for": _some(sorted(found["unexpected_keys"])),
+        "another shape": _some(sorted(shapes)),
+    }
+    return "; ".join(f"{what} {names}" for what, names in said.items() if names)
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -77,7 +77,7 @@ class Console:
         """A rollout as it was written, with what it earned."""
         if not rollout.text.strip():
             return
-        prompt, text = one_line(rollout.task.prompt), one_line(rollout.text)
+        prompt, text = one_line(rollout.task.asked), one_line(rollout.text)
         shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout_score(rollout):g}]"
         if self.live is None:
             self._print(f"  e.g. {shown}")

@@ -110,7 +110,7 @@ def _described(
         "group": group.index,
         "sample": rollout.sample,
         "task": rollout.task.id,
-        "prompt": rollout.task.prompt,
+        "prompt": rollout.task.asked,
         "answer": rollout.task.answer,
         "text": rollout.text,
         "pieces": pieces,

@@ -98,7 +98,7 @@ def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> st
 
     What is put in is not read again, whatever braces a completion holds. ``more`` wins over the task.
     """
-    values: dict[str, Any] = {**task.columns, "prompt": _asked(task)}
+    values: dict[str, Any] = {**task.columns, "prompt": task.asked}
     if task.answer is not None:
         values["answer"] = task.answer
     values |= more or {}
@@ -111,8 +111,3 @@ def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> st
         return str(values[match[1]])
 
     return PLACE.sub(value, template)
-
-
-def _asked(task: Task) -> str:
-    messages = task.columns.get("messages")
-    return task.prompt if messages is None else "\n".join(f"{m['role']}: {m['content']}" for m in messages)

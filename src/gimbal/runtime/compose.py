@@ -12,6 +12,11 @@ from gimbal.ops.paths import get_at
 from gimbal.runtime import interactions
 from gimbal.runtime.run import Run
 
+LOST = {
+    "bfloat16": 256,
+    "float16": 2048,
+}  # neighbouring numbers are 1/128 to 1/256 of their size apart, and 1/1024 to 1/2048
+
 
 def check(run: Run) -> list[str]:
     """Warnings; a ValueError where the combination cannot mean what it says."""
@@ -102,6 +107,13 @@ def _warnings(run: Run) -> Iterable[str]:
     own = DISCREPANCY in run.anchor.absorbs or isinstance(run.engine, Tempered)
     if run.max_staleness > 0 and run.correction is None and not own and "behavior_NS" not in column_needs(run):
         yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() does"
+    dtype, rate = str(vars(run.policy).get("dtype")), run.optimization.learning_rate
+    if dtype in LOST:
+        yield (
+            f"policy.dtype={dtype} holds weights so coarsely that an update of less than about 1/{LOST[dtype]} of a weight is lost. An "
+            f"update is about the learning rate, {rate:g} here, so weights above {LOST[dtype] * rate:.2g} hardly move: "
+            "policy.dtype=float32"
+        )
 
 
 def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:
