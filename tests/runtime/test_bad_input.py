@@ -19,7 +19,7 @@ from gimbal.config import Text
 from gimbal.controllers import Lagrangian
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.learning.proximal.behavior import Behavior
-from gimbal.objectives import ClippedRatio, TruncatedWeight, ValueLoss
+from gimbal.objectives import ClippedRatio, Reinforce, TruncatedWeight, ValueLoss
 from gimbal.policies.token import CausalLM
 from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.base import AbstractReward
@@ -60,7 +60,7 @@ def test_parts_that_do_not_fit_are_refused(changes, reason):
 
 def test_what_is_doubtful_is_only_warned_of():
     assert any("corrects for the sampler" in sentence for sentence in check(small_run(max_staleness=1)))
-    assert check(small_run(advantage=GroupCentered())) == []
+    assert check(small_run(advantage=GroupCentered(), objective=Reinforce())) == []
 
 
 def test_an_all_failing_task_set_stops_with_advice(single_thread, tmp_path):
