@@ -155,10 +155,10 @@ def test_coarse_weights_are_warned_of_with_the_figure():
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"prompt_ids": [5, 103]}, "the token 103; this model knows the integers from 0 to 102"),
+        ({"prompt_ids": [5, 103]}, "the token 103; this model knows 0 to 102"),
         ({"prompt_ids": [5, -1]}, "the token -1"),
-        ({"prompt_ids": [5, "a"]}, "the token 'a'"),
-        ({"prompt_ids": 5}, "prompt_ids of task t is 5; it is a list"),
+        ({"prompt_ids": [5, "a"]}, r"prompt_ids of task t is \[5, 'a'\]; it is a list of integers"),
+        ({"prompt_ids": 5}, "prompt_ids of task t is 5; it is a list of integers"),
         ({"messages": 5}, "messages of task t is 5; it is a list of messages"),
         ({"messages": [{"role": "user"}]}, "it is a list of messages with role and content"),
     ],

@@ -111,16 +111,18 @@ class TokenPolicy(AbstractPolicy):
             )
             raise ValueError(f"the prompt of task {task.id} has {len(ids):,} tokens; {what}")
         size = self.model.get_input_embeddings().weight.shape[0]
-        if strange := [x for x in ids if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < size]:
+        if strange := [x for x in ids if not 0 <= x < size]:
             raise ValueError(
-                f"the prompt of task {task.id} has the token {strange[0]!r}; this model knows the integers from 0 to {size - 1}"
+                f"the prompt of task {task.id} has the token {strange[0]}; this model knows 0 to {size - 1}"
             )
         return ids
 
     def _encoded(self, task: Task) -> list[int]:
         if (ids := task.columns.get("prompt_ids")) is not None:
-            if not isinstance(ids, list | tuple):
-                raise ValueError(f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of token ids")
+            if not isinstance(ids, list | tuple) or not all(type(x) is int for x in ids):
+                raise ValueError(
+                    f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of integers, token ids"
+                )
             return list(ids)
         messages = task.columns.get("messages")
         if messages is None:
