@@ -55,6 +55,21 @@ def test_reduces_to_the_host_where_no_steps_are_equal():
         close(ours, plain)
 
 
+@pytest.mark.parametrize(
+    ("moved", "weights", "same"), [(0.0, (1, 1), True), (0.3, (1, 1), False), (0.0, (1, 2), False)]
+)
+def test_common_beginnings_at_a_ratio_of_1_and_equal_weights_have_the_gradient_of_the_host(moved, weights, same):
+    b = batch([[1, 2], [1, 3]], [0, 1], [1.0, -0.5])
+    shared, own = torch.zeros((), dtype=torch.float64, requires_grad=True), torch.zeros(2, dtype=torch.float64)
+    x = torch.stack([torch.stack([shared, own[0]]), torch.stack([shared, own[1]])])  # one step, one log-probability
+    gradients = []
+    for advantage_NS in (EdgeAveraged()(b), b.advantage_NS):
+        host = replace(b, proximal_NS=x.detach() - moved, advantage_NS=advantage_NS)
+        loss = (ClippedRatio()(x, host).loss_NS * torch.tensor(weights)[:, None]).sum()
+        gradients.append(float(torch.autograd.grad(loss, shared, retain_graph=True)[0]))
+    assert (abs(gradients[0] - gradients[1]) < 1e-9) == same
+
+
 def test_groups_are_kept_apart():
     b = batch([[1], [1]], [0], [1.0, -1.0], group=[0, 5])
     assert torch.equal(EdgeAveraged()(b), b.advantage_NS)

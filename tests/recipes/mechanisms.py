@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,13 +12,18 @@ from trials import APART, Trial
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
+from gimbal.controllers.delayed import Delayed
+from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
 from gimbal.engines.native import Native
+from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
 from gimbal.objectives.member_value_loss import EnsembleValueLoss
 from gimbal.recipes.dereason_sft import ALL
+from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime.run import Run
 
 Moves = Callable[[Trial, Trial, int], bool]
@@ -41,11 +46,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What defines a recipe. ``steps``: how many until every part acts. ``prompts`` of a step; 0 are as many as make 32 rollouts."""
+    """What defines a recipe. ``steps``: how many until every part acts. ``prompts`` of a step; 0 are as many as make 32 rollouts.
+
+    ``sooner`` are the fields of schedules, by their class, with which they pass in these few steps.
+    """
 
     parts: tuple[Part, ...]
     steps: int = 2
     prompts: int = 0
+    sooner: Mapping[type, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,13 @@ def _seen(trial: Trial, metric: str) -> list[float]:
     return [step[metric] for step in trial.metrics if metric in step]
 
 
-def of(parent: str, steps: int = 2, prompts: int = 0, **checks: Check) -> Mechanism:
+def of(
+    parent: str,
+    steps: int = 2,
+    prompts: int = 0,
+    sooner: Mapping[type, Mapping[str, Any]] | None = None,
+    **checks: Check,
+) -> Mechanism:
     """A recipe whose parts are fields that its parent has otherwise; ``a__b`` are two that only go together."""
 
     def without(name: str, check: Check) -> Callable[[Run], Run]:
@@ -105,12 +120,13 @@ def of(parent: str, steps: int = 2, prompts: int = 0, **checks: Check) -> Mechan
         return change
 
     parts = (Part(name, without(name, check), check.metric, check.moves, check.apart) for name, check in checks.items())
-    return Mechanism(tuple(parts), steps, prompts)
+    return Mechanism(tuple(parts), steps, prompts, sooner or {})
 
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
+LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
 PPO_CONTROL = of(
     "grpo",
     advantage=differs("value/loss").by(advantage=GAE(gamma=1.0, lam=1.0)),
@@ -205,7 +221,14 @@ MECHANISMS: dict[str, Mechanism] = {
         engine=above("mismatch/prob_diff").by(engine=Native(slots=128)),
     ),
     "gspo": of("grpo", objective=above("clip_ratio/high"), optimization=above("clip_ratio/high")),
-    "gtr": of("gspo", 11, objective=above("trust/price"), anchor=differs("trust/price"), tasks=REWARD),
+    "gtr": of(
+        "gspo",
+        3,
+        sooner={Alternating: {"period": 8}},
+        objective=above("trust/price"),
+        anchor=differs("trust/price"),
+        tasks=REWARD,
+    ),
     "hc_rlhf": of(
         "rloo",
         reward_shaping=above("cost/upper").by(reward_shaping=(KLReward(coef=1e-3),), controllers={}),
@@ -221,7 +244,12 @@ MECHANISMS: dict[str, Mechanism] = {
         masks=below("mask/DiscrepancyBand"),
         objective=below("taper"),
     ),
-    "kimi_length": of("grpo", 11, reward_shaping=above("length/penalised_right").by(reward_shaping=(), controllers={})),
+    "kimi_length": of(
+        "grpo",
+        2,
+        sooner={Delayed: {"steps": 1}},
+        reward_shaping=above("length/penalised_right").by(reward_shaping=(), controllers={}),
+    ),
     "kl_adaptive": of(
         "grpo", 4, regularisers=above("kl/ref").by(regularisers=(), controllers={}), controllers=varies(KL)
     ),
@@ -256,11 +284,21 @@ MECHANISMS: dict[str, Mechanism] = {
     "polychromic": of("grpo", advantage=ADVANTAGE),
     "ppo": of(
         "grpo",
-        advantage=ADVANTAGE.by(advantage=GAE(gamma=1.0, lam=1.0)),
+        advantage=differs("value/loss").by(advantage=GAE(gamma=1.0, lam=1.0)),
         objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     ),
     "ppo_ewma": of("grpo", 6, anchor=differs("kl/old")),
-    "ppo_max": of("ppo", 7, controllers=varies("lr")),
+    "ppo_max": of(
+        "ppo",
+        3,
+        prompts=8,
+        sooner={Delayed: {"steps": 1}},
+        rewards=below("reward/overlong/mean", 0.0).by(rewards=(ReasoningScore(weight=5.0),)),
+        normalised=varies("reward_moment/std").by(reward_shaping=(KLReward(coef=0.05),), controllers=LATE),
+        reward_shaping=differs("value/loss").by(reward_shaping=(RunningNormalized(),)),
+        critic=differs("value/loss"),
+        controllers=varies("lr").by(controllers={}),
+    ),
     "proofreading_start": of("sft", tasks=differs("length/mean")),
     "prorag": of("grpo", shaping=ADVANTAGE),
     "r2vpo": of(
@@ -272,13 +310,22 @@ MECHANISMS: dict[str, Mechanism] = {
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", shaping=ADVANTAGE, regularisers=above("kl/ref")),
     "rejuvenation": of("grpo", policy=GRADIENT),
-    "remix": of("grpo", 4, objective=varies("clip_centre")),
+    "remix": of(
+        "grpo",
+        5,
+        prompts=2,
+        sooner={Staircase: {"begin": 2, "every": 1}, Run: {"reference_resets": (3,)}},
+        objective=varies("clip_centre"),
+        regularisers=above("kl/ref").by(regularisers=(), controllers={}),
+        controllers=varies("control/regularisers.0.mix"),
+        reference_resets=differs("kl/ref"),
+    ),
     "resrl": of("grpo", shaping=ADVANTAGE),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
     "safe": of("ppo", regularisers=above("kl/rein")),
-    "salt": of("grpo", prompts=16, shaping=ADVANTAGE),
+    "salt": of("grpo", shaping=ADVANTAGE),
     "scope": of("grpo", objective=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/high")),
     "sft": of("dpo", objective=GRADIENT),
@@ -305,7 +352,15 @@ MECHANISMS: dict[str, Mechanism] = {
         advantage=ADVANTAGE,
     ),
     "verl_rank": of("grpo", shaping=varies("effective_rank/rank").by(shaping=(), controllers={})),
-    "vl_dac": of("ppo", 7, objective=above("guard/frac"), shaping=ADVANTAGE),
+    "vl_dac": of(
+        "ppo",
+        2,
+        prompts=8,
+        sooner={Delayed: {"steps": 1}},
+        advantage__regularisers=differs("value/loss"),
+        shaping=ADVANTAGE,
+        controllers=varies("lr"),
+    ),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
     "xrpo": of("grpo", shaping=ADVANTAGE),
 }
@@ -329,20 +384,6 @@ PENDING: dict[str, Any] = dict.fromkeys(
         "rejuvenation",
         "safe",
         "seeupo",
-        "decs",
-        "salt",
-        "spo",
-        "ppo",
-        "vcpo",
-        "vl_dac",
-        "w_reinforce",
-        "xrpo",
-        "remix",
-        "ppo_max",
-        "r3l",
-        "paco_grpo",
-        "polychromic",
-        "smiles_grpo",
     ],
     pytest.mark.xfail(strict=False),
 )

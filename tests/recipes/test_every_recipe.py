@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mechanisms import MECHANISMS, PENDING
-from trials import Trials, small
+from trials import Trials, hastened, small
 
 from gimbal import recipes
 from gimbal.rewards import reasoning
@@ -45,7 +45,7 @@ def trials():
 def test_what_defines_it_acts(name, trials):
     torch.set_num_threads(1)
     mechanism = MECHANISMS[name]  # a new recipe says there what defines it
-    run = recipes.function(name)()
+    run = hastened(recipes.function(name)(), mechanism.sooner)
     with_it = trials(small(run, mechanism.prompts), mechanism.steps)
     assert min(step["grad_norm"] for step in with_it.metrics[: mechanism.steps]) > 0
     assert mechanism.parts, "a recipe is defined by something"

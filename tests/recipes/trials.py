@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -42,6 +42,18 @@ def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
     if name in changes:
         changes[name] = change(changes[name])
     return replace(part, **changes)
+
+
+def hastened(part: Any, sooner: Mapping[type, Mapping[str, Any]]) -> Any:
+    """With these fields in the parts of these classes, so that what a schedule brings late comes within a few steps."""
+    if isinstance(part, tuple):
+        return tuple(hastened(item, sooner) for item in part)
+    if isinstance(part, Mapping):
+        return {key: hastened(item, sooner) for key, item in part.items()}
+    if not sooner or not is_dataclass(part):
+        return part
+    changes = {item.name: hastened(getattr(part, item.name), sooner) for item in fields(part) if item.init}
+    return replace(part, **changes | dict(sooner.get(type(part), {})))
 
 
 @dataclass

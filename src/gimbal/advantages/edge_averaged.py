@@ -27,6 +27,8 @@ class EdgeAveraged(AbstractAdvantage):
     - no step twice: A.
     - all rollouts of a group identical, with mean-centred A: 0. So is a first step that the whole group shares.
     - ``window`` = -1, all steps before: only common beginnings merge.
+    - only common beginnings merged, ratios of 1, equal weights: the gradient is that of A. Several updates, unequal lengths or a window
+      that forgets let it act.
     - ``once``: a rollout that comes by the same step again and again counts once for it, by its mean.
 
     Confidence: partial; that shared steps are averaged and distinct ones kept is read; ours: what makes steps equal, and the window.

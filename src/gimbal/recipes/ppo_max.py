@@ -9,6 +9,7 @@ from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.tokens import TrunkValue
 from gimbal.learning.method import Optimization
 from gimbal.objectives.value_loss import ValueLoss
+from gimbal.recipes.dapo import LONGEST
 from gimbal.recipes.ppo import ppo
 from gimbal.rewards.overlong import OverlongPenalty
 from gimbal.rewards.reasoning import ReasoningScore
@@ -17,14 +18,17 @@ from gimbal.runtime.run import Run
 
 def ppo_max() -> Run:
     """PPO-max (arXiv:2307.04964): PPO with rewards normalised over the run and clipped, KL to the first policy in the reward, and a
-    critic that begins as the first policy's transformer and is fitted before the policy moves."""
+    critic that begins as the first policy's transformer and is fitted before the policy moves.
+
+    The clip at ten deviations is published; rewards of 0 to 5 come no further than two.
+    """
     moments = {
         f"reward_shaping.0.{field}": MovingAverage(signal=signal, decay=0.0)
         for field, signal in (("count", COUNT), ("mean", MEAN), ("std", STD))
     }
     return replace(
         ppo(),
-        rewards=(ReasoningScore(weight=5.0), OverlongPenalty(limit=64, zone=16)),
+        rewards=(ReasoningScore(weight=5.0), OverlongPenalty(limit=LONGEST, zone=LONGEST // 5)),
         reward_shaping=(RunningNormalized(), KLReward(coef=0.05)),
         critic=TrunkValue(),
         regularisers=(ValueLoss(coef=1.0, clip=0.2),),
