@@ -16,7 +16,7 @@ from gimbal.policies.token import TokenPolicy
 from gimbal.records import Rollout, Sampling, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
-from gimbal.serve.driver import Driver, Ticket
+from gimbal.serve.driver import Driver, Awaited
 from gimbal.serve.exchanges import Exchange, continued, rows, written
 
 Prompt = tuple[str, list[int]]  # as text, and as tokens
@@ -64,7 +64,7 @@ class Answers:
     async def answer(self, asked: Asked) -> list[Exchange]:
         """All answers, which are on record when it returns. Cancelled, it gives them up."""
         prompts = await asyncio.to_thread(self.encoded, asked)
-        tickets: list[Ticket] = []
+        tickets: list[Awaited] = []
         try:
             for number in range(len(prompts) * asked.n):
                 tickets.append(self._ticket(asked, prompts, number))
@@ -79,7 +79,7 @@ class Answers:
         """The same as server-sent events, as it is drawn. With tools each answer is one piece: a call is one only once it is whole."""
         prompts = await asyncio.to_thread(self.encoded, asked)
         loop, news = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Rollout | None]]()
-        frame, tickets = replies.frame(asked, self.name, chunk=True), list[Ticket]()
+        frame, tickets = replies.frame(asked, self.name, chunk=True), list[Awaited]()
 
         def tell(number: int, rollout: Rollout | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, (number, rollout))
@@ -134,7 +134,7 @@ class Answers:
         prompts: Sequence[Prompt],
         number: int,
         progress: Callable[[Rollout], None] | None = None,
-    ) -> Ticket:
+    ) -> Awaited:
         (text, ids), sample = prompts[number // asked.n], number % asked.n
         with self._lock:
             count, self.count = self.count, self.count + 1
@@ -146,9 +146,9 @@ class Answers:
         task = Task(id=asked.session if seeded else f"{asked.session}/{count}", prompt=text, columns=columns)
         seed = asked.seed if asked.seed is not None else self.seed
         request = Request(group=count, task=task, sample=sample, sampling=asked.sampling, seed=seed)
-        return Ticket(request=request, progress=progress)
+        return Awaited(request=request, progress=progress)
 
-    def _give_up(self, tickets: Sequence[Ticket]) -> None:
+    def _give_up(self, tickets: Sequence[Awaited]) -> None:
         for ticket in tickets:
             if not ticket.future.done():
                 self.driver.cancel(ticket, "client gone")

@@ -31,7 +31,7 @@ class EngineError(RuntimeError):
 
 
 @dataclass(kw_only=True, eq=False)
-class Ticket:
+class Awaited:
     """A request and where its rollout goes. ``progress`` hears of what is drawn so far, in the driver's thread."""
 
     request: Request
@@ -56,14 +56,14 @@ class Driver:
         self._lock = threading.Lock()  # of the counts
         self._engine_lock = threading.Lock()
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._drawing: dict[tuple[int, int], Ticket] = {}
-        self._suspects: deque[Ticket] = deque()  # to be drawn alone, after an error
-        self._held: deque[Ticket] = deque()  # arrived while there were suspects
+        self._drawing: dict[tuple[int, int], Awaited] = {}
+        self._suspects: deque[Awaited] = deque()  # to be drawn alone, after an error
+        self._held: deque[Awaited] = deque()  # arrived while there were suspects
         self._looked = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def submit(self, ticket: Ticket) -> None:
+    def submit(self, ticket: Awaited) -> None:
         """Raises Busy. The rollout comes through ``ticket.future``."""
         with self._lock:
             if self.under_way >= self.most:
@@ -76,7 +76,7 @@ class Driver:
         ticket.future.add_done_callback(self._ended)
         self._inbox.put(partial(self._enter, ticket))
 
-    def cancel(self, ticket: Ticket, reason: str) -> None:
+    def cancel(self, ticket: Awaited, reason: str) -> None:
         """Give the answer up, if it is not there yet."""
         self._inbox.put(partial(self._leave, ticket, reason))
 
@@ -108,7 +108,7 @@ class Driver:
             order()
         self._fail_all(self.failure or ConnectionAbortedError("the endpoint is closing"))
 
-    def _enter(self, ticket: Ticket) -> None:
+    def _enter(self, ticket: Awaited) -> None:
         if self.failure is not None:
             ticket.future.set_exception(self.failure)
         elif self._suspects or self._held:
@@ -116,7 +116,7 @@ class Driver:
         else:
             self._draw(ticket)
 
-    def _draw(self, ticket: Ticket) -> None:
+    def _draw(self, ticket: Awaited) -> None:
         try:
             with self._engine_lock:
                 self.engine.submit(ticket.request)
@@ -125,7 +125,7 @@ class Driver:
             return
         self._drawing[ticket.request.key] = ticket
 
-    def _leave(self, ticket: Ticket, reason: str) -> None:
+    def _leave(self, ticket: Awaited, reason: str) -> None:
         if ticket.future.done():
             return
         self.drops[reason] += 1
@@ -161,7 +161,7 @@ class Driver:
         else:
             self._suspects.extend(several)
 
-    def _out_of_engine(self, tickets: list[Ticket]) -> None:
+    def _out_of_engine(self, tickets: list[Awaited]) -> None:
         try:
             with self._engine_lock:
                 for ticket in tickets:
