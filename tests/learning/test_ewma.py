@@ -64,12 +64,41 @@ def test_the_window_puts_the_centre_of_mass_in_its_middle():
     assert rate / (1 - rate) == pytest.approx(4)
 
 
+def test_the_window_counts_versions_however_many_updates_make_one():
+    start = Shallow().load()
+    anchor, seen = Ewma(window=2).start(start), [next(iter(start.parameters())).detach().clone()]
+    for update, policy in enumerate(iterates(6), start=1):
+        anchor.observe(policy, {})
+        if update % 3 == 0:
+            anchor.publish(policy, update // 3)
+            seen.append(next(iter(policy.parameters())).detach().clone())
+    expected = (0.25 * seen[0] + 0.5 * seen[1] + seen[2]) / 1.75
+    torch.testing.assert_close(next(iter(anchor.policy.parameters())), expected, atol=1e-6, rtol=1e-6)
+
+
 def test_too_few_live_decisions_begin_anew():
-    average, seen = followed(Ewma(decay=0.9, reset_below=0.5), 3, {"live_frac": 0.4})
+    average, seen = followed(Ewma(decay=0.9, reset_below=0.5), 3, {"live_frac": 0.4, "signal_frac": 1.0})
     assert torch.equal(average, seen[-1])
-    kept, _ = followed(Ewma(decay=0.9, reset_below=0.5), 3, {"live_frac": 0.6})
+    kept, _ = followed(Ewma(decay=0.9, reset_below=0.5), 3, {"live_frac": 0.6, "signal_frac": 1.0})
     plain, _ = followed(Ewma(decay=0.9), 3)
     assert torch.equal(kept, plain) and not torch.equal(kept, average)
+
+
+@pytest.mark.parametrize(("live", "signal"), [(0.1, 0.1), (0.0, 0.0)])
+def test_decisions_without_an_advantage_are_not_taken_for_clipped(live, signal):
+    kept, _ = followed(Ewma(decay=0.9, reset_below=0.9), 3, {"live_frac": live, "signal_frac": signal})
+    plain, _ = followed(Ewma(decay=0.9), 3)
+    assert torch.equal(kept, plain)
+
+
+@pytest.mark.parametrize("within", [1.0, 0.5])
+def test_the_activity_is_that_of_all_updates_of_a_version(within):
+    start = Shallow().load()
+    anchor = Ewma(window=2, reset_below=0.7).start(start)
+    for policy, live in zip(iterates(2), (0.9, within - 0.4), strict=True):
+        anchor.observe(policy, {"live_frac": live, "signal_frac": 1.0})
+    anchor.publish(policy, 1)
+    assert (anchor.total == 1.0) == (within == 0.5)
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from gimbal.learning.proximal.interpolated import Interpolated
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import ClippedRatio
-from gimbal.records import TrainBatch
+from gimbal.policies.token import CausalLM
+from gimbal.records import Sampling, TrainBatch
 from gimbal.runtime.local import Trainer
 
 
@@ -105,6 +106,22 @@ def test_each_decision_is_evaluated_by_the_version_that_drew_it():
         torch.testing.assert_close(batch.proximal_NS[here_NS], expected_NS[here_NS], atol=1e-4, rtol=1e-4)
     # The engine is exact here, so the old policy is the sampler itself.
     torch.testing.assert_close(batch.proximal_NS[batch.mask_NS], batch.behavior_NS[batch.mask_NS], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cache", "exact"), [("recompute", True), ("keep", False)])
+def test_a_decision_is_of_its_version_alone_where_the_cache_is_built_anew(cache, exact):
+    """Rollouts that new weights overtake: what was kept of the old ones is a gap, and no discrepancy of the engine's."""
+    run = small_run(anchor=SamplingVersion(window=2), policy=CausalLM(), sampling=Sampling(max_length=32), **STALE)
+    trainer = Trainer(replace(run, engine=replace(run.engine, slots=6, cache=cache), ahead="ready"))
+    worst = 0.0
+    for _ in range(3):
+        batch = trainer.advance()[2]
+        first_N = batch.version_NS.masked_fill(~batch.mask_NS, 99).amin(-1)
+        overtaken_NS = batch.mask_NS & (batch.version_NS > first_N[:, None])
+        gap_NS = (batch.proximal_NS - batch.behavior_NS).abs().where(overtaken_NS, 0)
+        worst = max(worst, float(gap_NS.max()))
+    assert worst < 1e-4 if exact else worst > 1e-3
 
 
 def test_versions_may_change_within_a_rollout():

@@ -54,8 +54,11 @@ def test_all_reset_are_the_feed_forward_layers_of_the_base(tuned, base):
     assert equal(made, base, ".mlp.") and equal(made, tuned[0], "self_attn") and not equal(made, base, "self_attn")
 
 
-def test_tuned_from_nothing_changes_nothing(base):
-    assert equal(Rejuvenated(keep=0.5, reset=0.5, probe=TEXTS).load(), base)
+def test_a_model_that_was_not_tuned_is_refused(base, tmp_path):
+    base.save(tmp_path)  # a copy is no tuning either
+    for spec in (Rejuvenated(), Rejuvenated(keep=0.5, reset=0.5, probe=TEXTS, model=str(tmp_path))):
+        with pytest.raises(ValueError, match="nothing to make plastic again: set policy"):
+            spec.load()
 
 
 def test_every_tensor_is_fused_in_proportion(tuned, base):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from trials import APART, Trial
 
 from gimbal import recipes
@@ -21,7 +27,10 @@ from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
+from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.huber_value_loss import HuberValueLoss
 from gimbal.objectives.member_value_loss import EnsembleValueLoss
+from gimbal.policies.token import CausalLM
 from gimbal.recipes.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime.run import Run
@@ -48,13 +57,15 @@ class Part:
 class Mechanism:
     """What defines a recipe. ``steps``: how many until every part acts. ``prompts`` of a step; 0 are as many as make 32 rollouts.
 
-    ``sooner`` are the fields of schedules, by their class, with which they pass in these few steps.
+    ``sooner`` are the fields of schedules, by their class, with which they pass in these few steps. ``start`` gives
+    the recipe what it must be given.
     """
 
     parts: tuple[Part, ...]
     steps: int = 2
     prompts: int = 0
     sooner: Mapping[type, Mapping[str, Any]] = field(default_factory=dict)
+    start: Callable[[Run], Run] = lambda run: run
 
 
 @dataclass(frozen=True)
@@ -134,11 +145,24 @@ PPO_CONTROL = of(
     shaping=ADVANTAGE.by(shaping=()),
 )
 
+
+@cache
+def tuned() -> str:
+    """gimbal-tiny with every weight moved a little, as a model directory: what rejuvenation takes for tuned."""
+    policy, where = CausalLM().load(), tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight += 0.02 * weight.norm() / weight.numel() ** 0.5 * torch.ones_like(weight)
+    policy.save(Path(where))
+    return where
+
+
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, engine=above("imitated/cold"), shaping=above("imitated/cold")),
     "agentflow": of(
-        "grpo", objective=above("clip_ratio/high"), advantage=ADVANTAGE, shaping=ADVANTAGE, filters=ADVANTAGE
+        "grpo", objective=differs("clip_ratio/high"), advantage=ADVANTAGE, shaping=ADVANTAGE, filters=ADVANTAGE
     ),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
     "asyppo": of(
@@ -147,7 +171,7 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=differs("entropy/policy").by(regularisers=(EnsembleValueLoss(),)),
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
-    "bapo": of("grpo", objective=varies("clip_bound/high")),
+    "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
     "bnpo": of("grpo", advantage=varies("beta/alpha"), aggregation=GRADIENT),
     "branched": of("grpo", engine=differs("length/mean")),
     "capo": of("grpo", masks=below("mask/CurvatureMask").by(masks=(), controllers={}), optimization=differs("lr")),
@@ -207,7 +231,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
     "echo": of("grpo", regularisers=above("nll/observation")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
-    "epo": of("grpo", regularisers=above("entropy/price")),
+    "epo": of(
+        "grpo",
+        4,
+        regularisers=above("entropy/price").by(regularisers=(), controllers={}),
+        controllers=varies("control/regularisers.0.centres.1"),
+        filters=differs("entropy/turn_1"),
+    ),
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),
     "fapo": of(
         "grpo", rewards=above("reward/flawed/mean", -1.0), objective=above("clip_ratio/high"), aggregation=GRADIENT
@@ -239,10 +269,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "icepop": of("grpo", correction=above("is_weight/masked_frac")),
     "ipa": of(
         "grpo",
+        5,
         advantage=ADVANTAGE,
         shaping=ADVANTAGE,
+        filters=ADVANTAGE,
         masks=below("mask/DiscrepancyBand"),
-        objective=below("taper"),
+        objective=below("taper").by(objective=Reinforce()),
+        anchor=differs("taper"),
     ),
     "kimi_length": of(
         "grpo",
@@ -287,7 +320,7 @@ MECHANISMS: dict[str, Mechanism] = {
         advantage=differs("value/loss").by(advantage=GAE(gamma=1.0, lam=1.0)),
         objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     ),
-    "ppo_ewma": of("grpo", 6, anchor=differs("kl/old")),
+    "ppo_ewma": of("grpo", 6, anchor=differs("kl/old"), correction=differs("is_weight/masked_frac")),
     "ppo_max": of(
         "ppo",
         3,
@@ -309,7 +342,18 @@ MECHANISMS: dict[str, Mechanism] = {
     "r3l": of("grpo", prompts=16, shaping=ADVANTAGE, filters=above("drops/zero_variance")),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", shaping=ADVANTAGE, regularisers=above("kl/ref")),
-    "rejuvenation": of("grpo", policy=GRADIENT),
+    "rejuvenation": Mechanism(
+        (
+            Part(
+                "policy",
+                lambda run: replace(run, policy=CausalLM(model=tuned())),
+                GRADIENT.metric,
+                GRADIENT.moves,
+                APART,
+            ),
+        ),
+        start=lambda run: replace(run, policy=replace(run.policy, model=tuned())),
+    ),
     "remix": of(
         "grpo",
         5,
@@ -324,10 +368,16 @@ MECHANISMS: dict[str, Mechanism] = {
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
-    "safe": of("ppo", regularisers=above("kl/rein")),
+    "safe": of(
+        "ppo",
+        12,
+        regularisers=above("kl/rein").by(regularisers=(HuberValueLoss(), EntropyBonus(coef=0.01)), controllers={}),
+        controllers=varies("control/regularisers.1.threshold"),
+        critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
+    ),
     "salt": of("grpo", shaping=ADVANTAGE),
     "scope": of("grpo", objective=above("guided_frac")),
-    "seeupo": of("grpo", objective=above("clip_ratio/high")),
+    "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "sft": of("dpo", objective=GRADIENT),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),
     "smiles_grpo": of(
@@ -368,20 +418,10 @@ MECHANISMS: dict[str, Mechanism] = {
 # Not yet shown to act; to be emptied.
 PENDING: dict[str, Any] = dict.fromkeys(
     [
-        "agentflow",
-        "bapo",
-        "capo",
-        "clip_higher",
-        "decoupled_ppo",
         "depo",
         "descore",
-        "drpo",
-        "epo",
-        "fapo",
-        "ipa",
         "omniverifier_m1",
         "ppo_ewma",
-        "rejuvenation",
         "safe",
         "seeupo",
     ],

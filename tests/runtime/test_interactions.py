@@ -122,6 +122,7 @@ REFUSALS = [
 
 WARNINGS = [
     ({}, "no clip ever acts"),
+    ({"anchor": SamplingVersion(window=1), "max_staleness": 1}, "keys and values of older ones"),
     ({"oversampling": 2.0}, "all of it is surplus"),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up"),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long"),

@@ -23,6 +23,7 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.controllers.base import State
 from gimbal.critics.base import AbstractCritic
+from gimbal.learning import preview
 from gimbal.learning.method import AbstractMethod, Optimization
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.proximal.recompute import Recompute
@@ -185,12 +186,18 @@ class Learner:
         """Everything that must be known of the whole minibatch before it is split: surveys, masks, corrections, weights."""
         metrics: Metrics = defaultdict(float)
         late = needs_of(*_losses(method), *method.masks)
-        if "current_NS" in late and late.isdisjoint(EVALUATED) and self._has_not_moved(minibatch):
+        foreseen = not late.isdisjoint(preview.COLUMNS)
+        if "current_NS" in late and late.isdisjoint(EVALUATED) and not foreseen and self._has_not_moved(minibatch):
             minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
-        elif "current_NS" in late:
-            found = self._evaluated(self.policy, minibatch, late & EVALUATED)
+        elif "current_NS" in late or foreseen:
+            found = self._evaluated(self.policy, minibatch, late & EVALUATED | ({"hidden_NSH"} if foreseen else set()))
             found["current_NS"] = found.pop("logprob_NS")
             minibatch = minibatch.with_columns(found)
+        if foreseen:
+            hidden_NSH = minibatch.column("hidden_NSH", self)
+            minibatch = minibatch.with_columns(
+                preview.preview(self.policy, self.optimizer, minibatch, hidden_NSH, self.sampling.temperature)
+            )
         for part in _losses(method):
             minibatch = minibatch.with_columns(part.survey(minibatch))
         keep_NS = torch.ones_like(minibatch.mask_NS)
@@ -242,6 +249,8 @@ class Learner:
                     apart_NS = evaluation.logprob_NS.detach() - micro.column("proximal_NS", self)
                     metrics["cause/update"] += float(ops.masked_sum(share_NS * apart_NS, share_NS > 0))
                 metrics["live_frac"] += float((share_NS * _reached(term, evaluation.logprob_NS)).sum())
+                if micro.advantage_NS is not None:
+                    metrics["signal_frac"] += float((share_NS * (micro.advantage_NS != 0)).sum())
             for name, value_NS in terms.metrics.items():
                 metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
         return loss

@@ -14,16 +14,15 @@ from torch import Tensor, nn
 from gimbal.records import AbstractDecisions
 
 # What an evaluation can be asked for.
-EVALUATED = frozenset({"entropy_NS", "hidden_NSH", "power2_NS", "power3_NS", "logprob_NSV"})
+EVALUATED = frozenset({"entropy_NS", "hidden_NSH", "logprob_NSV"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Log-probabilities of recorded decisions under the policy, with gradient, and what else was asked for of the same forward pass.
 
-    ``columns``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state it was read from; ``power2_NS`` and
-    ``power3_NS``, the sums of the squares and cubes of its probabilities; ``logprob_NSV``, all of them, which takes the memory of a
-    whole table of logits (these three by token policies only).
+    ``columns``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state it was read from; ``logprob_NSV``, all its
+    log-probabilities, which takes the memory of a whole table of logits (by token policies only).
     """
 
     logprob_NS: Float[Tensor, "N S"]

@@ -30,7 +30,7 @@ class Rejuvenated(AbstractPolicySpec):
     - ``keep`` = 1, ``reset`` = 0: the tuned model. ``keep`` = 0: the base.
     - ``reset`` = 1: the base's feed-forward layers.
     - no ``probe``: by drift alone.
-    - tuned = base, without noise: nothing changes.
+    - tuned = base: refused, for nothing would change.
 
     Confidence: abstract-only; ours: everything but that weights are fused with the base's and rigid neurons reset.
     """
@@ -65,6 +65,7 @@ class Rejuvenated(AbstractPolicySpec):
             self._rigid(unit, other, variance_U, size_U)
             for unit, other, (variance_U, size_U) in zip(units, others, seen, strict=True)
         ]
+        self._moved(tuned.model, base.model)
         with torch.no_grad():
             self._fuse(tuned.model, base.model)
             for unit, other, rigid_U in zip(units, others, rigid, strict=True):
@@ -76,13 +77,23 @@ class Rejuvenated(AbstractPolicySpec):
         """As it is: what was saved has been made plastic already."""
         return CausalLM(model=str(directory), dtype=self.dtype)
 
-    def _fuse(self, tuned: nn.Module, base: nn.Module) -> None:
+    def _moved(self, tuned: nn.Module, base: nn.Module) -> None:
+        """Raises where there is no tuning to take back."""
         start = dict(base.named_parameters())
         for name, weight in tuned.named_parameters():
             if name not in start or start[name].shape != weight.shape:
                 raise ValueError(
                     f"{self.model} has {name}, which {self.base} has not in this shape; base is what it was tuned from"
                 )
+        if all(torch.equal(weight, start[name]) for name, weight in tuned.named_parameters()):
+            raise ValueError(
+                f"Rejuvenated is given the same weights as tuned model ({self.model}) and as base, so there is nothing to make "
+                "plastic again: set policy.model to a model tuned from the base, such as that of a run of the recipe sft"
+            )
+
+    def _fuse(self, tuned: nn.Module, base: nn.Module) -> None:
+        start = dict(base.named_parameters())
+        for name, weight in tuned.named_parameters():
             drift = weight - start[name]
             change = float(drift.norm() / start[name].norm().clamp(min=1e-12))
             share = min(self.keep, self.cap / change) if change > 0 else self.keep

@@ -23,8 +23,6 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weigh
 TINY = "gimbal-tiny"  # the model shipped in the package
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
-    "power2_NS": lambda p_CV, logits_CV, norm_C: p_CV.square().sum(-1),
-    "power3_NS": lambda p_CV, logits_CV, norm_C: p_CV.pow(3).sum(-1),
     "logprob_NSV": lambda p_CV, logits_CV, norm_C: logits_CV - norm_C[:, None],
 }
 CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken

@@ -10,12 +10,17 @@ from gimbal.runtime.run import Run
 
 
 def agentflow() -> Run:
-    """AgentFlow (arXiv:2510.05592): each step of the working is a sample of its own, paid by the outcome, whatever its length."""
+    """AgentFlow (arXiv:2510.05592): each step of the working is a sample of its own, paid by the outcome, whatever its length.
+
+    Four updates a batch, as published: with one the ratio is 1 and no clip acts.
+    """
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         filters=(StepTurns(separator=" "),),
         objective=ClippedRatio(clip_high=0.3),
         advantage=TurnSamples(),
         shaping=(TurnBalanced(),),
         regularisers=(KLPenalty(coef=0.001),),
+        optimization=replace(run.optimization, minibatches=4),
     )

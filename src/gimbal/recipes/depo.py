@@ -9,5 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def depo() -> Run:
-    """DePO (arXiv:2604.20328): clips and means apart for tokens and latents; on a token policy, DAPO's clip with the token mean."""
+    """DePO's objective (arXiv:2604.20328), clips and means apart for tokens and latents; on text alone, as here, DAPO's clip.
+
+    No policy of gimbal draws latent vectors between tokens, so what is DePO's own does not act here: on a policy of yours that does,
+    and marks them (records.Part.LATENT), it would.
+    """
     return replace(gspo(), objective=PartsClipped(), aggregation=PartMean(latent=0.5))

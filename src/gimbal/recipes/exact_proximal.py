@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.engines.native import Native
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.recipes.ppo_ewma import ppo_ewma
 from gimbal.runtime.run import Run
@@ -10,4 +11,5 @@ from gimbal.runtime.run import Run
 def exact_proximal() -> Run:
     """Decoupled PPO with the exact old policy (arXiv:2605.12070): each decision is evaluated by the version that drew it."""
     run = ppo_ewma()
-    return replace(run, anchor=SamplingVersion(window=run.max_staleness))
+    engine = Native(slots=128, precision="int8", cache="recompute")
+    return replace(run, engine=engine, anchor=SamplingVersion(window=run.max_staleness))

@@ -13,5 +13,9 @@ PROBE = tuple(
 
 
 def rejuvenation() -> Run:
-    """Rejuvenation (arXiv:2606.09932): GRPO from an over-trained model (policy.model=) that is made plastic again."""
+    """Rejuvenation (arXiv:2606.09932): GRPO from an over-trained model that is made plastic again; it must be given that model.
+
+    Train one: `gimbal train sft`, then `gimbal train rejuvenation policy.model=runs/NAME/model`.
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
     return replace(grpo(), policy=Rejuvenated(probe=PROBE))

@@ -11,4 +11,4 @@ from gimbal.runtime.run import Run
 
 def seeupo() -> Run:
     """SeeUPO (arXiv:2602.06554): the steps of the working are updated one after another from the last, each with a ratio of its own."""
-    return replace(grpo(), filters=(StepTurns(),), advantage=GroupCentered(), objective=TurnSweep())
+    return replace(grpo(), filters=(StepTurns(separator=" "),), advantage=GroupCentered(), objective=TurnSweep())

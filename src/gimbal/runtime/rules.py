@@ -245,6 +245,15 @@ WARNED: tuple[Rule, ...] = (
         "anchor=SamplingVersion(window=...), or max_staleness=0",
     ),
     (
+        lambda cast: (
+            cast.run.anchor.at_sampling
+            and cast.run.max_staleness > 0
+            and any(engine.cache == "keep" for engine in cast.all(Native, VLLM))
+        ),
+        "the anchor evaluates each decision by its own version, and rollouts that new weights overtake go on from keys and values of "
+        'older ones, which then counts as discrepancy (up to 1.3 nats on gimbal-tiny): engine.cache="recompute"',
+    ),
+    (
         lambda cast: cast.run.oversampling > 1 and not cast.run.filters,
         "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus",
     ),

@@ -14,7 +14,8 @@ from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy,
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
-ALIVE = "live_frac"  # metric: the share of decisions that mask and clip leave a gradient
+LIVE = "live_frac"  # metric: the share of decisions that get a gradient,
+SIGNAL = "signal_frac"  # and of those that have an advantage: without one there is nothing to clip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +23,10 @@ class Ewma(AbstractAnchor):
     """proximal = log-probability under the average of all iterates so far, recent ones weighing more (PPO-EWMA, arXiv:2110.00641).
 
     theta_prox = sum_k decay^(t-k) theta_k / sum_k decay^(t-k), after every update; one extra forward pass a batch. Its centre of mass
-    lies decay / (1 - decay) updates back. With ``window`` = W > 0 the decay is W / (W + 2), so that the centre lies in the middle of W
-    updates (arXiv:2605.12070); and where less than ``reset_below`` of the decisions keep a gradient, the average begins anew at the
-    present weights.
+    lies decay / (1 - decay) updates back. With ``window`` = W > 0 the iterates are versions, averaged at the end of every learner step
+    however many updates it takes, and the decay is W / (W + 2), so that the centre lies in the middle of W versions
+    (arXiv:2605.12070). Where mask and clip leave a gradient to less than ``reset_below`` of the decisions that have an advantage, the
+    average begins anew at the present weights.
 
     - ``decay`` = 0: the present weights, Recompute.
     - ``decay`` near 1: the plain mean of all iterates.
@@ -65,13 +67,25 @@ class LiveEwma(AbstractAnchor):
         self.spec = spec
         self.policy = frozen_copy(policy)
         self.total = 1.0  # sum of the weights of all iterates so far
+        self.live = self.signal = 0.0  # sums of the two shares, since the last iterate
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
         return evaluate(batch, self.policy)
 
-    @torch.no_grad()
     def observe(self, policy: AbstractPolicy, metrics: Mapping[str, float]) -> None:
-        reset = metrics.get(ALIVE, 1.0) < self.spec.reset_below
+        self.live, self.signal = self.live + metrics.get(LIVE, 0.0), self.signal + metrics.get(SIGNAL, 0.0)
+        if not self.spec.window:
+            self._average(policy)
+
+    def publish(self, policy: AbstractPolicy, version: int) -> None:
+        if self.spec.window:
+            self._average(policy)
+
+    @torch.no_grad()
+    def _average(self, policy: AbstractPolicy) -> None:
+        """One more iterate."""
+        reset = self.live < self.spec.reset_below * self.signal
+        self.live = self.signal = 0.0
         self.total = 1.0 if reset else 1.0 + self.spec.rate * self.total
         for average, present in zip(self.policy.parameters(), policy.parameters(), strict=True):
             average.lerp_(present.to(average.dtype), 1.0 / self.total) if self.total > 1 else average.copy_(present)

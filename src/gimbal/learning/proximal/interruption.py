@@ -24,7 +24,7 @@ class Interruption(AbstractAnchor):
     Costs no copy of the weights, one number a waiting decision, and a forward pass over every rollout for each version that drew from
     it. Generation must stand still while the weights move: runtime Local, engine Native. Of any age, so also for Reweight.
 
-    - everything that SamplingVersion says, at equal weights.
+    - everything that SamplingVersion says, at equal weights, and of the engine's cache too.
     - all data of the present version: Recompute.
 
     Confidence: verified.

@@ -21,8 +21,9 @@ class SamplingVersion(AbstractAnchor):
     """proximal = log pi_v(decision), v the version that drew it: the old policy itself, by keeping old weights (arXiv:2605.12070).
 
     Then exp(proximal - behavior) is discrepancy and nothing else, and exp(logprob - proximal) all of the staleness, whatever its age
-    and even where versions change within a rollout. Costs window + 1 copies of the weights, and a forward pass for each version over
-    the rows that it drew from.
+    and, if the engine begins its cache anew with new weights (``cache`` "recompute"), even where versions change within a rollout;
+    with "keep" such a decision was drawn from keys and values of older versions too, and the gap counts as discrepancy. Costs
+    window + 1 copies of the weights, and a forward pass for each version over the rows that it drew from.
 
     - all data of the present version: Recompute.
     - an engine without discrepancy: Behavior, but that a correction may stand beside it.
