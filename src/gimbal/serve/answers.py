@@ -16,7 +16,7 @@ from gimbal.policies.token import TokenPolicy
 from gimbal.records import Rollout, Sampling, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
-from gimbal.serve.driver import Driver, Awaited
+from gimbal.serve.driver import Awaited, Driver
 from gimbal.serve.exchanges import Exchange, continued, rows, written
 
 Prompt = tuple[str, list[int]]  # as text, and as tokens
