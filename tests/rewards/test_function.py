@@ -2,6 +2,7 @@ import dataclasses
 import os
 import pickle
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -257,3 +258,10 @@ def test_a_call_without_open_opens(group_of):
     assert reward(group_of("a")) == [1.0]
     assert time.perf_counter() - start < 5
     reward.close()
+
+
+def test_a_file_and_neighbours_that_only_their_owner_may_read(module, group_of, opened):
+    for path in Path(module).parent.iterdir():
+        path.chmod(0o600)
+    reward = opened(Function(function=f"{module}:contains"))
+    assert reward(group_of("4", "5", source="here", columns={"level": 3})) == [1.5, None]

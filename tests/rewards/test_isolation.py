@@ -189,6 +189,7 @@ def test_it_opens_what_is_granted_and_no_more(worker, tmp_path):
 
     w = worker(touch, reads=(str(tmp_path / "reads"),), writes=(str(tmp_path / "writes"),))
     assert w(str(tmp_path)) == "reads r, writes r, writes a, "
+    assert (tmp_path / "writes" / "file").stat().st_uid == os.geteuid() and "user" in w.lacking
     assert (tmp_path / "writes" / "file").read_text() == "writes!"
 
 

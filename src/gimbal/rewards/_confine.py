@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,11 @@ def own_root(order: Order) -> None:
     options = f"size={DISK_BYTES},mode=755"
     kernel.mount("gimbal", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     mounts = _mounts(order)
-    for path, writable in mounts:
+    for path, writable in mounts.items():
         _bind(path, root + path, writable)
     for path in ("/tmp", "/dev/shm", "/proc"):
         os.makedirs(root + path, exist_ok=True)
-    if _is_in(order.scratch, [path for path, _ in mounts]):
+    if _nearest(order.scratch, mounts) is not None:
         kernel.mount("gimbal", root + order.scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     else:
         os.makedirs(root + order.scratch)
@@ -89,23 +89,29 @@ def own_root(order: Order) -> None:
         os.makedirs(os.path.expanduser("~"), exist_ok=True)
 
 
-def _mounts(order: Order) -> list[tuple[str, bool]]:
-    """Every path to mount, a directory before what is in it; one that another brings with it is left out."""
-    devices = [(path, True) for path in DEVICES]
-    granted = [(path, False) for path in order.reads] + [(path, True) for path in order.writes] + devices
-    chosen: list[tuple[str, bool]] = []
+def _mounts(order: Order) -> dict[str, bool]:
+    """Every path to mount and whether it may be written, a directory before what is in it; one that another brings with
+    it is left out.
+    """
+    granted = [(path, False) for path in order.reads] + [(path, True) for path in (*order.writes, *DEVICES)]
     # As it is spelled, and where links lead to: both are opened.
     paths = {(place, writable) for path, writable in granted for place in (path, os.path.realpath(path))}
+    chosen: dict[str, bool] = {}
     for path, writable in sorted(paths):
-        above = [mode for place, mode in chosen if _is_in(path, [place])]
+        above = _nearest(path, chosen)
         # Below another mount, a link of the path's own leads to where the other spelling is mounted.
-        if os.path.exists(path) and (not above or (above[-1] != writable and path == os.path.realpath(path))):
-            chosen.append((path, writable))
+        if os.path.exists(path) and (above is None or (chosen[above] != writable and path == os.path.realpath(path))):
+            chosen[path] = writable
     return chosen
 
 
-def _is_in(path: str, places: Sequence[str]) -> bool:
-    return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
+def _nearest(path: str, places: Container[str]) -> str | None:
+    """The deepest of the places that the path is or lies in."""
+    while path not in places:
+        if path == "/":
+            return None
+        path = os.path.dirname(path)
+    return path
 
 
 def _bind(source: str, target: str, writable: bool) -> None:
@@ -169,7 +175,10 @@ def _landlock(order: Order, rooted: bool) -> None:
 
 def _become_nobody(order: Order, uid: int, rooted: bool) -> None:
     """As root: a user of no one's, if that one can do what the order grants."""
-    wanted = [(path, os.R_OK) for path in order.reads] + [(path, os.W_OK) for path in order.writes]
+    if written := [path for path in order.writes if not path.startswith("/dev/")]:
+        # The next worker is somebody else, who could not go on with these files.
+        raise OSError(f"what it writes to {written[0]} is to be root's")
+    wanted = [(path, os.R_OK) for path in order.reads]
     wanted += [(sys.executable, os.X_OK), (__file__, os.R_OK), (order.directory, os.X_OK)]
     wanted += [(os.path.dirname(order.scratch), os.X_OK)]
     wanted = [(path, how) for path, how in wanted if os.path.exists(path)]

@@ -113,10 +113,12 @@ class Function(AbstractReward):
         return f"{path}:{own}"
 
     def _own(self) -> tuple[str, ...]:
-        """Its file, and the directory in which that finds its neighbours."""
+        """Its file, and the directory in which that finds its neighbours; these by name, for as root only what others may
+        read of all this lets the worker be another user.
+        """
         source = self._source()
-        file = source.rpartition(":")[0] if isinstance(source, str) else ""
-        return (file, str(Path(file).parent)) if file.endswith(".py") else ()
+        file = Path(source.rpartition(":")[0]) if isinstance(source, str) else Path()
+        return (str(file.parent), *map(str, file.parent.glob("*.py"))) if file.suffix == ".py" else ()
 
     def open(self) -> Function:
         self._worker.start()
