@@ -33,7 +33,7 @@ def supervise(order: Order, serve: Serve) -> None:
     try:
         said = _watch(order, child)
     finally:
-        _end()
+        _end(child)
     if status is not None and (told := os.read(status, 100)):
         said = ending(os.waitstatus_to_exitcode(int(told)))
     with contextlib.suppress(BrokenPipeError):  # nobody is left to read it
@@ -115,6 +115,8 @@ def _run(
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         _close_all_but(order.connection)  # one of a directory would lead out of any root
+        if not os.path.exists("/proc/thread-self/children"):
+            lacking["children"] = "the kernel was built without lists of children"
         lacking |= confine(order, uid=uid, rooted=rooted, own_user=own_user)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # here, because a change of user takes it back
         if not rooted and os.getppid() != parent:  # it ended before
@@ -153,17 +155,17 @@ def _watch(order: Order, child: int) -> str:
                 return f"used {used / 2**30:.2g} GB in {len(family)} processes, more than {most:.2g}, and was ended"
 
 
-def _end() -> None:
+def _end(child: int) -> None:
     """Of a namespace, all ends with its first process. Else what descends from this one is looked for until none is left."""
     while True:
-        for pid in _family():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
         except ChildProcessError:
             return
+        for pid in _family() or [child]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.001)
 
 

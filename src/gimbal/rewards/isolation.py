@@ -76,8 +76,8 @@ def promises(lacking: Mapping[str, str]) -> dict[str, bool]:
         "it cannot see, signal or trace other processes": apart
         or "user" not in lacking
         or (landlock and "signals" not in lacking),
-        "all that it starts ends with it": linux,
-        "its memory is limited in total": linux,
+        "all that it starts ends with it": linux and (apart or "children" not in lacking),
+        "its memory is limited in total": linux and "children" not in lacking,
         "its processes are limited in number": apart or "user" not in lacking,
         "it has no privileges and gains none": not {"privileges", "capabilities", "calls"} & set(lacking),
         "it has no network where it is to have none": apart or "calls" not in lacking,
@@ -88,7 +88,7 @@ def promises(lacking: Mapping[str, str]) -> dict[str, bool]:
 def _warn(missing: tuple[str, ...], why: tuple[str, ...]) -> None:
     warnings.warn(
         f"rewards are less contained on this machine than on others. What does not hold: {'; '.join(missing)}. The "
-        f"kernel's reasons: {'; '.join(why)}. docs/isolation.md says what to do",
+        f"kernel's reasons: {'; '.join(why)}. docs/isolation.md says what each needs",
         RuntimeWarning,
         stacklevel=3,
     )
