@@ -11,7 +11,7 @@ from pathlib import Path
 import attacks
 import pytest
 
-from gimbal.rewards.isolation import promises
+from gimbal.rewards.isolation import Worker, contained, promises
 
 FILES, DISK, OTHERS, ENDS, MEMORY, NUMBER, PRIVILEGES, NETWORK = promises({})
 PROMISED = {  # besides that the culprit is named, the next call is answered and nothing is left
@@ -91,12 +91,20 @@ def test_steps_that_are_refused_take_their_promises_along():
     assert {promise for promise, holds in promises(everything).items() if holds} == (
         {ENDS, MEMORY} if sys.platform == "linux" else set()
     )
+    assert not any(promises(everything | {"children": "no"}).values())
     assert not promises({"namespaces": "no", "user": "no", "signals": "no"})[OTHERS]
     assert promises({"namespaces": "no", "user": "no", "signals": "no"})[FILES]
     assert (
         promises({"namespaces": "no", "landlock": "no"})[OTHERS]
         and not promises({"namespaces": "no", "landlock": "no"})[FILES]
     )
+
+
+def test_what_holds_here_is_what_any_worker_finds():
+    worker = Worker("w", lambda: (bool, []), timeout=5.0, memory_gb=1.0)
+    assert worker.needs == []
+    worker.close()
+    assert contained() == promises(worker.lacking)
 
 
 def test_the_page_says_what_is_promised():
