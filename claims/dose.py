@@ -28,8 +28,10 @@ above every run of the other. A mechanism that did not act (clip share 0, nothin
 says how many of how many, and an arm without all of its seeds has no verdict.
 
 Written before the first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps. The
-order of stages was changed twice, because runs took three times as long as planned: when only the tuning of age 0 had been seen, and
-when ages 0 and 4 had. *unclipped* and *weighted* were added when ages 0, 1 and 4 of *plain* and *clip* had been seen.
+order of stages was changed twice, because runs took three times as long as planned: when only the tuning of age 0 had been seen,
+and when ages 0 and 4 had. *unclipped* and *weighted* were added when ages 0, 1 and 4 of *plain* and *clip* had been seen. The fresh
+seeds at 1e-4 of three arms of *price* were added when a tuning run of one of them had collapsed there: they test that run, not
+what the arms can do.
 
     python claims/dose.py         # goes on from claims/dose.json; the whole takes an hour and a half of one idle core
 """
@@ -118,19 +120,32 @@ PRICE = {
     for clip in ("present", "version")
 }
 QUESTIONS: Mapping[str, Mapping[str, Arm]] = {"age": AGE, "gap": GAP, "price": PRICE}
-# (question, age, arms). On fresh data sampled by the trainer's own weights every arm but *plain* is *clip*.
-STAGES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
-    ("age", 0, ("plain", "clip")),
-    ("age", 4, ("plain", "clip", "sampler", "decoupled")),
-    ("age", 1, ("plain", "clip")),
-    ("gap", 0, tuple(GAP)),
-    ("price", 4, ("none-present", "present-present", "version-present")),
-    ("age", 4, ("unclipped",)),
-    ("age", 4, ("weighted",)),
-    ("age", 1, ("sampler", "decoupled")),
-    ("age", 4, ("truncated",)),
-    ("price", 4, ("none-version", "present-version", "version-version")),
-    ("age", 16, ("plain", "clip", "sampler", "decoupled")),
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Arms at one age, each tuned and then run with fresh seeds; or with fresh seeds at a ``rate`` that need not be its best."""
+
+    question: str
+    age: int  # versions
+    arms: tuple[str, ...]
+    rate: float | None = None
+
+
+# On fresh data sampled by the trainer's own weights every arm but *plain* is *clip*.
+STAGES = (
+    Stage("age", 0, ("plain", "clip")),
+    Stage("age", 4, ("plain", "clip", "sampler", "decoupled")),
+    Stage("age", 1, ("plain", "clip")),
+    Stage("gap", 0, tuple(GAP)),
+    Stage("price", 4, ("none-present", "present-present", "version-present")),
+    Stage("age", 4, ("unclipped",)),
+    Stage("age", 4, ("weighted",)),
+    Stage("price", 4, ("none-present", "present-present", "version-present"), rate=1e-4),
+    Stage("age", 1, ("sampler", "decoupled")),
+    Stage("age", 4, ("truncated",)),
+    Stage("price", 4, ("none-version", "present-version", "version-version")),
+    Stage("age", 16, ("plain", "clip", "sampler", "decoupled")),
 )
 CAPS = {"decoupled": 5.0, "truncated": 2.0, "weighted": 5.0}
 
@@ -284,9 +299,11 @@ def stable(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str)
     return held[-1] if held else None
 
 
-def fresh(runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str) -> list[Mapping[str, Any]]:
-    """The runs of the fresh seeds at the best rate, in the order of seeds."""
-    rate = best(runs, question, age, arm)
+def fresh(
+    runs: Sequence[Mapping[str, Any]], question: str, age: int, arm: str, rate: float | None = None
+) -> list[Mapping[str, Any]]:
+    """The runs of the fresh seeds at a rate, by default the best, in the order of seeds."""
+    rate = rate or best(runs, question, age, arm)
     here = [run for run in at(runs, question, age, arm) if run["seed"] in SEEDS and run["rate"] == rate]
     return sorted(here, key=lambda run: run["seed"])
 
@@ -296,20 +313,20 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def whole() -> int:
-    return sum(len(arms) for _, _, arms in STAGES) * (len(RATES) + len(SEEDS))
+    return sum(len(s.arms) * (len(SEEDS) + (len(RATES) if s.rate is None else 0)) for s in STAGES)
 
 
 def left(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, float, int]]:
     """What remains to be run; ``runs`` grows meanwhile, and with it the best rates are known."""
     done = {tuple(run[name] for name in KEY) for run in runs}
-    for question, age, arms in STAGES:
-        first = [(question, arm, age, rate, TUNING) for arm in arms for rate in RATES]
-        yield from (cell for cell in first if cell not in done)
-        for seed, arm in product(SEEDS, arms):
-            rate = best(runs, question, age, arm)
+    for stage in STAGES:
+        first = [(stage.question, arm, stage.age, rate, TUNING) for arm in stage.arms for rate in RATES]
+        yield from (cell for cell in first if cell not in done and stage.rate is None)
+        for seed, arm in product(SEEDS, stage.arms):
+            rate = stage.rate or best(runs, stage.question, stage.age, arm)
             assert rate is not None, "all rates have been tried"
-            if (question, arm, age, rate, seed) not in done:
-                yield question, arm, age, rate, seed
+            if (cell := (stage.question, arm, stage.age, rate, seed)) not in done:
+                yield cell
 
 
 def main() -> None:

@@ -58,10 +58,38 @@ def section(runs: Runs) -> str:
     lines.append(f"{len(runs)} of {dose.whole()} runs are recorded.")
     lines += ["", READING]
     for question in dose.QUESTIONS:
-        for age in sorted({age for asked, age, _ in dose.STAGES if asked == question}):
+        for age in sorted({stage.age for stage in dose.STAGES if stage.question == question}):
             if shown := table(runs, question, age):
                 lines += [f"**{TITLES[question].format(age)}**", "", shown, ""]
+    for stage in dose.STAGES:
+        if stage.rate is not None and (shown := aside(runs, stage)):
+            lines += [
+                f"**{TITLES[stage.question].format(stage.age)[:-1]}; fresh seeds at {stage.rate:g}.**",
+                "",
+                shown,
+                "",
+            ]
     return "\n".join(lines)
+
+
+def aside(runs: Runs, stage: dose.Stage) -> str:
+    """Scores at one learning rate for all."""
+    found = {
+        arm: [run["score"] for run in dose.fresh(runs, stage.question, stage.age, arm, stage.rate)]
+        for arm in stage.arms
+    }
+    if any(len(scores) < len(dose.SEEDS) for scores in found.values()):
+        return ""
+    first = BASELINE[stage.question]
+    lines = [f"| arm | score | p against *{first}* |", "| --- | --- | --- |"]
+    for arm, scores in found.items():
+        p = p_of(scores, found[first]) if arm != first else ""
+        lines.append(f"| *{arm}*: {dose.QUESTIONS[stage.question][arm].says} | {spread(scores)} | {p} |")
+    return "\n".join(lines)
+
+
+def spread(scores: Sequence[float]) -> str:
+    return f"{statistics.median(scores):.3f} ({min(scores):.3f} to {max(scores):.3f})"
 
 
 def arms(runs: Runs, question: str, age: int) -> list[str]:
@@ -106,10 +134,9 @@ def values(runs: Runs, question: str, age: int, arm: str) -> list[float]:
 def figures(runs: Runs, question: str, age: int, arm: str) -> list[str]:
     """The cells of an arm: rates, scores, and whether its mechanism was at work."""
     here = dose.fresh(runs, question, age, arm)
-    score = sorted(run["score"] for run in here)
     stable = dose.stable(runs, question, age, arm)
     cells = [f"{dose.best(runs, question, age, arm):g}", "none" if stable is None else f"{stable:g}"]
-    cells.append(f"{statistics.median(score):.3f} ({score[0]:.3f} to {score[-1]:.3f})")
+    cells.append(spread([run["score"] for run in here]))
     cells.append(f"{statistics.fmean(run['clipped'] for run in here):.4f}")
     cells.append(mean(here, "gap"))
     if question == "age":
@@ -128,7 +155,7 @@ def mean(runs: Runs, name: str) -> str:
 
 def figure(runs: Runs) -> str:
     """Two panels: the score against age, each arm at its best rate; the tuning runs at the oldest age that has them all."""
-    ages = sorted({age for question, age, _ in dose.STAGES if question == "age" and arms(runs, "age", age)})
+    ages = sorted({s.age for s in dose.STAGES if s.question == "age" and arms(runs, "age", s.age)})
     seen = [arm for arm in dose.AGE if any(arm in arms(runs, "age", age) for age in ages)]
     lines: dict[str, list[tuple[int, list[float]]]] = {arm: [] for arm in seen}
     for place, age in enumerate(ages):
