@@ -108,3 +108,15 @@ def test_in_every_recorded_run_the_mechanism_was_at_work(run):
         assert "gap" not in run or run["gap"][0] > dose.LIMIT
     if "multiplier" in run:
         assert min(run["multiplier"]) > 0 and len(set(run["multiplier"])) > 1
+
+
+def test_what_the_readme_says_follows_from_the_record():
+    def scores(question: str, age: int, arm: str) -> list[float]:
+        return page.values(RUNS, question, age, arm)
+
+    fresh = {arm: scores("age", 0, arm) for arm in ("plain", "clip")}
+    assert all(dose.p_value(scores("age", age, "plain"), fresh["plain"]) < dose.P for age in (1, 4))
+    assert dose.p_value(scores("age", 4, "weighted"), fresh["plain"]) > dose.P
+    assert all(dose.p_value(scores("age", 4, arm), fresh["clip"]) > dose.P for arm in ("clip", "sampler", "decoupled"))
+    assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
+    assert not any(score < dose.BEFORE for run in (*fresh.values(), scores("age", 4, "plain")) for score in run)
