@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+# Temperatures beyond which float32 logits overflow or are all alike.
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
 DIFFERENTIABLE = frozenset({"entropy_NS", "values_NS", "values_NSM", "logprob_NSV"})  # columns that carry gradient
 
 
@@ -74,8 +76,10 @@ class Sampling:
     stop: tuple[str, ...] = ()  # strings that end a rollout, beside the end-of-text token
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}; it must be 0 (greedy) or above")
+        if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be 0 (greedy), or between {LEAST_TEMPERATURE} and {MOST_TEMPERATURE}"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 being off")
         if not 0 <= self.min_p <= 1:

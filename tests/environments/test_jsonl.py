@@ -1,5 +1,9 @@
+import numpy as np
 import pytest
+import torch
+import yaml
 
+from gimbal.config import plain, read
 from gimbal.environments.jsonl import Jsonl, Rows
 
 
@@ -45,6 +49,21 @@ def test_chat_messages_stay_messages():
         ('{"prompt": ""}', "line 1: 'prompt' is ''"),
         ('{"prompt": ["a"]}', "line 1: 'prompt' is"),
         ('{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}', "line 2: the id '1' has come before"),
+        (
+            '{"prompt": "a\\ud83d"}',
+            r"line 1: 'prompt' holds half of a surrogate pair, '\\ud83d', which is no character",
+        ),
+        (
+            '{"prompt": [{"role": "user", "content": "\\udc80"}]}',
+            r"line 1: 'prompt' holds half of a surrogate pair",
+        ),
+        ('{"prompt": "a", "note": {"b": ["\\ud83d"]}}', "line 1: 'note' holds half"),
+        ('{"prompt": "a", "b": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 1: maximum recursion"),
+        ('{"prompt": "a", "b": ' + "1" * 5000 + "}", "line 1: Exceeds the limit"),
+        (
+            '{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}',
+            "line 1: there are a prompt and the column messages",
+        ),
         ("\n", "holds no tasks"),
     ],
 )
@@ -66,3 +85,28 @@ def test_rows_from_python():
     assert [tasks[i].id for i in range(len(tasks))] == ["row:0", "row:1"]
     with pytest.raises(ValueError, match="row 1: there is no column 'prompt'"):
         len(Rows(rows=[{"prompt": "a"}, {}]))
+
+
+def test_numbers_of_numpy_and_torch_become_pythons():
+    """So that they can be saved with the run, and a resumed one reads the same."""
+    row = {
+        "prompt": np.str_("a"),
+        "answer": np.float32(0.5),
+        "id": np.int64(7),
+        "x": np.arange(2),
+        "y": [{"z": torch.tensor(True)}],
+    }
+    tasks = Rows(rows=[row])
+    assert (tasks[0].prompt, tasks[0].answer, tasks[0].id) == ("a", "0.5", "7")
+    assert tasks[0].columns["x"] == [0, 1] and tasks[0].columns["y"] == [{"z": True}]
+    assert read(yaml.safe_load(yaml.safe_dump(plain(tasks))), Rows) == tasks
+
+
+def test_rows_that_cannot_be_saved():
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="row 1: a object cannot be saved"):
+        Rows(rows=[{"prompt": "a"}, {"prompt": "b", "x": object()}])
+    with pytest.raises(ValueError, match="row 0: nested too deeply"):
+        Rows(rows=[{"prompt": "a", "x": nested}])

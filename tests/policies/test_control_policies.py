@@ -202,6 +202,11 @@ def test_steps_select_undoes_stack():
         assert torch.equal(getattr(back, name), getattr(decisions, name)), name
 
 
+def test_a_critic_of_another_size_says_which_is_right():
+    with pytest.raises(ValueError, match=r"reads 4 numbers, and the environment shows 3: critic\.observations=3"):
+        ValueMLP(observations=4).load(0).value(steps(loud(GAUSSIAN)))
+
+
 def test_critic_expects_nothing_after_the_end():
     critic = ValueMLP(observations=3, scale=5.0).load(0)
     decisions = steps(loud(GAUSSIAN))

@@ -76,6 +76,41 @@ def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
         recipes.load(recipe, {"held_out": Text("HeldOut()")})
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("temperature=1e-300", "temperature is 1e-300; it must be 0"),
+        ("temperature=inf", "temperature is inf"),
+        ("engine.slots=1000000000", "between 1 and 65,536"),
+        (
+            "max_staleness=1000000000",
+            r"1.28e\+11 rollouts be drawn or wait at once.*in 40 steps nothing gets older than 39",
+        ),
+        ("steps=" + "9" * 400, "steps is "),
+        ("optimization.learning_rate=" + "9" * 400, "learning_rate is "),
+        ("objective=" + "(" * 5000, "cannot be read"),
+        ("tasks.parameters=" + "-" * 100_000 + "1", "cannot be read"),
+    ],
+)
+def test_values_beyond_all_bounds(change, sentence):
+    key, _, value = change.partition("=")
+    with pytest.raises(ValueError, match=sentence):
+        recipes.load("grpo", {key: Text(value)})
+
+
+def test_policy_and_critic_have_the_sizes_of_the_environment():
+    pytest.importorskip("gymnasium")
+    run = recipes.load("cartpole", {"tasks.environment": Text("Acrobot-v1")})
+    assert (run.policy.observations, run.policy.actions, run.critic.observations) == (6, 3, 6)
+    assert run.held_out.tasks.environment == "Acrobot-v1" and run.tasks.seed != run.held_out.tasks.seed
+    run = recipes.load(
+        "pendulum", {"tasks.environment": Text("MountainCarContinuous-v0"), "critic.observations": Text("9")}
+    )
+    assert (run.policy.observations, run.policy.actions, run.critic.observations) == (2, 1, 9)  # what is given stays
+    with pytest.raises(ValueError, match="no_module_of_mine"):
+        recipes.load("cartpole", {"tasks.environment": Text("no_module_of_mine:Env-v0")})
+
+
 def test_questions_of_another_exam_are_left_out_of_training_too():
     run = recipes.load("grpo", {"held_out.tasks.seed": Text("7"), "held_out.tasks.size": Text("32")})
     assert run.tasks.exclude == run.held_out.tasks and run.tasks.exclude.seed == 7
@@ -96,6 +131,10 @@ def test_the_same_thing_under_two_names_is_refused():
         (f"recipe: {TOY}\nstep: 3\n", "did you mean steps"),
         (f"recipe: {TOY}\nsteps: 3\nsteps: 4\n", "steps is given twice"),
         ("recipe: bad.yaml\n", "names itself"),
+        (f"recipe: {TOY}\n[1, 2]: 3\n", "a key is a word"),
+        (f"recipe: {TOY}\n{{a: 1}}: 3\n", "a key is a word"),
+        (f"recipe: {TOY}\nsteps: " + "[" * 5000 + "]" * 5000 + "\n", "nested too deeply"),
+        (f"recipe: {TOY}\nsteps: 2020-13-45\n", "not readable as yaml: month must be"),
     ],
 )
 def test_files_that_are_not_recipes(tmp_path, monkeypatch, text, sentence):

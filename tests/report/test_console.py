@@ -4,6 +4,7 @@ import io
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from report_records import rollout
@@ -28,6 +29,15 @@ def test_elsewhere_a_line_a_step(capsys):
         "step 4/10  reward 0.250  |p-p'| 0.0123  age 1  left 18 s",
         "  e.g. 3 + 4 = -> seven⏎·[31m  [0.5]",
     ]
+
+
+def test_the_prompt_of_a_chat_is_its_messages(capsys):
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "3 + 4?"}]
+    drawn = rollout(0.5, text="seven")
+    console = Console(10, "demo")
+    console.sample(replace(drawn, task=replace(drawn.task, prompt="", columns={"messages": chat})))
+    console.close()
+    assert capsys.readouterr().out == "  e.g. system: Be short.⏎user: 3 + 4? -> seven  [0.5]\n"
 
 
 class Terminal(io.StringIO):

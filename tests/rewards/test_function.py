@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from gimbal.policies.control import Steps
 from gimbal.rewards.function import Function
 from gimbal.rewards.isolation import RewardError
 
@@ -104,6 +106,24 @@ def test_numpy_scores_and_token_ids(group_of, opened):
         return np.array([ids[-1] for ids in completion_ids], dtype=np.float32)
 
     assert opened(Function(function=last_id))(group_of("a", "b")) == [3.0, 4.0]
+
+
+def test_a_function_that_takes_all_columns_gets_token_ids_where_there_are_any(group_of, opened):
+    """TRL passes them to **kwargs too."""
+
+    def last_id(completions, **kwargs):
+        return [ids[-1] for ids in kwargs["completion_ids"] or [[-1]] * len(completions)]
+
+    shape = {"observation_NSO": (1, 2, 3), "action_NSA": (1, 2, 1), "final_NO": (1, 3)}
+    acted = Steps(
+        **{name: torch.zeros(size) for name, size in shape.items()},
+        length_N=torch.tensor([2]),
+        terminated_N=torch.tensor([True]),
+    )
+    group = group_of("a", "b")
+    assert opened(Function(function=last_id))(group) == [3.0, 4.0]
+    without = tuple(dataclasses.replace(rollout, decisions=acted) for rollout in group.rollouts)
+    assert opened(Function(function=last_id))(dataclasses.replace(group, rollouts=without)) == [-1.0, -1.0]
 
 
 def test_chat_prompts_give_chat_completions(group_of, opened):

@@ -308,19 +308,21 @@ def _bool(value: Any) -> bool | None:
 def _float(value: Any) -> float | None:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None  # the caller says what was expected
     return None if math.isnan(number) else number
 
 
 def _int(value: Any) -> int | None:
+    """No field means an integer of more than 63 bits, and torch and numpy hold none."""
+    number: int | None = None
     if isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            return int(value)  # exact for integers of any size
-        except ValueError:
-            pass  # 1e6 is an integer too
-    number = _float(value)
-    return int(number) if number is not None and number.is_integer() else None
+        with contextlib.suppress(ValueError):  # 1e6 is an integer too
+            number = int(value)  # exact, where a float is not
+    if number is None:
+        real = _float(value)
+        number = int(real) if real is not None and real.is_integer() else None
+    return number if number is not None and abs(number) < 2**63 else None
 
 
 _SCALARS: dict[Any, Callable[[Any], Any]] = {
@@ -341,7 +343,13 @@ def _literal(value: Any) -> Any:
         return words[value.lower()]
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        MemoryError,
+        RecursionError,
+    ):  # what it raises for text that is no literal
         return str(value)
 
 
@@ -428,7 +436,7 @@ def expression(text: str, path: str) -> Any:
     source = "OWN" + (own[2] or "()") if own else text
     try:
         return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")
-    except (SyntaxError, TypeError, RecursionError) as error:
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:  # the last two for what is nested deeply
         detail = f": {error}" if isinstance(error, TypeError) else ""
         hint = "write a literal or a constructor call, strings in quotes, such as ClippedRatio(clip_high=0.28)"
         raise ValueError(f"{path}={text} cannot be read{detail}; {hint}") from error

@@ -23,9 +23,11 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         given: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is a word", key.start_mark)
             if key.value in given:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
-            given |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+            given.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -64,7 +66,9 @@ def read_file(path: Path) -> Mapping[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Loader)
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
-    except (json.JSONDecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
+    except (ValueError, yaml.YAMLError) as error:  # no JSON, no text, and values that Python has none for
         raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if not isinstance(data, Mapping):
         raise ValueError(f"{path} holds no mapping; write recipe: NAME and overrides as key: value")

@@ -19,13 +19,18 @@ class ValueNetwork(AbstractCritic):
 
     def __init__(self, observations: int, hidden: tuple[int, ...], scale: float, seed: int) -> None:
         super().__init__()
-        self.scale = scale
+        self.scale, self.observations = scale, observations
         self.net = mlp([observations, *hidden, 1], 1.0, seed)
 
     def value(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
         assert isinstance(decisions, Steps), type(decisions)
+        seen = decisions.observation_NSO.shape[-1]
+        if seen != self.observations:
+            raise ValueError(
+                f"the critic reads {self.observations} numbers, and the environment shows {seen}: critic.observations={seen}"
+            )
         real_NS = decisions.real_NS
         value_K = self.scale * self.net(decisions.observation_NSO[real_NS])[:, 0]
         final_N = self.scale * self.net(decisions.final_NO)[:, 0]

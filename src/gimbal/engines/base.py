@@ -165,6 +165,18 @@ class AbstractEngineAround(AbstractEngine):
         self.inner.load_state_dict(state["inner"])
 
 
+MOST_SLOTS = (
+    65_536  # rollouts that one engine draws side by side: each is a row of every forward pass, held from the start
+)
+
+
+def check_slots(slots: int) -> None:
+    if not 1 <= slots <= MOST_SLOTS:
+        raise ValueError(
+            f"engine.slots is {slots}; it must be between 1 and {MOST_SLOTS:,}, the rollouts drawn side by side"
+        )
+
+
 class AbstractEngineSpec(ABC):
     """The saved, frozen choice of an engine; ``start`` makes the live one."""
 

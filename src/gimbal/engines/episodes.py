@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.environments.gym import Environment
 from gimbal.ops import philox
 from gimbal.ops.activity import doing
@@ -207,8 +207,7 @@ class Episodes(AbstractEngineSpec):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise ValueError(f"engine.slots is {self.slots}; at least one environment is needed")
+        check_slots(self.slots)
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:
         if not isinstance(policy, AbstractControlPolicy):

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness, check_slots
 from gimbal.engines.cache import EXTENT, SlotCache
 from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
 from gimbal.engines.sampling import Distributions, completed, draw, processed
@@ -57,8 +57,7 @@ class Native(AbstractEngineSpec):
     entropy: bool = False
 
     def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise ValueError(f"engine.slots is {self.slots}; it must be at least 1")
+        check_slots(self.slots)
         if self.precision not in TOLERANCE:
             raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import TOLERANCE, Fit
 from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.ops import philox
@@ -63,8 +63,7 @@ class VLLM(AbstractEngineSpec):
     longest: int = 0
 
     def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise ValueError(f"engine.slots is {self.slots}; it must be at least 1")
+        check_slots(self.slots)
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"engine.precision is {self.precision}; vLLM samples in float32 or bfloat16 here")
         if self.cache_gb <= 0 or self.longest < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +17,11 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Gymnasium(AbstractTasks):
-    """Task i is one episode of a registered environment, reset with a seed derived from (``seed``, i)."""
+    """Task i is one episode of a registered environment, reset with a seed derived from (``seed``, i).
+
+    ``tasks.environment=...`` gives a recipe's policy, critic and exam the sizes of another environment; ``module:Name-v0`` is one of
+    a user's own.
+    """
 
     environment: str = "CartPole-v1"
     seed: int = 0
@@ -47,24 +53,30 @@ class Environment:
     def __init__(self, source: str) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
+        if ":" in source and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # module:Name-v0 may be a user's own, beside which he works
         try:
             self._env = gymnasium.make(source, disable_env_checker=True)
-        except gymnasium.error.Error as error:
+        except (gymnasium.error.Error, ImportError) as error:
             raise ValueError(f"gymnasium does not make {source!r}: {error}") from error
         seen, acts = self._env.observation_space, self._env.action_space
         if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
             raise ValueError(
                 f"{source} shows {seen}; a flat vector is wanted (register it with a wrapper that flattens)"
             )
-        self._bounds, self._first = None, 0
+        self._bounds, self._first, self.source, self.observations = None, 0, source, seen.shape[0]
         if isinstance(acts, gymnasium.spaces.Discrete):
-            does, self._first = f"{acts.n} choices", int(acts.start)
+            self.actions, self._first, does = int(acts.n), int(acts.start), "choices"
         elif isinstance(acts, gymnasium.spaces.Box) and len(acts.shape) == 1:
-            does, self._bounds = f"{acts.shape[0]} real actions", (acts.low, acts.high)
+            self.actions, self._bounds, does = acts.shape[0], (acts.low, acts.high), "real actions"
         else:
             raise ValueError(f"{source} takes {acts}; a vector (Box) or a choice (Discrete) is wanted")
-        self.source = source
-        self.interface = f"{seen.shape[0]} observations, {does}"
+        self.interface = f"{self.observations} observations, {self.actions} {does}"
+
+    @property
+    def real(self) -> bool:
+        """Whether actions are vectors, not choices."""
+        return self._bounds is not None
 
     def reset(self, task: Task) -> Float[np.ndarray, " O"]:
         return self._env.reset(seed=task.seed)[0].astype(np.float32)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gimbal.config import plain
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Task, is_chat
 
@@ -21,7 +22,8 @@ class Jsonl(AbstractTasks):
 
     ``prompt`` and ``answer`` name the columns: ``tasks.prompt=question`` reads question/answer files. The file is
     read at first use. Chat messages stay a list, in ``Task.columns["messages"]``, with an empty ``Task.prompt``: the
-    policy's chat template renders them.
+    policy's chat template renders them. (So no other column may be called ``messages``.) A column ``prompt_ids`` is asked
+    as the tokens that it is.
     """
 
     path: str
@@ -41,11 +43,21 @@ class Jsonl(AbstractTasks):
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(AbstractTasks):
-    """The same from a list of dicts, for Python callers."""
+    """The same from a list of dicts, for Python callers. numpy's and torch's numbers and arrays become Python's."""
 
     rows: Sequence[Mapping[str, Any]] = field(hash=False)
     prompt: str = "prompt"
     answer: str = "answer"
+
+    def __post_init__(self) -> None:
+        rows = []
+        for number, row in enumerate(self.rows):
+            try:
+                rows.append(plain(row))
+            except (ValueError, RecursionError) as error:
+                what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+                raise ValueError(f"the list of rows, row {number}: {what}") from error
+        object.__setattr__(self, "rows", rows)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -80,6 +92,8 @@ def _lines(path: Path) -> Iterable[tuple[str, Any]]:
             yield f"line {number}", json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
+        except (ValueError, RecursionError) as error:  # an integer of thousands of digits; brackets in brackets
+            raise ValueError(f"{path}, line {number}: {error}") from error
 
 
 def _tasks(rows: Iterable[tuple[str, Any]], file: str, stem: str, prompt: str, answer: str) -> tuple[Task, ...]:
@@ -102,7 +116,18 @@ def _task(row: Any, where: str, made_id: str, prompt: str, answer: str) -> Task:
         raise ValueError(
             f"{where}: there is no column {prompt!r}; columns: {columns} (tasks.prompt=NAME reads another one)"
         )
+    for key, value in row.items():
+        try:
+            json.dumps([key, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:  # nothing can tokenise it, or write it to a file
+            half = f"half of a surrogate pair, {error.object[error.start]!a}"
+            raise ValueError(f"{where}: {key!a:.60} holds {half}, which is no character; leave it out") from error
     asked, right = row[prompt], row.get(answer)
+    if "messages" in row and prompt != "messages":
+        raise ValueError(
+            f"{where}: there are a prompt and the column messages, and a policy is asked one of them: tasks.prompt=messages takes "
+            "the chat; else call the column something else"
+        )
     columns = {key: value for key, value in row.items() if key != prompt}
     if is_chat(asked):
         columns["messages"] = asked

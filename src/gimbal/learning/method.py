@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -41,8 +42,9 @@ class Optimization:
         for name in ("epochs", "minibatches", "microbatch_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.learning_rate < 0:
-            raise ValueError(f"optimization.learning_rate is {self.learning_rate}; it must be 0 or above")
+        for name in ("learning_rate", "critic_learning_rate"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number of 0 or above")
 
 
 @dataclass(frozen=True, kw_only=True)

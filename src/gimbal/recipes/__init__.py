@@ -22,6 +22,7 @@ def tell(sentence: str) -> None:
 
 _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
+_reading: list[Path] = []  # files of recipes, each named by the one before it
 
 
 @cache
@@ -61,10 +62,13 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
         elif "recipe" not in data:
             raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
         else:
+            if Path(recipe).resolve() in _reading:
+                raise ValueError(f"{recipe} names itself as its recipe; name one of gimbal list recipes")
+            _reading.append(Path(recipe).resolve())
             try:
                 run = load(str(data.pop("recipe")), flatten(data), notice)
-            except RecursionError as error:
-                raise ValueError(f"{recipe} names itself as its recipe; name one of gimbal list recipes") from error
+            finally:
+                _reading.pop()
     else:
         try:
             run = function(recipe)()

@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from gimbal.config import override
+from gimbal.critics.mlp import ValueMLP
+from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.policies.categorical import Categorical
+from gimbal.policies.gaussian import Gaussian
 from gimbal.runtime import compose
 from gimbal.runtime.run import Run
 
@@ -29,7 +33,7 @@ def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], N
         changes["held_out"] = None
         notice("other tasks, so no exam: the recipe's is about its own; held_out=FILE.jsonl sets one")
     recipe, run = run, override(run, changes, notice)
-    run = _apart(recipe, run, changes)
+    run = _fitted(recipe, _apart(recipe, run, changes), changes)
     compose.check(run)
     return run
 
@@ -43,3 +47,24 @@ def _apart(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
     if any(key.startswith("tasks.exclude") for key in changes):
         return run
     return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
+
+
+def _fitted(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
+    """In another environment policy and critic have its sizes, and the exam is of it; what the user sets himself stays."""
+    before = recipe.tasks.environment if isinstance(recipe.tasks, Gymnasium) else ""
+    if not isinstance(run.tasks, Gymnasium) or run.tasks.environment == before:
+        return run
+    world = Environment(run.tasks.environment)
+    sizes: dict[str, Any] = {}
+    if isinstance(run.policy, Gaussian if world.real else Categorical):
+        sizes |= {"policy.observations": world.observations, "policy.actions": world.actions}
+    if isinstance(run.critic, ValueMLP):
+        sizes["critic.observations"] = world.observations
+    if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):
+        sizes["held_out.tasks.environment"] = run.tasks.environment
+
+    def given(path: str) -> bool:
+        short = "" if path.startswith("held_out.") else path.rpartition(".")[2]  # a short name means what is trained on
+        return any(key in (path, short) or path.startswith(key + ".") for key in changes)
+
+    return override(run, {path: value for path, value in sizes.items() if not given(path)})

@@ -35,7 +35,8 @@ def make(source: str | Callable[..., Any]) -> tuple[Callable[[Call], Values], li
     if "solution_str" in parameters:
         return lambda call: _each([function(**_verl(call, text)) for text in call["completions"]]), []
     if "completions" in parameters:
-        needs = ["completion_ids"] if "completion_ids" in parameters else []
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        needs = ["completion_ids"] if "completion_ids" in parameters else ["columns"] if takes_all else []
         return lambda call: _whole(function(**_trl(call, parameters))), needs
     if "group" in parameters or "rollout" in parameters:
         importlib.import_module("gimbal.records")  # with torch: now, while the run starts, not in the first call

@@ -138,10 +138,13 @@ class Function(AbstractReward):
     def _call(self, group: Group, needs: list[str]) -> dict[str, Any]:
         """What adapters.py reads; costly parts only if the function reads them."""
         task = group.task
+        # One that takes whatever there is (**columns) is given them where there are any.
+        of_tokens = all(isinstance(rollout.decisions, _TokenRow) for rollout in group.rollouts)
+        asked = "completion_ids" in needs or ("columns" in needs and of_tokens)
         return {
             "prompt": task.prompt,
             "completions": [rollout.text for rollout in group.rollouts],
-            "completion_ids": [_token_ids(r) for r in group.rollouts] if "completion_ids" in needs else None,
+            "completion_ids": [_token_ids(r) for r in group.rollouts] if asked else None,
             "columns": {"id": task.id, "source": task.source, "answer": task.answer, **task.columns},
             "group": group if "group" in needs else None,
         }

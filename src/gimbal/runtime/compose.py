@@ -18,9 +18,13 @@ LOST = {
 }  # neighbouring numbers are 1/128 to 1/256 of their size apart, and 1/1024 to 1/2048
 
 
+MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
+
+
 def check(run: Run) -> list[str]:
     """Warnings; a ValueError where the combination cannot mean what it says."""
     _ratios_once(run)
+    _outstanding(run)
     _roles(run)
     _critic(run)
     needs = column_needs(run)
@@ -50,6 +54,17 @@ def check(run: Run) -> list[str]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
     return [*_warnings(run), *interactions.warn(run)]
+
+
+def _outstanding(run: Run) -> None:
+    """All that staleness admits is dispatched before the first step."""
+    count = (run.max_staleness + 1) * run.prompts_per_step * run.num_generations * run.oversampling
+    if count > MOST_OUTSTANDING:
+        raise ValueError(
+            f"max_staleness={run.max_staleness} lets {count:.3g} rollouts be drawn or wait at once, and gimbal holds "
+            f"{MOST_OUTSTANDING:,} at most: lower it (in {run.steps} steps nothing gets older than {max(0, run.steps - 1)}), "
+            "prompts_per_step or num_generations"
+        )
 
 
 def _roles(run: Run) -> None:
