@@ -10,9 +10,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
-from gimbal.engines.native import Native
+from gimbal.engines.native import Native, NativeEngine
+from gimbal.engines.receipts import tensors
 from gimbal.learning.method import Optimization
-from gimbal.learning.weight_sync.proof import NotDelivered
+from gimbal.learning.weight_sync.receipts import NotDelivered, Receipts
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.policies.lora import LoRA, merged
 from gimbal.policies.token import CausalLM
@@ -55,7 +56,7 @@ def test_only_the_adapter_moves_and_travels_and_the_proof_passes(trained):
     assert all(0 < row["sync/bytes"] < 1.1 * adapter + 50_000 for row in metrics)
     assert adapter < 0.1 * sum(tensor.numel() * 4 for tensor in base.values())
     assert any(row.get("sync/slope", 0) > 0.9 for row in metrics)
-    assert trainer.engine.differing(policy.state_dict()) == []
+    assert trainer.engine.reading().prints == trainer.engine.manifest(tensors(policy))
 
 
 def frozen(policy):
@@ -73,9 +74,32 @@ def test_a_sampler_that_ignores_the_adapter_is_refused(single_thread):
         trainer.engine.copy.load = lambda state, load=load, base=base: load(base)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(NotDelivered):
             if not audited:
-                patch.setattr(trainer.engine, "differing", lambda *_: None)
+                patch.setattr(NativeEngine, "form", None)
             for _ in range(6):
                 trainer.advance()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("fault", ["ignored", "one layer late", "merged into the base and applied on top", "none"])
+def test_what_a_sampler_makes_of_an_adapter_is_seen_at_once(precision, fault, single_thread):
+    """At a step of 1e-6: the base that the sampler was started with is compared as well as what travels."""
+    policy, draw = ADAPTED.load(), torch.Generator().manual_seed(0)
+    engine, receipts = Native(slots=2, precision=precision).start(policy), Receipts(policy)
+    for version in range(2):
+        old = {name: tensor.clone() for name, tensor in policy.weights().items()}
+        for tensor in policy.weights().values():
+            tensor.add_((1e-6 if version else 1e-2) * torch.randn(tensor.shape, generator=draw).sign())
+        new = policy.weights()
+        late = {"ignored": "", "one layer late": ".layers.1."}.get(fault, "nothing")
+        engine.load(version, {name: old[name] if late in name and version else new[name] for name in new})
+        if version and fault.startswith("merged"):
+            layer = engine.copy.module.model.layers[0].self_attn.q_proj
+            layer.base_layer.weight.data += layer.get_delta_weight("default").to(layer.base_layer.weight.dtype)
+        if version and fault != "none":
+            with pytest.raises(NotDelivered, match="were not delivered"):
+                receipts.arrived(engine, version)
+        else:
+            receipts.arrived(engine, version)
 
 
 @pytest.mark.slow
@@ -116,7 +140,7 @@ def test_coarse_samplers_hold_the_model_they_were_started_with(precision, single
     engine, whole = (Native(slots=2, precision=precision).start(policy) for _ in range(2))
     engine.load(0, policy.weights())
     whole.load(0, policy.state_dict())
-    assert engine.differing(policy.state_dict()) == whole.differing(policy.state_dict()) == []
+    assert engine.reading().prints == whole.reading().prints == engine.manifest(tensors(policy))
 
 
 def test_what_is_amiss_is_said_in_a_sentence(tmp_path):

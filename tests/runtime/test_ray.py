@@ -15,7 +15,8 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
+from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
 from small import small_run
 
@@ -23,6 +24,7 @@ from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
+from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops.activity import doing
 from gimbal.runtime import checkpoint
@@ -78,7 +80,21 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
     assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]
     for name, tensor in weights.items():
         assert torch.equal(tensor, expected[name]), name
-    assert all(m["sync/gap"] < 1e-5 for m in ours), "every worker is proved before the next batch"
+    assert all(m["sync/receipts"] == 2 for m in ours[1:]), "every worker is proved before the next batch"
+    assert ours[0]["sync/gap"] < 1e-5
+
+
+def test_weights_that_never_arrive_at_a_worker_stop_the_run_at_that_sync(single_thread, cluster):
+    """At a learning rate of 1e-6, at which the canary of an int8 sampler would tell nothing for long."""
+    rate = Optimization(learning_rate=1e-6)
+    engine = Breaks(precision="int8", kind="never arrives")  # from version 2 on, and says that they did
+    trainer = Trainer(small_run(runtime=Ray(workers=1), engine=engine, optimization=rate))
+    try:
+        trainer.advance()
+        with pytest.raises(NotDelivered, match=r"weights of version 2 were not delivered: .* of worker"):
+            trainer.advance()
+    finally:
+        trainer.close()
 
 
 def test_packets_through_the_object_store_and_whole_weights_for_who_comes_anew(single_thread, cluster):

@@ -34,6 +34,7 @@ def serve(argv: Sequence[str]) -> int:
     import threading
 
     from gimbal import api, recipes
+    from gimbal.learning.weight_sync.receipts import load
     from gimbal.policies.token import TokenPolicy
     from gimbal.recipes.configure import configured
     from gimbal.runtime import device
@@ -48,7 +49,7 @@ def serve(argv: Sequence[str]) -> int:
     if not isinstance(policy, TokenPolicy):
         raise ValueError(f"{target} is no language model; gimbal serve answers in text")
     engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)
-    engine.load(0, policy.weights())
+    load(engine, policy)
     record = Path(arguments.flags.get("record", "exchanges.jsonl"))
     with CompletionServer(
         engine,

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.engines.precision import Form
+from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout, Sampling, Task
 
@@ -102,12 +104,22 @@ class AbstractEngine(ABC):
         logprob_D = torch.cat([self.score(rollout).cpu() for rollout in canary])
         return [Witness(who="", due=version, version=self.version, logprob_D=logprob_D)]
 
-    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
-        """The names of weights that are not, bit for bit, what loading ``state`` leaves; None where the engine cannot tell.
-
-        Of all weights, in their order, those are looked at whose number is ``part`` modulo ``parts``.
-        """
+    @property
+    def form(self) -> Form | None:
+        """How its copies hold what they are given; None where nothing of it can be read back."""
         return None
+
+    def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
+        """What a reading must be once these, all of the trainer's, have been loaded; None where there is no reading."""
+        return None if self.form is None else self.form.prints(tensors)
+
+    def reading(self) -> Reading | None:
+        """What the copy in this process holds now; None where there is none, or nothing of it can be read."""
+        return None
+
+    def heard(self, *, wait: bool) -> list[Receipt]:
+        """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
+        return []
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -155,8 +167,18 @@ class AbstractEngineAround(AbstractEngine):
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
         return self.inner.witness(version, canary)
 
-    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
-        return self.inner.differing(state, part, parts)
+    @property
+    def form(self) -> Form | None:
+        return self.inner.form
+
+    def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
+        return self.inner.manifest(tensors)
+
+    def reading(self) -> Reading | None:
+        return self.inner.reading()
+
+    def heard(self, *, wait: bool) -> list[Receipt]:
+        return self.inner.heard(wait=wait)
 
     def state_dict(self) -> dict[str, Any]:
         return {"inner": self.inner.state_dict()}

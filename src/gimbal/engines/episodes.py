@@ -14,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.engines.precision import Form
+from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.gym import Environment
 from gimbal.ops import philox
 from gimbal.ops.activity import doing
@@ -81,6 +83,7 @@ class EpisodeEngine(AbstractEngine):
 
     def __init__(self, policy: AbstractControlPolicy, slots: int, dtype: torch.dtype) -> None:
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
+        self._form = Form(dtype=dtype)
         self._slots = slots
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
@@ -146,6 +149,13 @@ class EpisodeEngine(AbstractEngine):
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self._policy.load_state_dict(state)
         self._version = version
+
+    @property
+    def form(self) -> Form:
+        return self._form
+
+    def reading(self) -> Reading:
+        return Reading(version=self._version, prints=fingerprints(tensors(self._policy)))
 
     @torch.no_grad()
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:

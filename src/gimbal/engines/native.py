@@ -19,7 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness, check_slots
 from gimbal.engines.cache import EXTENT, SlotCache
-from gimbal.engines.precision import TOLERANCE, ModelCopy, Precision
+from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
+from gimbal.engines.receipts import Reading
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
@@ -209,8 +210,12 @@ class NativeEngine(AbstractEngine):
         logprob_D = processed(logits_DV, rows).gather(-1, id_D[:, None])[:, 0].cpu()
         return [Witness(who="", due=version, version=self._version, logprob_D=logprob_D)]
 
-    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str]:
-        return self.copy.differing(state, part, parts)
+    @property
+    def form(self) -> Form:
+        return self.copy.form
+
+    def reading(self) -> Reading:
+        return Reading(version=self._version, prints=self.copy.prints())
 
     def _refill(self) -> None:
         """Move queued requests into free rows; a prompt shared by neighbours in the queue is prefilled once."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from gimbal.engines.receipts import Prints, fingerprints, tensors, unsaved
 
 Precision = Literal["float32", "bfloat16", "int8"]
 
@@ -17,15 +20,47 @@ Precision = Literal["float32", "bfloat16", "int8"]
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.3}
 
 
+BLOCK = 1 << 17  # elements that are rounded at once: what stays in a core's cache is done five times as fast
+
+
+@torch.no_grad()
 def rounded(weight: Float[Tensor, "rows columns"], axis: int, levels: int = 127) -> Float[Tensor, "rows columns"]:
     """The weight as few bits hold it: round(w / s) s with |w / s| <= levels, one scale s for each index of ``axis``.
 
     ``levels`` 127 is int8, 7 is int4. All-zero channels stay zero. Weights already on such a grid stay as they are.
     """
-    w = weight.float()
-    scale_C = (w.abs().amax(1 - axis) / levels).clamp(min=torch.finfo(torch.float32).tiny)
-    zero_C = torch.zeros_like(scale_C, dtype=torch.int32)
-    return torch.fake_quantize_per_channel_affine(w, scale_C, zero_C, axis, -levels, levels)
+    found = torch.empty_like(weight, dtype=torch.float32)
+    channels = max(1, BLOCK // max(1, weight.shape[1 - axis])) if weight.device.type == "cpu" else weight.shape[axis]
+    for part, into in zip(weight.split(channels, axis), found.split(channels, axis), strict=True):
+        w = part.float()
+        scale_C = (w.abs().amax(1 - axis, keepdim=True) / levels).clamp_(min=torch.finfo(torch.float32).tiny)
+        torch.mul(w, 1 / scale_C, out=into).round_().mul_(scale_C)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a sampler holds the trainer's tensors: floating ones cast to ``dtype`` (None: as they are), those of ``axes`` rounded before.
+
+    ``kept`` are held as the trainer has them: buffers that do not travel. ``names`` are all that a reading has (None: every tensor of
+    the model). ``held`` is False where the sampler's own tensors cannot be read, and a reading is of what its loader took in.
+    """
+
+    dtype: torch.dtype | None = None
+    axes: Mapping[str, int] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    names: frozenset[str] | None = None
+    held: bool = True
+
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        if name in self.kept or self.dtype is None or not tensor.is_floating_point():
+            return tensor
+        return (rounded(tensor, self.axes[name]) if name in self.axes else tensor).to(self.dtype)
+
+    def prints(self, tensors: Mapping[str, Tensor]) -> Prints:
+        """What a reading must be after these were loaded."""
+        wanted = tensors if self.names is None else {name: t for name, t in tensors.items() if name in self.names}
+        return fingerprints(wanted, self)
 
 
 class ModelCopy:
@@ -41,32 +76,33 @@ class ModelCopy:
         frozen = {f"model.{name}" for name, parameter in model.named_parameters() if not parameter.requires_grad}
         self.module: Any = copy.deepcopy(model).eval().requires_grad_(False)
         self.module.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        kept = unsaved(model)
+        for name in kept:  # such as the frequencies of positions, which bfloat16 would shift
+            path, _, own = name.rpartition(".")
+            self.module.get_submodule(path).register_buffer(own, model.get_buffer(name).clone(), persistent=False)
         if self.module.config._attn_implementation not in ("sdpa", "eager"):
             self.module.set_attn_implementation("sdpa")  # the others take no mask of ours
         axes = _output_axes(self.module) if precision == "int8" else {}
-        tensors = self.module.state_dict(keep_vars=True)
-        self._fit = Fit({f"model.{name}": tensor for name, tensor in tensors.items()}, frozen)
-        self._axis = {name: axes[id(tensor)] for name, tensor in self._fit.tensors.items() if id(tensor) in axes}
+        held = {f"model.{name}": tensor for name, tensor in self.module.state_dict(keep_vars=True).items()}
+        self.form = Form(
+            dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+            axes={name: axes[id(tensor)] for name, tensor in held.items() if id(tensor) in axes},
+            kept=frozenset(f"model.{name}" for name in kept),
+        )
+        self._fit = Fit(held, frozen)
         for name in frozen:  # they need not be delivered
-            self._fit.tensors[name].copy_(self._sampled(name, self._fit.tensors[name]))
+            self._fit.tensors[name].copy_(self.form(name, self._fit.tensors[name]))
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is amiss."""
         for name, new in self._fit(state).items():
-            self._fit.tensors[name].copy_(self._sampled(name, new))
+            held = self._fit.tensors[name]
+            held.copy_(self.form(name, new.to(held.device)))
 
-    @torch.no_grad()
-    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str]:
-        """The names of weights that are not, bit for bit, what loading ``state`` leaves; of every ``parts``-th, ``part`` the first."""
-        expected = list(self._fit(state).items())[part::parts]
-        return [n for n, new in expected if not torch.equal(self._fit.tensors[n], self._sampled(n, new))]
-
-    def _sampled(self, name: str, new: Tensor) -> Tensor:
-        """A weight as this precision holds it."""
-        tensor = self._fit.tensors[name]
-        new = new.to(tensor.device)
-        return (rounded(new, self._axis[name]) if name in self._axis else new).to(tensor.dtype)
+    def prints(self) -> Prints:
+        """Of what the next forward pass will read, taken from the module itself."""
+        return fingerprints({f"model.{name}": tensor for name, tensor in tensors(self.module).items()})
 
 
 class Fit:

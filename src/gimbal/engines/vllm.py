@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
-from gimbal.engines.precision import TOLERANCE, Fit
+from gimbal.engines.precision import TOLERANCE, Fit, Form
+from gimbal.engines.receipts import Reading, fingerprint
 from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
@@ -130,6 +131,9 @@ class VLLMEngine(AbstractEngine):
             )
         self._runner = self.vllm.collective_rpc(lambda worker: worker.model_runner)[0]
         self._fit = Fit(policy.state_dict(keep_vars=True))
+        # Its CPU build gives the matrices up for packed copies, so they cannot be read back as they are used.
+        self._form = Form(names=frozenset(self._fit.tensors), held=False)
+        self._taken: dict[str, str] = {}  # fingerprints of what its loader took at the last load
         self._longest = self.vllm.model_config.max_model_len - 1  # ``score`` draws one more
         self._version, self._loads, self._count = -1, 0, 0
         self.queue: deque[LiveRequest] = deque()
@@ -188,12 +192,20 @@ class VLLMEngine(AbstractEngine):
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        weights = [(name.removeprefix("model."), tensor) for name, tensor in self._fit(state).items()]
-        self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+        self._taken = {}
+        weights = taking(self._fit(state), self._taken)
+        self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._repack_head()
         self._version, self._loads = version, self._loads + 1
         if self.spec.cache == "recompute":
             self.vllm.reset_prefix_cache(reset_running_requests=True)
+
+    @property
+    def form(self) -> Form:
+        return self._form
+
+    def reading(self) -> Reading:
+        return Reading(version=self._version, prints=dict(self._taken))
 
     def _repack_head(self) -> None:
         """vLLM's CPU kernels read a packed copy of each layer, and a reload leaves that of a tied output layer as it was."""
@@ -322,6 +334,13 @@ class VLLMEngine(AbstractEngine):
         assert not self.in_flight, "an engine that is resumed has nothing in flight"
         self.queue = deque(_copy(live) for live in state["live"])
         self.done = list(state["done"])
+
+
+def taking(state: Mapping[str, Tensor], taken: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+    """Weights for vLLM's loader, under its names; what it comes for is entered in ``taken``."""
+    for name, tensor in state.items():
+        taken[name] = fingerprint(tensor)
+        yield name.removeprefix("model."), tensor
 
 
 def _copy(live: LiveRequest) -> LiveRequest:

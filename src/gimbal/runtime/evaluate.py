@@ -11,14 +11,18 @@ import numpy as np
 
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
+from gimbal.learning.weight_sync.proof import DeliveryProof
+from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Drop, Group, Rollout, Sampling, rollout_score
+from gimbal.records import Drop, Group, Rollout, Sampling, Task, rollout_score
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
 from gimbal.runtime.run import Run
 
+CANARIES = 3  # rollouts that a delivery is proved on ...
+CANARY_LENGTH = 64  # ... and the most decisions of each
 SAMPLED, GREEDY = "sampled", "greedy"
 
 
@@ -51,12 +55,26 @@ def held_out_exam(
     if held_out is None:
         raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
     engine = (held_out.engine or run.engine).start(policy)
-    engine.load(version, policy.state_dict())
     with ExitStack() as opened:
         if rewards is None or held_out.rewards is not None:
             own = run.rewards if held_out.rewards is None else held_out.rewards
             rewards = [opened.enter_context(closing(reward.open())) for reward in own]
+        opened.enter_context(running(engine, policy, version))
+        if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
+            DeliveryProof(policy, canary(run, engine, held_out.tasks[0]))(engine, version)
         return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
+
+
+def canary(run: Run, engine: AbstractEngine, task: Task) -> list[Rollout]:
+    """The beginning of a few rollouts of one task, drawn before anything else is asked of the engine."""
+    sampling = replace(run.sampling, max_length=min(CANARY_LENGTH, run.sampling.max_length))
+    for number in range(CANARIES):
+        sample = number % run.num_generations  # offline data has no more
+        engine.submit(Request(group=-1 - number, task=task, sample=sample, sampling=sampling, seed=run.seed))
+    drawn: list[Rollout] = []
+    while engine.in_flight:
+        drawn += [finished.rollout for finished in engine.step()]
+    return drawn
 
 
 def examine(

@@ -7,7 +7,7 @@ Each fault is a wrapper around the part that would fail, so nothing else in gimb
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, Finished, Request
 from gimbal.engines.precision import TOLERANCE, rounded
+from gimbal.engines.receipts import Prints
 from gimbal.learning.weight_sync.base import AbstractWeightSync
-from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
+from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.ops import philox
 from gimbal.policies.token import Tokens
 from gimbal.records import Group, Rollout, Sampling, rollout_score
@@ -111,12 +112,12 @@ class Faults:
         faulty = (self.reward_noise, self.reward_flip, self.reward_blind, self.reward_length)
         return FaultyScorer(self, scorer, seed) if any(faulty) else scorer
 
-    def proof(self, proof: DeliveryProof, engine: AbstractEngine, version: int) -> dict[str, float]:
-        """The proof of delivery; with ``unproved`` one that does not stop the run."""
+    def proof(self, proof: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """A proof of delivery; with ``unproved`` one that does not stop the run."""
         if not self.unproved:
-            return proof(engine, version)
+            return dict(proof())
         try:
-            return {"sync/failed": 0.0, **proof(engine, version)}
+            return {"sync/failed": 0.0, **proof()}
         except NotDelivered:
             return {"sync/failed": 1.0}
 
@@ -143,6 +144,7 @@ class FaultyEngine(AbstractEngineAround):
         self.asked: dict[tuple[int, int], Sampling] = {}
         self.held: list[tuple[int, Finished]] = []  # (when it is let go, what)
         self.clock = 0
+        self.loaded: frozenset[str] = frozenset()  # names that came with the last weights
 
     @property
     def tolerance(self) -> float:
@@ -186,10 +188,12 @@ class FaultyEngine(AbstractEngineAround):
         return self.inner.underway() + [item for _, item in self.held]
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.loaded = frozenset(state)
         self.inner.load(version, self._rounded(state))
 
-    def differing(self, state: Mapping[str, Tensor], part: int = 0, parts: int = 1) -> list[str] | None:
-        return self.inner.differing(self._rounded(state), part, parts)
+    def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
+        sent = {name: tensor for name, tensor in tensors.items() if name in self.loaded}
+        return self.inner.manifest({**tensors, **self._rounded(sent)})
 
     def state_dict(self) -> dict[str, Any]:
         held = {"asked": dict(self.asked), "held": list(self.held), "clock": self.clock}
@@ -258,6 +262,9 @@ class FaultySync(AbstractWeightSync):
 
     def deliver(self, engine: AbstractEngine) -> None:
         self.inner.deliver(engine)
+
+    def travels(self, tensor: Tensor) -> Tensor:
+        return self.inner.travels(tensor)
 
     def metrics(self) -> dict[str, float]:
         return self.inner.metrics()

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,7 +25,6 @@ import torch
 from gimbal import durable
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import Request
 from gimbal.learning import joining
 from gimbal.learning.learner import Learner, Metrics, column_needs
 from gimbal.learning.proximal.recompute import Recompute
@@ -57,15 +55,12 @@ from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, compose, device
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
-from gimbal.runtime.evaluate import Exam, held_out_exam
+from gimbal.runtime.evaluate import Exam, canary, held_out_exam
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import Run
 from gimbal.runtime.schedule import FILE, digest
-
-CANARIES = 3  # rollouts that every delivery is proved on ...
-CANARY_LENGTH = 64  # ... and the most decisions of each
 
 
 class Trainer:
@@ -131,11 +126,12 @@ class Trainer:
             self.pipeline.load_state_dict(saved["pipeline"])
             for group in self.pipeline.store.values():
                 self.learner.arrived(group)
-            self.proof = DeliveryProof(policy, saved["proof"]["canary"])
+            self.proof = DeliveryProof(policy, saved["proof"]["canary"], self.sync.travels)
             self.proof.load_state_dict(saved["proof"])
+            self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
         else:
             self._deliver()
-            self.proof = DeliveryProof(policy, self._canary())
+            self.proof = DeliveryProof(policy, canary(run, self.engine, run.tasks[0]), self.sync.travels)
             self._proved()
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
@@ -145,6 +141,7 @@ class Trainer:
         version, start = self.learner.version, time.perf_counter()
         self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
         groups, seen = self.pipeline.next_batch(version)
+        self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
         batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
@@ -215,33 +212,24 @@ class Trainer:
     def _served(self) -> Metrics:
         """Deliver the new version and prove it. Where that fails, the next step says so: this one is whole and can be saved."""
         try:
+            lasting = self._checked(lambda: self.proof.receipts.still(self.engine))
             self._deliver()
-            return self._proved()
+            return {**self._proved(), **{name: value for name, value in lasting.items() if value}}
         except Unserved as error:
             self.unserved = error
             return {}
 
     def _proved(self) -> Metrics:
-        return self.faults.proof(self.proof, self.engine, self.learner.version)
+        return self.faults.proof(lambda: self.proof(self.engine, self.learner.version))
+
+    def _checked(self, receipts: Callable[[], None]) -> Metrics:
+        return self.faults.proof(lambda: receipts() or {})
 
     def _causes(self, batch: TrainBatch, version: int) -> Metrics:
         at_version = self.run.anchor.at_sampling
         if not at_version and not isinstance(self.run.anchor, Recompute):
             return {}  # the anchor is no version of the policy
         return cause_metrics(batch, version, at_version=at_version)
-
-    def _canary(self) -> list[Rollout]:
-        """The beginning of a few rollouts of the first task, drawn before anything else is asked of the engine."""
-        sampling = replace(self.run.sampling, max_length=min(CANARY_LENGTH, self.run.sampling.max_length))
-        for number in range(CANARIES):
-            sample = number % self.run.num_generations  # offline data has no more
-            self.engine.submit(
-                Request(group=-1 - number, task=self.run.tasks[0], sample=sample, sampling=sampling, seed=self.run.seed)
-            )
-        drawn: list[Rollout] = []
-        while self.engine.in_flight:
-            drawn += [finished.rollout for finished in self.engine.step()]
-        return drawn
 
 
 def _learner(run: Run, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:

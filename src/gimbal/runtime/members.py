@@ -6,14 +6,18 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngineSpec, Finished, Request
+from gimbal.engines.precision import Form
+from gimbal.engines.receipts import Receipt
 from gimbal.learning.weight_sync.delta import Packet, Receiver
+from gimbal.learning.weight_sync.proof import asked
 from gimbal.ops.activity import doing, underway
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout
@@ -23,7 +27,19 @@ from gimbal.runtime import device
 from gimbal.runtime.base import Scored
 
 Packed = dict[str, tuple[np.ndarray, torch.dtype, tuple[int, ...]]]
-Testimony = tuple[int, int, Tensor]  # the version it was sent, the one it has, log-probs of the canary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """What a member says of its weights: the receipt of a load, and the canary's log-probs where they were asked for.
+
+    ``due`` is the version it was sent, ``version`` the one it has.
+    """
+
+    due: int
+    version: int
+    receipt: Receipt | None
+    logprob_D: Tensor | None
 
 
 def packed(state: Mapping[str, Tensor]) -> Packed:
@@ -49,28 +65,26 @@ class Sampler:
         self.receiver = Receiver()  # what packets have led to
         self.canary: Sequence[Rollout] = ()
 
-    def start(self) -> float:
-        return self.engine.tolerance
+    def start(self) -> tuple[float, Form | None]:
+        return self.engine.tolerance, self.engine.form
 
-    def load(self, version: int, state: Packed) -> Testimony | None:
-        with doing("loading weights"):
-            self.engine.load(version, unpacked(state))
-        self.due = version
-        return self._testimony()
+    def load(self, version: int, state: Packed) -> Word:
+        return self._loaded(version, lambda: unpacked(state))
 
-    def load_packets(self, version: int, *packets: Packet) -> Testimony | None:
+    def load_packets(self, version: int, *packets: Packet) -> Word:
         """Raises SyncError if they do not lead from what is here to what was sent."""
-        with doing("loading weights"):
+
+        def applied() -> Mapping[str, Tensor]:
             for packet in packets:
                 self.receiver.apply(packet)
-            self.engine.load(version, self.receiver.state)
-        self.due = version
-        return self._testimony()
+            return self.receiver.state
 
-    def watch(self, canary: Sequence[Rollout]) -> Testimony | None:
-        """From now on every load is answered with the log-probabilities of these rollouts."""
+        return self._loaded(version, applied)
+
+    def watch(self, canary: Sequence[Rollout]) -> Word:
+        """From now on loads are answered with the log-probabilities of these rollouts too, at the versions at which they are asked."""
         self.canary = canary
-        return self._testimony()
+        return self._word(None)
 
     def advance(
         self,
@@ -104,11 +118,20 @@ class Sampler:
     def doing(self) -> str:
         return str(underway()[0]) if underway() else ""
 
-    def _testimony(self) -> Testimony | None:
-        if not self.canary:
-            return None
-        logprob_D = torch.cat([self.engine.score(rollout).cpu() for rollout in self.canary])
-        return self.due, self.engine.version, logprob_D
+    def _loaded(self, version: int, state: Callable[[], Mapping[str, Tensor]]) -> Word:
+        """Load, and read what is held before and after."""
+        before = self.engine.reading() if self.due >= 0 else None
+        with doing("loading weights"):
+            self.engine.load(version, state())
+        self.due = version
+        after = self.engine.reading()
+        return self._word(None if after is None else Receipt(who="", due=version, before=before, after=after))
+
+    def _word(self, receipt: Receipt | None) -> Word:
+        wanted = self.canary if receipt is None or asked(self.engine.form, self.due) else ()
+        said = [self.engine.score(rollout).cpu() for rollout in wanted]
+        logprob_D = torch.cat(said) if said else None
+        return Word(due=self.due, version=self.engine.version, receipt=receipt, logprob_D=logprob_D)
 
 
 class Judge:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.engines.base import Finished, Request, Witness
+from gimbal.engines.precision import Form
+from gimbal.engines.receipts import Receipt
 from gimbal.learning.weight_sync.base import AbstractDistantEngine, Since
 from gimbal.learning.weight_sync.delta import Stamp
+from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.records import Drop, Group, Rollout
 from gimbal.runtime.base import AbstractScorer, Scored
 from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet, Unserved
@@ -53,7 +57,9 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self.inbox: list[Finished] = []
         self.outbox: dict[int, list[tuple[int, Request]]] = defaultdict(list)  # for the member's next advance
         self.cancelled: dict[int, list[Key]] = defaultdict(list)  # likewise
-        self.heard: list[Witness] = []
+        self.words: list[Witness] = []
+        self.receipts: list[Receipt] = []
+        self.loaded: dict[int, int] = {}  # the version of the last load that a member has answered
         self.hangs: Counter[str] = Counter()  # by the call that did not return
         self._busy, self._measured = 0.0, time.monotonic()  # seconds of work of all members, since when
         self._sent = -1
@@ -62,6 +68,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._bytes = 0  # of weights
         self._canary: tuple[Sequence[Rollout], Any] | None = None
         self._tolerance: float | None = None
+        self._form: Form | None = None  # of every member's copy
         self.fleet.start(workers)
         grace = time.monotonic() + GRACE_SECONDS
         self._wait(lambda: len(self.ledger.load) >= (workers if time.monotonic() < grace else 1))
@@ -74,6 +81,10 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
     def tolerance(self) -> float:
         assert self._tolerance is not None
         return self._tolerance
+
+    @property
+    def form(self) -> Form | None:
+        return self._form
 
     @property
     def in_flight(self) -> int:
@@ -175,12 +186,24 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
                 self._canary = (canary, self.backend.put(list(canary)))
                 for worker in self.ledger.load:
                     self.fleet.call(worker, "watch", self._canary[1])
-        self._wait(
-            lambda: not any(self._idle_and_silent(worker) for worker in self.ledger.load) and bool(self.ledger.load)
-        )
+        self._wait(self._settled)
         with self.fleet.changed:
-            heard, self.heard = self.heard, []
-        return heard
+            words, self.words = self.words, []
+        return words
+
+    def heard(self, *, wait: bool) -> list[Receipt]:
+        """NotDelivered if a worker has nothing under way and was not sent the newest version."""
+        if wait:
+            self._wait(self._settled)
+        with self.fleet.changed:
+            for worker in self.ledger.load:
+                loading = any(self.fleet.queued(worker, method) for method in ("load", "load_packets"))
+                if self._bring is not None and not loading and self.loaded.get(worker) != self._sent:
+                    raise NotDelivered(
+                        f"worker {worker} has loaded version {self.loaded.get(worker)} of the weights and was not sent {self._sent}"
+                    )
+            receipts, self.receipts = self.receipts, []
+        return receipts
 
     def close(self) -> None:
         self.fleet.close()
@@ -213,7 +236,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             self.schedule.resume(state["schedule"])
 
     def joined(self, member: int, answer: Any) -> None:
-        self._tolerance = answer
+        self._tolerance, self._form = answer
         self.ledger.join(member)
         self.schedule.member("j", member)
         self._load(
@@ -225,9 +248,14 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
 
     def answered(self, member: int, method: str, answer: Any) -> None:
         if method != "advance":
-            if answer is not None:
-                due, version, logprob_D = answer
-                self.heard.append(Witness(who=f"worker {member}", due=due, version=version, logprob_D=logprob_D))
+            who = f"worker {member}"
+            if answer.receipt is not None:
+                self.receipts.append(replace(answer.receipt, who=who))
+            if answer.logprob_D is not None:
+                word = Witness(who=who, due=answer.due, version=answer.version, logprob_D=answer.logprob_D)
+                self.words.append(word)
+            if method != "watch":
+                self.loaded[member] = answer.due
             return
         finished, busy, steps = answer
         self.schedule.member("r", member, steps)
@@ -240,6 +268,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
     def lost(self, member: int, hung: str) -> None:
         self.ledger.leave(member)
         self._stamps.pop(member, None)
+        self.loaded.pop(member, None)
         self.schedule.member("d", member)
         self.outbox.pop(member, None)
         self.cancelled.pop(member, None)
@@ -266,6 +295,9 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         if self._bring is not None:
             self.schedule.member("l", worker, self._sent)
             self._bring(worker, stored)
+
+    def _settled(self) -> bool:
+        return not any(self._idle_and_silent(worker) for worker in self.ledger.load) and bool(self.ledger.load)
 
     def _idle_and_silent(self, worker: int) -> bool:
         return not self.ledger.load[worker] and bool(self.fleet.members[worker].calls)

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, Finished, Request
+from gimbal.engines.precision import Form
+from gimbal.engines.receipts import Reading, Receipt
 from gimbal.records import Drop, Group, Rollout
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
@@ -115,6 +117,7 @@ class ReplayEngine(AbstractEngine):
         self.requests: dict[Key, Request] = {}  # in flight
         self.finished: dict[Key, Finished] = {}  # by some member, and not yet taken
         self.weights: dict[int, Packed] = {}  # of versions that a member may still have to load
+        self.receipts: list[Receipt] = []
         self._spare = member()  # speaks for all of them: the newest weights
         self._version = -1
 
@@ -124,7 +127,7 @@ class ReplayEngine(AbstractEngine):
 
     @property
     def tolerance(self) -> float:
-        return self._spare.start()
+        return self._spare.engine.tolerance
 
     @property
     def in_flight(self) -> int:
@@ -157,6 +160,17 @@ class ReplayEngine(AbstractEngine):
         self.weights[version] = packed({name: tensor.detach().clone() for name, tensor in state.items()})
         self._version = version
         self._spare.load(version, self.weights[version])
+
+    @property
+    def form(self) -> Form | None:
+        return self._spare.engine.form
+
+    def reading(self) -> Reading | None:
+        return self._spare.engine.reading()
+
+    def heard(self, *, wait: bool) -> list[Receipt]:
+        receipts, self.receipts = self.receipts, []
+        return receipts
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         return self._spare.engine.score(rollout)
@@ -191,7 +205,9 @@ class ReplayEngine(AbstractEngine):
         sampler, calls = self.members[member], self.calls[member]
         while calls[0][0] == "l":
             version = calls.popleft()[2]
-            sampler.load(version, self.weights[version])
+            word = sampler.load(version, self.weights[version])
+            if word.receipt is not None:
+                self.receipts.append(replace(word.receipt, who=f"worker {member}"))
         _, _, new, gone = calls.popleft()
         done, _, taken = sampler.advance(new, gone, math.inf, float(steps))
         if taken != steps:

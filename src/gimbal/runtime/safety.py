@@ -12,6 +12,7 @@ import numpy as np
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.demonstrations import EXAM_SIZE, exam
+from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.confidence import binomial_upper, hoeffding_upper, student_upper
 from gimbal.records import Group, Rollout, Sampling, Task
 from gimbal.report.files import JsonLines
@@ -113,12 +114,11 @@ def certify(run: Run, test: SafetyTest, ledger: Path) -> Verdict:
         )
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     engine = run.engine.start(policy)
-    engine.load(0, policy.state_dict())
     cost = test.cost.open()
     try:
-        verdict = test.judge(
-            [_cost(rollout, cost, test.high) for rollout in _responses(engine, tasks, run.sampling, run.seed)]
-        )
+        with running(engine, policy):
+            responses = _responses(engine, tasks, run.sampling, run.seed)
+        verdict = test.judge([_cost(rollout, cost, test.high) for rollout in responses])
     finally:
         cost.close()
     terms = {"limit": test.limit, "delta": test.delta, "bound": test.bound}

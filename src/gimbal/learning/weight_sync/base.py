@@ -32,6 +32,10 @@ class AbstractWeightSync(ABC):
     @abstractmethod
     def deliver(self, engine: AbstractEngine) -> None: ...
 
+    def travels(self, tensor: Tensor) -> Tensor:
+        """What the way makes of a tensor before an engine is given it: nothing, or a cast."""
+        return tensor
+
     def metrics(self) -> dict[str, float]:
         """Of the newest published version: ``sync/bytes`` and ``sync/changed_frac``, where anything is packed."""
         return {}

@@ -115,6 +115,10 @@ class Sender:
             return [self.full()]
         return list(self.deltas[places[0] :])
 
+    def kind(self, tensor: Tensor) -> torch.dtype:
+        """As what it travels."""
+        return self.dtype if self.dtype is not None and tensor.is_floating_point() else tensor.dtype
+
     @property
     def _nbytes(self) -> int:
         return sum(t.numel() * t.element_size() for t in self._held.values())
@@ -130,8 +134,7 @@ class Sender:
                 tied[name] = first[place]
                 continue
             first[place] = name
-            dtype = self.dtype if self.dtype is not None and tensor.is_floating_point() else tensor.dtype
-            cast[name] = tensor.to("cpu", dtype, copy=True).contiguous()
+            cast[name] = tensor.to("cpu", self.kind(tensor), copy=True).contiguous()
         return cast, tied
 
 

@@ -1,20 +1,18 @@
-"""Delivery proof: after every sync the sampler must reproduce the trainer's log-probabilities of a canary.
+"""Delivery proof: after every sync each copy of the weights is what the trainer has, and says what the trainer says.
 
-Three tests. Level: the mean |log-prob gap| between engine and trainer on the canary lies within what the engine's numerics may
-cause. Movement: since the last proved version the engine's log-probabilities moved along with the trainer's. The second sees a
-lost delivery even where a coarse precision hides the first: with a and b the movements of trainer and engine over the canary's
-decisions, the slope <a, b> / <a, a> is 1 for delivered weights and 0 for lost ones. It is decided once the trainer has moved
-well beyond the numerical noise; until then versions are counted as unproved by movement. A sampler that has not moved by a single
-bit is refused sooner than one that moved otherwise than expected, for coarse weights move by leaps. Bits: an engine that can tell
-compares its weights with what loading the trainer's leaves, each tensor at one of ``AUDIT_PARTS`` versions, in turn. What goes wrong
-goes wrong in a layer, an adapter or all over, seldom in one tensor, and every ``AUDIT_PARTS``-th tensor meets each layer: most faults
-are seen at once and none later than ``AUDIT_PARTS`` versions. A few log-probabilities of a coarse sampler cannot tell a layer that
-is a version late, or an adapter merged in low precision, from rounding: the third test can, and where weights come from afar
-(``delta.py``) the digest of all bits does the same at every version.
+Two tests. Bits (``receipts.py``): at every load, in every process, all that a copy holds is compared with the trainer's weights.
+Canary: the engine must reproduce the trainer's log-probabilities of a few rollouts, for what bits do not show: a sampling path
+that does not use them. Level: the mean |log-prob gap| lies within what the engine's numerics may cause. Movement: since the last proved
+version the engine's log-probabilities moved along with the trainer's. The second sees a lost delivery even where a coarse
+precision hides the first: with a and b the movements of trainer and engine over the canary's decisions, the slope <a, b> / <a, a> is 1
+for delivered weights and 0 for lost ones. It is decided once the trainer has moved well beyond the numerical noise; until then
+versions are counted as unproved by movement. A sampler that has not moved by a single bit is refused sooner than one that moved
+otherwise than expected, for coarse weights move by leaps; and at once where half of what it holds has changed by its receipts, for
+then its log-probabilities do, at any learning rate.
 
 At equal bits the same program says the same. So where the bits are seen the canary is asked at two versions running of every
-``AUDIT_PARTS``, for what bits do not show (a sampling path that does not use them), and where they are not, at every version. It is
-the beginning of a few rollouts of one task, whose prompt one forward pass reads once.
+``CANARY_EVERY``, and where they are not, at every version. It is the beginning of a few rollouts of one task, whose prompt one
+forward pass reads once.
 """
 
 from __future__ import annotations
@@ -27,18 +25,21 @@ import torch
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, Witness
+from gimbal.engines.precision import Form
+from gimbal.learning.weight_sync.receipts import KEPT, NotDelivered, Receipts, Travels
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
 
 LOST_BELOW = 0.5  # slope half way between delivered (1) and lost (0)
 DECIDED = 2.0  # movement in units of the noise from which a slope is taken
 CERTAIN = 4.0  # ... and from which it is held against a sampler that moves at all
-AUDIT_PARTS = 8  # comparing all weights costs about as much as loading them
-KEPT = 64  # versions: no sampler is that far behind unless its calls hang, and then it is replaced
+CANARY_EVERY = 8  # versions
+MANY = 8  # tensors: a small network in bfloat16 may say the same although a few have changed
 
 
-class NotDelivered(ValueError):
-    """The sampler does not run the weights that it is said to run."""
+def asked(form: Form | None, version: int) -> bool:
+    """Whether a copy of the weights that holds them in this form is asked for the canary at this version."""
+    return form is None or not form.held or version % CANARY_EVERY <= 1
 
 
 @dataclass(kw_only=True)
@@ -48,6 +49,7 @@ class Seen:
     proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
     unproved: int = 0  # versions since the last one proved by movement
     noise: float = 0.0  # largest root mean square gap of a proved version
+    said: tuple[int, Tensor] | None = None  # the version and the log-probs of its last answer
 
     def prove(self, trainer_D: Tensor, sampler_D: Tensor) -> None:
         self.proved, self.unproved = (trainer_D, sampler_D), 0
@@ -60,26 +62,39 @@ class DeliveryProof:
     Copies in other processes answer when they get to it, so the trainer's side is kept for the last ``KEPT`` versions.
     """
 
-    def __init__(self, policy: AbstractPolicy, canary: Sequence[Rollout]) -> None:
+    def __init__(
+        self, policy: AbstractPolicy, canary: Sequence[Rollout], travels: Travels = lambda tensor: tensor
+    ) -> None:
         assert canary, "a canary is at least one rollout"
         self.policy, self.canary = policy, list(canary)
+        self.receipts = Receipts(policy, travels)
         self.trainer: dict[int, Tensor] = {}  # the trainer's log-probs of the canary, by version
         self.seen: dict[str, Seen] = {}
 
     def __call__(self, engine: AbstractEngine, version: int) -> dict[str, float]:
-        """Raises NotDelivered, or returns the metrics of the proof, the worst over the copies that have answered; none if only bits
-        were compared."""
-        if self._audited(engine, version) and version % AUDIT_PARTS > 1:
-            return {}
+        """Raises NotDelivered, or returns how many receipts were in order since the last call and, where the canary was asked, its
+        metrics, the worst over the copies that have answered."""
+        self.receipts.arrived(engine, version)
+        counted = {"sync/receipts": float(self.receipts.count)}
+        self.receipts.count = 0
+        if not asked(engine.form, version):
+            return counted
         self.trainer[version] = self._trainer_D()
         for old in sorted(self.trainer)[:-KEPT]:
             del self.trainer[old]
-        found = [self._judge(witness, engine.tolerance) for witness in engine.witness(version, self.canary)]
+        # One that joined at another version has answered for it unasked.
+        words = [witness for witness in engine.witness(version, self.canary) if witness.due in self.trainer]
+        found = [self._judge(witness, engine.tolerance) for witness in words]
         names = {name for metrics in found for name in metrics}
         worst = {name: (min if name == "sync/slope" else max)(m[name] for m in found if name in m) for name in names}
         if (before_D := self.trainer.get(version - 1)) is not None:
             worst["sync/moved"] = float((self.trainer[version] - before_D).abs().mean())
-        return dict(sorted(worst.items()))
+        return counted | dict(sorted(worst.items()))
+
+    def resumed(self, engine: AbstractEngine, version: int) -> None:
+        """What a run that goes on was given: its bits alone, for the canary of this version has been asked before."""
+        self.receipts.arrived(engine, version)
+        self.receipts.count = 0
 
     def _judge(self, witness: Witness, tolerance: float) -> dict[str, float]:
         who, version = f"of {witness.who} " if witness.who else "", witness.due
@@ -88,6 +103,12 @@ class DeliveryProof:
                 f"the sampler {who}is at version {witness.version}, not {version}: the sync did not reach it"
             )
         trainer_D, sampler_D, seen = self.trainer[version], witness.logprob_D, self.seen.setdefault(witness.who, Seen())
+        if seen.said is not None and torch.equal(sampler_D, seen.said[1]) and self._moved(seen.said[0], version):
+            raise NotDelivered(
+                f"weights of version {version} are not used: the sampler {who}holds them and says of the canary what it said at "
+                f"version {seen.said[0]}, to the last bit, although most tensors have changed since"
+            )
+        seen.said = (version, sampler_D)
         gap = float((sampler_D - trainer_D).abs().mean())
         if not gap <= tolerance:  # NaN fails too
             raise NotDelivered(
@@ -114,17 +135,12 @@ class DeliveryProof:
         seen.unproved += 1
         return metrics | {"sync/unproved_versions": float(seen.unproved)}
 
-    def _audited(self, engine: AbstractEngine, version: int) -> bool:
-        """Whether the engine showed bits of this version, and they are right."""
-        if engine.version != version:
-            return False
-        wrong = engine.differing(self.policy.state_dict(), version % AUDIT_PARTS, AUDIT_PARTS)
-        if wrong:
-            raise NotDelivered(
-                f"weights of version {version} were not delivered: of every {AUDIT_PARTS}th tensor {len(wrong)} are not the trainer's "
-                f"as the sampler's precision holds them, {', '.join(wrong[:3])} among them"
-            )
-        return wrong is not None
+    def _moved(self, old: int, new: int) -> bool:
+        """Whether at least half of the tensors that travel, and ``MANY``, are held otherwise at one version than at the other."""
+        one, other = (self.receipts.manifests.get(version, {}) for version in (old, new))
+        names = [name for name in self.policy.weights() if name in one and name in other]
+        changed = sum(one[name] != other[name] for name in names)
+        return changed >= max(MANY, len(names) / 2)
 
     def _trainer_D(self) -> Tensor:
         """All rollouts in one forward pass."""

@@ -67,6 +67,9 @@ class DeltaSync(AbstractWeightSync):
         else:
             _bring(self._receivers.setdefault(engine, Receiver()), self.sender.since, engine)
 
+    def travels(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.sender.kind(tensor))
+
     def metrics(self) -> dict[str, float]:
         return _metrics(self.newest)
 
@@ -106,6 +109,9 @@ class FileSync(AbstractWeightSync):
             _send(self._sender, engine)
         else:
             _bring(self._receivers.setdefault(engine, Receiver()), self.since, engine)
+
+    def travels(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._sender.kind(tensor))
 
     def metrics(self) -> dict[str, float]:
         return _metrics(self.newest)

@@ -1,0 +1,105 @@
+"""Receipts against the trainer: at every load, in every process, all that a sampler holds is what it was to be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine
+from gimbal.engines.receipts import Prints, Reading, Receipt, differences, tensors
+from gimbal.policies.base import AbstractPolicy
+
+KEPT = 64  # versions: no sampler is that far behind unless its calls hang, and then it is replaced
+
+Travels = Callable[[Tensor], Tensor]  # what the way makes of a tensor
+
+
+class NotDelivered(ValueError):
+    """The sampler does not run the weights that it is said to run."""
+
+
+class Receipts:
+    """The trainer's side: the manifest of each version, and which version each copy of the weights was found to hold.
+
+    A copy is read just after a load and just before the next. So what it drew in between, it drew with the weights of that version: a
+    sampler that shares the trainer's memory moves before it is told to, and a bit that flips is still flipped.
+    """
+
+    def __init__(self, policy: AbstractPolicy, travels: Travels = lambda tensor: tensor) -> None:
+        self.policy, self.travels = policy, travels
+        self.manifests: dict[int, Prints] = {}
+        self.found: dict[str, int] = {}  # the version last found, by copy
+        self.count = 0  # of receipts that were in order
+
+    def still(self, engine: AbstractEngine) -> None:
+        """Before a load: the copy in this process is what it was after the last."""
+        if "" in self.found and (reading := engine.reading()) is not None:
+            self._same("", self.found[""], reading, "no longer what was delivered")
+
+    def arrived(self, engine: AbstractEngine, version: int) -> None:
+        """After a load, which is the newest: the copy here is what it is to be, and so is each elsewhere that has answered."""
+        manifest = engine.manifest({**tensors(self.policy), **self._sent()})
+        if manifest is None:
+            return
+        self.manifests[version] = manifest
+        for old in sorted(self.manifests)[:-KEPT]:
+            del self.manifests[old]
+        if (reading := engine.reading()) is not None:
+            self._judge(Receipt(who="", due=version, before=None, after=reading))
+        self.heard(engine, wait=True)
+
+    def heard(self, engine: AbstractEngine, *, wait: bool = False) -> None:
+        """Copies elsewhere answer in the order of their calls: what they drew after a load is not heard of before its receipt."""
+        for receipt in engine.heard(wait=wait):
+            self._judge(receipt)
+
+    def _sent(self) -> dict[str, Tensor]:
+        return {name: self.travels(tensor) for name, tensor in self.policy.weights().items()}
+
+    def _judge(self, receipt: Receipt) -> None:
+        who, due, last = receipt.who, receipt.due, self.found.get(receipt.who)
+        if receipt.before is not None and last is not None:
+            self._same(who, last, receipt.before, "no longer what was delivered")
+            following = min((version for version in self.manifests if version > last), default=last)
+            if due not in (last, following):
+                raise NotDelivered(
+                    f"the sampler {_of(who)}loaded version {due} after version {last}, where version {following} was to come"
+                )
+        self._same(who, due, receipt.after, "not the trainer's as the sampler holds them")
+        self.found[who] = due
+        self.count += 1
+
+    def _same(self, who: str, version: int, reading: Reading, what: str) -> None:
+        if reading.version != version:
+            raise NotDelivered(
+                f"the sampler {_of(who)}is at version {reading.version}, not {version}: the sync did not reach it"
+            )
+        if version not in self.manifests:
+            raise NotDelivered(f"the sampler {_of(who)}answers for version {version}, which was not sent of late")
+        if wrong := differences(self.manifests[version], reading.prints):
+            raise NotDelivered(
+                f"weights of version {version} were not delivered: of {len(self.manifests[version])} tensors of the sampler "
+                f"{_of(who)}{len(wrong)} are {what}, {', '.join(wrong[:3])} among them"
+            )
+
+
+def _of(who: str) -> str:
+    return f"of {who} " if who else ""
+
+
+def load(engine: AbstractEngine, policy: AbstractPolicy, version: int = 0) -> Receipts:
+    """These weights, into an engine that is nobody else's. NotDelivered where it does not hold them then."""
+    engine.load(version, policy.state_dict())
+    receipts = Receipts(policy)
+    receipts.arrived(engine, version)
+    return receipts
+
+
+@contextmanager
+def running(engine: AbstractEngine, policy: AbstractPolicy, version: int = 0) -> Iterator[None]:
+    """An engine of one's own with these weights: it must hold them when the body begins, and still when it has ended."""
+    receipts = load(engine, policy, version)
+    yield
+    receipts.still(engine)
