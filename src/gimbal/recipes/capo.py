@@ -13,7 +13,7 @@ RATE = 5e-4
 def capo() -> Run:
     """CAPO (arXiv:2510.00819): five times GRPO's learning rate, and the few decisions left out whose own step would go too far.
 
-    The thresholds are for AdamW's steps at this rate on gimbal-tiny, where they leave out as many as published: under 8 % at first,
+    The thresholds are for AdamW's steps at this rate on gimbal-tiny, where they leave out as few as published: under 8 % at first,
     then under 2 %. On-policy, without staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
