@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from gimbal.report.files import JsonLines
+from gimbal.runtime import checkpoint
 from gimbal.runtime.local import run_local
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.copyfile")
@@ -80,22 +81,49 @@ def warm():
     return context
 
 
-def killed(context, run, directory, draw: random.Random) -> int:
-    """Train until it is finished, killed again and again; how many times."""
-    kills = 0
-    while not (Path(directory) / "summary.json").exists():
-        at = draw.randrange(1, 250) if draw.random() < 0.5 else None
-        process = context.Process(target=_train, args=(run, directory, at))
-        process.start()
-        if at is None:
-            process.join(draw.uniform(0.05, 1.5))
-            victims = [process.pid] if draw.random() < 0.8 else children(process.pid)
-            for pid in victims:
+def trained(context, run, directory, at=None):
+    """Train until it is finished or dead: killed at file operation number ``at``, if that is given."""
+    process = context.Process(target=_train, args=(run, directory, at))
+    process.start()
+    return process
+
+
+def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")) -> list[tuple[str, int]]:
+    """Train until it is finished, killed again and again; of each kill its kind, and the rollouts that were half drawn in the
+    checkpoint that the run then goes on from, which is never an earlier one than before."""
+    kills, step = [], 0
+    while not (directory / "summary.json").exists():
+        kind = draw.choice(kinds)
+        process = trained(context, run, directory, draw.randrange(1, 120) if kind == "operation" else None)
+        if kind != "operation":
+            moment = draw.uniform(0.0, 0.7)
+            while process.is_alive() and _seconds(process.pid) < moment:
+                time.sleep(0.003)
+            for pid in children(process.pid) if kind == "child" else [process.pid]:
                 _kill(pid)
-        process.join(60)
+        process.join(120)
         assert process.exitcode is not None, "it hangs"
-        kills += process.exitcode == -signal.SIGKILL
+        if process.exitcode == 0:
+            continue
+        assert process.exitcode == -signal.SIGKILL or kind == "child", f"it failed by itself: {process.exitcode}"
+        found = checkpoint.resumable(directory, fail)
+        before, step = step, 0 if found is None else int(found.name[5:11])
+        assert step >= before, f"the checkpoint of step {before} is gone"
+        kills.append((kind, 0 if found is None else under_way(checkpoint.load(found))))
     return kills
+
+
+def fail(sentence):
+    raise AssertionError(sentence)
+
+
+def _seconds(pid) -> float:
+    """Of processor time, so that a busy machine changes nothing."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ProcessLookupError):  # it has ended meanwhile
+        return float("inf")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid) -> list[int]:
