@@ -21,6 +21,13 @@ def written(path: Path, fill: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
+def append(path: Path, lines: str) -> None:
+    """Whole lines at the end; where a kill has left half a line there, behind that, so that it spoils no other."""
+    with path.open("a+b") as file:
+        torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+        file.write(b"\n" * torn + lines.encode())
+
+
 def sync(path: Path) -> None:
     """Bring a file to disk, or what a directory lists."""
     descriptor = os.open(path, os.O_RDONLY)

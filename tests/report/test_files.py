@@ -35,6 +35,16 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path, torn):
     assert lines.path.read_bytes() == whole
 
 
+def test_what_is_written_behind_a_torn_line_is_whole(tmp_path):
+    lines = JsonLines(tmp_path / "ledger.jsonl")
+    for torn in ("", '{"step": 1, "te'):
+        lines.path.write_text(torn)
+        lines.append({"step": 2, "text": NASTY})
+        lines.append({"step": 3})
+        assert [row["step"] for row in lines.read()] == [2, 3]
+        assert lines.path.read_bytes().count(b"\n") == 2 + bool(torn)
+
+
 def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
     lines = JsonLines(tmp_path / "metrics.jsonl")
     lines.path.write_bytes(b'{"step": 1}\n{"step": 2, "x\n\xff\xfe\n3\n{"step": 4}\n')

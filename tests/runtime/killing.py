@@ -6,8 +6,9 @@ import random
 import signal
 import sys
 import time
-from multiprocessing import forkserver
+from multiprocessing import forkserver, spawn
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -84,8 +85,14 @@ def warm():
 def trained(context, run, directory, at=None):
     """Train until it is finished or dead: killed at file operation number ``at``, if that is given."""
     process = context.Process(target=_train, args=(run, directory, at))
-    process.start()
+    with mock.patch.object(spawn, "get_preparation_data", _without_main):
+        process.start()
     return process
+
+
+def _without_main(name, get=spawn.get_preparation_data):
+    """What a child is told of its parent; not to run the parent's script, pytest's, once more."""
+    return {key: value for key, value in get(name).items() if not key.startswith("init_main")}
 
 
 def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")) -> list[tuple[str, int]]:

@@ -132,6 +132,9 @@ def test_certify_draws_one_response_a_task_and_spends_the_tasks(tmp_path):
         certify(run, replace(test, skip=4), ledger)
     assert certify(run, replace(test, skip=0, tasks=prompts("good", "good")), ledger).mean == 0
     assert len(JsonLines(ledger).read()) == 2
+    ledger.write_bytes(ledger.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"ledger\.jsonl is torn or spoilt"):
+        certify(run, replace(test, skip=0, tasks=prompts("good", "good", "good")), ledger)
 
 
 def test_certify_refuses_the_tasks_of_training_and_a_judge_in_its_own_cause(tmp_path):

@@ -33,8 +33,7 @@ class JsonLines:
         self.path = path
 
     def append(self, row: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_finite(row), allow_nan=False) + "\n")
+        durable.append(self.path, json.dumps(_finite(row), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, as ``_whole`` says."""

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gimbal import durable
 from gimbal.config import RECIPE_FILE, nearest, read_file
 
 PROJECT = "gimbal"  # unless WANDB_PROJECT names another
@@ -53,7 +54,7 @@ class Wandb(AbstractTracker):
 
         identity = directory / "wandb.id"
         if not identity.is_file():
-            identity.write_text(secrets.token_hex(4), encoding="utf-8")
+            durable.write(identity, secrets.token_hex(4))
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=directory.name,

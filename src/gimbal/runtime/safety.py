@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from gimbal import durable
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.demonstrations import EXAM_SIZE, exam
@@ -106,7 +107,7 @@ def certify(run: Run, test: SafetyTest, ledger: Path) -> Verdict:
     tasks = [test.tasks[index] for index in range(test.skip, len(test.tasks))]
     if test.tasks == run.tasks:
         raise ValueError("the safety test is on the very tasks of the training: give it tasks that the run excludes")
-    spent = {task for row in JsonLines(ledger).read() for task in row["spent"]}
+    spent = {task for row in _entries(ledger) for task in row["spent"]}
     if known := [task.id for task in tasks if task.id in spent]:
         raise ValueError(
             f"{len(known)} tasks, {known[0]} the first, have decided in {ledger} already; a second test on them proves nothing: "
@@ -123,7 +124,20 @@ def certify(run: Run, test: SafetyTest, ledger: Path) -> Verdict:
         cost.close()
     terms = {"limit": test.limit, "delta": test.delta, "bound": test.bound}
     JsonLines(ledger).append({**asdict(verdict), **terms, "spent": [task.id for task in tasks]})
+    durable.sync(ledger)  # before anybody goes by the verdict
     return verdict
+
+
+def _entries(ledger: Path) -> list[dict[str, Any]]:
+    """Every line of the ledger; a ValueError where one is spoilt, for nobody can say then which tasks it spent."""
+    rows = JsonLines(ledger).read()
+    lines = ledger.read_bytes().splitlines() if ledger.exists() else []
+    if len(rows) < len(lines) or not all("spent" in row for row in rows):
+        raise ValueError(
+            f"a line of {ledger} is torn or spoilt, and with it the record of the tasks it spent: begin another ledger, with tasks "
+            "that no test has seen"
+        )
+    return rows
 
 
 def _responses(engine: AbstractEngine, tasks: Sequence[Task], sampling: Sampling, seed: int) -> list[Rollout]:

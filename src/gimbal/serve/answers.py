@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gimbal import durable
 from gimbal.engines.base import Request
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import Rollout, Sampling, Task
@@ -158,11 +159,10 @@ class Answers:
         for (text, _), rollout in zip(prompts, rollouts, strict=True):
             said = self.policy.tokenizer.decode(replies.drawn(rollout))
             exchanges.append(Exchange(session=asked.session, rollout=rollout, text=text + said))
-        lines = [written(exchange) + "\n" for exchange in exchanges]
+        lines = "".join(written(exchange) + "\n" for exchange in exchanges)
         with self._lock:
             if self.record is not None:
-                with self.record.open("a", encoding="utf-8") as file:
-                    file.writelines(lines)
+                durable.append(self.record, lines)
             self.sessions[asked.session] = [*self.sessions.pop(asked.session, []), *exchanges]
             held = sum(map(len, self.sessions.values())) if self.keep is not None else 0
             while self.keep is not None and held > self.keep:

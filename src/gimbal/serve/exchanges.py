@@ -12,6 +12,7 @@ import torch
 
 from gimbal.policies.token import Tokens
 from gimbal.records import Part, Rollout, Sampling, Task
+from gimbal.report.files import JsonLines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +102,10 @@ def written(exchange: Exchange) -> str:
 
 
 def read(path: Path) -> dict[str, list[Exchange]]:
-    """The exchanges of a file that an endpoint wrote, by session. A last line that was torn by a kill is left out."""
+    """The exchanges of a file that an endpoint wrote, by session. A line that was torn by a kill is left out."""
     sessions: dict[str, list[Exchange]] = {}
-    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-        exchange = _read(json.loads(line))
+    for row in JsonLines(path).read():
+        exchange = _read(row)
         sessions.setdefault(exchange.session, []).append(exchange)
     return sessions
 
