@@ -1,5 +1,6 @@
 """Runs that are killed again and again, at every kind of moment, come to the bits of the run that was left alone."""
 
+import itertools
 import json
 import random
 import sys
@@ -30,29 +31,35 @@ def digits(prompts, completions, **columns):
 """
 
 
-def tokens(length, slots, k, *, engine=None, stop=(), **changes):
-    native = replace(Native(slots=slots, precision="bfloat16"), **(engine or {}))
-    changes = {"engine": native, **changes}
-    return small_run(sampling=Sampling(max_length=length, stop=stop), max_staleness=k, **changes)
+def tokens(length, k, engine, stop=(), **changes):
+    sampling = Sampling(max_length=length, stop=stop)
+    return small_run(**{"checkpoint_every": 1} | changes, engine=engine, sampling=sampling, max_staleness=k)
 
 
 def cart():
     run = cartpole()
-    small = {"prompts_per_step": 4, "sampling": replace(run.sampling, max_length=25), "max_staleness": 1}
+    small = {"prompts_per_step": 4, "sampling": replace(run.sampling, max_length=25), "checkpoint_every": 1}
     return replace(run, engine=replace(run.engine, slots=3), threads=1, held_out=None, **small)
 
 
 RUNS = {
-    "synchronous": lambda home: tokens(14, 4, 0),
-    "one version behind": lambda home: tokens(14, 4, 1),
-    "three behind, cache rebuilt": lambda home: tokens(14, 4, 3, engine={"cache": "recompute"}),
-    "stop strings, entropies": lambda home: tokens(22, 5, 1, stop=("7",), engine={"entropy": True}),
-    "float32, deltas, every second step": lambda home: tokens(
-        20, 6, 3, engine={"precision": "float32"}, sync=Sparse(dtype="float32"), checkpoint_every=2, keep_checkpoints=1
+    "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
+    "one version behind": lambda home: tokens(14, 1, Native(slots=4)),
+    "three behind, cache rebuilt": lambda home: tokens(14, 3, Native(slots=4, cache="recompute")),
+    "stop strings, entropies": lambda home: tokens(22, 1, Native(slots=5, entropy=True), stop=("7",)),
+    "deltas, one checkpoint every second step": lambda home: tokens(
+        20,
+        3,
+        Native(slots=6, precision="float32"),
+        sync=Sparse(dtype="float32"),
+        checkpoint_every=2,
+        keep_checkpoints=1,
     ),
-    "a reward's process": lambda home: tokens(14, 3, 1, rewards=(Function(function=f"{home / 'mine.py'}:digits"),)),
+    "a reward's process": lambda home: tokens(
+        14, 1, Native(slots=3), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
+    ),
     "branches, a curriculum that observes": lambda home: tokens(
-        16, 4, 1, engine={"precision": "int8"}, curriculum=Tracked(), tasks=rows(3)
+        16, 1, Branched(engine=Native(slots=4, precision="int8")), curriculum=Tracked(), tasks=rows(3)
     ),
     "control": lambda home: cart(),
 }
@@ -81,20 +88,16 @@ def records(directory):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
     (tmp_path / "mine.py").write_text(REWARD)
-    run = RUNS[name](tmp_path)
-    run = replace(run, steps=8, record_every=2, checkpoint_every=min(2, run.checkpoint_every))
-    if name.startswith("branches"):
-        run = replace(run, engine=Branched(engine=run.engine))
-    if run.checkpoint_every == 2 and run.keep_checkpoints > 1:
-        run = replace(run, checkpoint_every=1)
+    run = replace(RUNS[name](tmp_path), steps=8, record_every=2)
     whole = trained(context, run, tmp_path / "whole")
     whole.join(120)
     assert whole.exitcode == 0
     draw, kills = random.Random(name), []
     kinds = ("operation", "time", "child") if name == "a reward's process" else ("operation", "time")
-    while len(kills) < KILLS:
-        cut = tmp_path / f"cut {len(kills)}"
-        kills += killed(context, run, cut, draw, kinds)
+    for number in itertools.count():
+        if len(kills) >= KILLS:
+            break
+        kills += killed(context, run, cut := tmp_path / f"cut {number}", draw, kinds)
         assert records(cut) == records(tmp_path / "whole")
         assert differing(state(cut), state(tmp_path / "whole")) is None
     assert {kind for kind, _ in kills} == set(kinds)
