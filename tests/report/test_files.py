@@ -8,6 +8,7 @@ import torch
 from report_records import batch, group, rollout
 
 from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic
+from gimbal.report.record import Record
 
 NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
 
@@ -57,6 +58,13 @@ def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
         (tmp_path / "summary.json").write_text(text)
         with pytest.raises(ValueError, match=sentence):
             Summary.load(tmp_path / "summary.json")
+
+
+def test_a_spoilt_end_of_a_run_is_refused_by_its_name(tmp_path):
+    for text, sentence in (("{", "stopped.json is not readable as json"), ('{"step": 3}', "it has no error, sentence")):
+        (tmp_path / "stopped.json").write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            Record(tmp_path)
 
 
 def test_cutting_keeps_the_beginning_to_the_byte_and_makes_a_new_file(tmp_path):

@@ -1,5 +1,6 @@
 """Runs that are killed: in processes forked from a warm one, at a file operation, in the middle of a write, or at a random time."""
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -98,26 +99,35 @@ def _without_main(name, get=spawn.get_preparation_data):
 def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")) -> list[tuple[str, int]]:
     """Train until it is finished, killed again and again; of each kill its kind, and the rollouts that were half drawn in the
     checkpoint that the run then goes on from, which is never an earlier one than before."""
-    kills, step = [], 0
+    kills, step, turns = [], 0, itertools.cycle(kinds)
     while not (directory / "summary.json").exists():
-        kind = draw.choice(kinds)
+        kind = next(turns)
         process = trained(context, run, directory, draw.randrange(1, 120) if kind == "operation" else None)
-        if kind != "operation":
-            moment = draw.uniform(0.0, 0.7)
-            while process.is_alive() and _seconds(process.pid) < moment:
-                time.sleep(0.003)
-            for pid in children(process.pid) if kind == "child" else [process.pid]:
-                _kill(pid)
+        struck = kind != "operation" and _strike(process, kind, draw.uniform(0.0, 0.7))
         process.join(120)
-        assert process.exitcode is not None, "it hangs"
-        if process.exitcode == 0:
-            continue
-        assert process.exitcode == -signal.SIGKILL or kind == "child", f"it failed by itself: {process.exitcode}"
-        found = checkpoint.resumable(directory, fail)
-        before, step = step, 0 if found is None else int(found.name[5:11])
-        assert step >= before, f"the checkpoint of step {before} is gone"
-        kills.append((kind, 0 if found is None else under_way(checkpoint.load(found))))
+        if kind == "child":  # the run begins another, or ends because it missed the answer
+            assert process.exitcode in (0, 1)
+        else:
+            assert process.exitcode in (0, -signal.SIGKILL), "it failed by itself, or hangs"
+            struck = process.exitcode != 0
+        if struck:
+            found = checkpoint.resumable(directory, fail)
+            before, step = step, 0 if found is None else int(found.name[5:11])
+            assert step >= before, f"the checkpoint of step {before} is gone"
+            kills.append((kind, 0 if found is None else under_way(checkpoint.load(found))))
     return kills
+
+
+def _strike(process, kind, moment) -> bool:
+    """Kill it, or its children, after so many seconds of processor time; whether there was anything left to kill."""
+    while process.is_alive():
+        victims = [process.pid] if kind == "time" else children(process.pid)
+        if victims and _seconds(process.pid) >= moment:
+            for pid in victims:
+                _kill(pid)
+            return True
+        time.sleep(0.003)
+    return False
 
 
 def fail(sentence):
@@ -126,18 +136,20 @@ def fail(sentence):
 
 def _seconds(pid) -> float:
     """Of processor time, so that a busy machine changes nothing."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ProcessLookupError):  # it has ended meanwhile
-        return float("inf")
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found = _stat(pid)
+    return (int(found[11]) + int(found[12])) / os.sysconf("SC_CLK_TCK") if len(found) > 2 else float("inf")
 
 
 def children(pid) -> list[int]:
+    return [other for other in map(int, filter(str.isdigit, os.listdir("/proc"))) if _stat(other)[1] == str(pid)]
+
+
+def _stat(pid) -> list[str]:
+    """State, parent and so on; a process that has ended meanwhile has the parent 0."""
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (OSError, ProcessLookupError):  # it has ended meanwhile
-        return []
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ProcessLookupError):
+        return ["X", "0"]
 
 
 def _kill(pid):

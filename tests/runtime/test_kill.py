@@ -56,7 +56,7 @@ RUNS = {
         keep_checkpoints=1,
     ),
     "a reward's process": lambda home: tokens(
-        14, 1, Native(slots=3), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
+        14, 1, Native(slots=4), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
     ),
     "branches, a curriculum that observes": lambda home: tokens(
         16, 1, Branched(engine=Native(slots=4, precision="int8")), curriculum=Tracked(), tasks=rows(3)

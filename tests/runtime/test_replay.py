@@ -10,9 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from faulty import Counting, Nothing, SampleIsScore, closed, drive, members, pipeline_over, wired
 
+from gimbal.report.files import JsonLines
 from gimbal.runtime import fleet
 from gimbal.runtime.members import Sampler
-from gimbal.runtime.replay import Diverged, ReplayEngine, ReplayScorer, Tape
+from gimbal.runtime.replay import Diverged, ReplayEngine, ReplayScorer, Tape, compared
 
 FAULTS = {"dies before": 0.05, "dies after": 0.05, "hangs": 0.01}
 
@@ -77,3 +78,15 @@ def test_a_schedule_ends_where_the_run_was_stopped(monkeypatch):
     _, events = recorded(monkeypatch, k=1, versions=10)
     with pytest.raises(Diverged, match="ends here"):
         drive(again(events, k=1), 12, k=1)
+
+
+def test_a_schedule_that_lost_a_line_is_refused(tmp_path):
+    lines = JsonLines(tmp_path / "schedule.jsonl")
+    for step in (1, 2, 3):
+        lines.append({"step": step, "batch": "x", "events": []})
+    whole = lines.path.read_bytes().splitlines(keepends=True)
+    assert compared(tmp_path, tmp_path).startswith("all 3 batches")
+    for spoilt in ([whole[0], whole[2]], [whole[0], b"torn\n", whole[2]], [whole[0], b'{"step": 2}\n', whole[2]]):
+        lines.path.write_bytes(b"".join(spoilt))
+        with pytest.raises(ValueError, match="lost or spoilt its line of step 2"):
+            compared(tmp_path, tmp_path)

@@ -168,6 +168,14 @@ def stopped(step: int, error: Exception) -> dict[str, Any]:
     return {"step": step, "error": type(error).__name__, "sentence": " ".join(str(error).split())}
 
 
+def read_stopped(path: Path) -> Mapping[str, Any]:
+    """What ``stopped`` said, as a run's stopped.json holds it."""
+    found = read_file(path)
+    if missing := [key for key in stopped(0, Exception()) if key not in found]:
+        raise ValueError(f"{path} does not say why a run stopped: it has no {', '.join(missing)}; it may be removed")
+    return found
+
+
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row without what a clock wrote: two runs of one recipe and seed agree in the rest, to the bit."""
     return {name: value for name, value in row.items() if not name.startswith(CLOCKED)}

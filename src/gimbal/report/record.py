@@ -13,7 +13,7 @@ from typing import Any
 
 from gimbal.config import RECIPE_FILE, read, read_file
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines
+from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, read_stopped
 
 TOKENS, CONTROL = "tokens", "decisions"  # the families: what a policy's unit is called (``AbstractPolicySpec.unit``)
 SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
@@ -88,7 +88,7 @@ class Record:
         self.directory = directory
         self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / METRICS).read()
         stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
-        self.stopped = read_file(stopped) if stopped.is_file() else None
+        self.stopped = read_stopped(stopped) if stopped.is_file() else None
         self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
         self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
 

@@ -47,7 +47,7 @@ class Replay(AbstractRuntimeSpec):
             raise ValueError(
                 f"{self.run} has no {FILE}: a run on one process needs none, gimbal train --from does it again"
             )
-        tape = Tape([event for row in JsonLines(path).read() for event in row["events"]])
+        tape = Tape([event for row in _whole(path) for event in row["events"]])
 
         def member() -> Sampler:
             return Sampler(wanted.policy, wanted.engine, self.threads)
@@ -250,9 +250,20 @@ def replayed(run: Run, directory: Path) -> Run:
     return replace(run, runtime=Replay(run=str(directory.resolve()), threads=run.runtime.threads))
 
 
+def _whole(schedule: Path) -> list[dict[str, Any]]:
+    """Its lines; a ValueError where one is lost or spoilt, for what follows it cannot be done again."""
+    rows = JsonLines(schedule).read()
+    at = next(
+        (at for at, row in enumerate(rows, 1) if row.get("step") != at or not {"batch", "events"} <= row.keys()), 0
+    )
+    if at:
+        raise ValueError(f"{schedule} has lost or spoilt its line of step {at}: this run cannot be replayed any more")
+    return rows
+
+
 def compared(original: Path, again: Path) -> str:
     """Whether the learner got the same batches, in a sentence. Raises Diverged where it did not."""
-    ours, theirs = ({row["step"]: row["batch"] for row in JsonLines(path / FILE).read()} for path in (again, original))
+    ours, theirs = ({row["step"]: row["batch"] for row in _whole(path / FILE)} for path in (again, original))
     for step in sorted(ours):
         if ours[step] != theirs.get(step):
             raise Diverged(
