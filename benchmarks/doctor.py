@@ -40,6 +40,8 @@ SETS: Sequence[tuple[str, Sequence[Case], Sequence[int]]] = (
     ("fresh", WELL_FRESH, (10,)),
     ("faults", FAULTS, (10,)),
 )
+# What was said of a fresh run before a rule was mended on it. It counts as it was: the rule is no longer new to that run.
+MENDED = {("weight -1 (dr_grpo)", 10): "reward hacking"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def judged(job: Job, directory: Path) -> dict[str, Any]:
         "seed": job.seed,
         "set": job.set,
         "expected": CASES[job.case].expected,
-        "found": diagnosis.cause or diagnosis.name,
+        "found": MENDED.get((job.case, job.seed), diagnosis.cause or diagnosis.name),
         "outcome": diagnosis.outcomes[0].name if diagnosis.outcomes else "",
         "before": exam and round(exam.start.value, 3),
         "after": exam and round(exam.end.value, 3),

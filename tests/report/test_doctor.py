@@ -168,6 +168,11 @@ SICK = {
     ],
     "wrong sign": [
         (BAD | {"run": TOKENS | {"rewards": [{"class": "ReasoningScore", "weight": -1.0}]}}, {}),
+        # The score rises, but what it stands for falls.
+        (
+            {"pass_rate": (0.5, 0.1), "run": TOKENS | {"rewards": [{"class": "ReasoningScore", "weight": -1.0}]}},
+            {"pass_rate": (0.3, 0.5), "run": TOKENS | {"rewards": [{"class": "ReasoningScore", "weight": -1.0}]}},
+        ),
         (FLAT | {"advantage__order": -0.3}, FLAT | {"advantage__order": -0.1}),
         (BAD, BAD | {"sync__moved": 0.5}),  # by steps of healthy size
     ],
@@ -201,7 +206,14 @@ SICK = {
         ),
     ],
     "too few rollouts": [
-        (BAD | {"run": TOKENS | {"prompts_per_step": 1}}, BAD | {"run": TOKENS | {"prompts_per_step": 2}}),
+        (
+            FLAT | {"steps": 24, "run": TOKENS | {"prompts_per_step": 1}},
+            FLAT | {"steps": 24, "run": TOKENS | {"prompts_per_step": 2}},
+        ),
+        (
+            FLAT | {"steps": 24, "run": TOKENS | {"prompts_per_step": 1}},
+            FLAT | {"run": TOKENS | {"prompts_per_step": 1}},
+        ),
     ],
     "staleness": [
         (

@@ -19,7 +19,6 @@ from gimbal.report import ailments, settings
 from gimbal.report.record import CONTROL, TOKENS, WORTH, Change, Record, Sign, figure, when
 
 NOTHING = "nothing wrong"
-LONG = 20  # steps after which nothing learned is worth a word by itself
 ALL, TEXT = (TOKENS, CONTROL, None), (TOKENS,)
 
 
@@ -162,7 +161,7 @@ def _fall(record: Record, change: Change) -> Sign:
 def _long(record: Record) -> bool:
     """Whether the run is long and its curve steady enough to say that a gain worth having would have shown."""
     score = record.reward
-    if score is None or score.error is None or len(record.rows) < LONG:
+    if score is None or score.error is None or len(record.rows) < settings.LONG:
         return False
     size = 1.0 if 0 <= score.start.value <= 1 else abs(score.start.value)
     return score.by + score.limit * score.error < WORTH * size

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +139,21 @@ class Record:
             len(known) / 8
         )  # even: batches of long and of short rollouts take turns in a decoupled run
         steps, values = zip(*known, strict=True)
-        means = [
-            Point(step=int(steps[i + width - 1]), value=statistics.fmean(values[i : i + width]))
-            for i in range(len(known) - width + 1)
-        ]
-        start = max(means[:-width] or means[:1], key=lambda point: point.value) if best else means[0]
+        sums = [
+            0.0,
+            *accumulate(values),
+        ]  # a window's mean is the difference of two: long runs have thousands of windows
+
+        def window(first: int) -> Point:
+            return Point(step=int(steps[first + width - 1]), value=(sums[first + width] - sums[first]) / width)
+
+        start, last = window(0), len(known) - width
+        if best:
+            start = max(map(window, range(max(1, last - width + 1))), key=lambda point: point.value)
         return Change(
             name=name,
             start=start,
-            end=means[-1],
+            end=window(last),
             error=math.sqrt(2 * max(noise(values), self._sampling(name)) / width),
             limit=_limit(CURVE, len(known) // width if best else 1),
         )
@@ -163,7 +170,7 @@ class Record:
     def exams(self) -> tuple[str, list[Point]]:
         """(the evaluation's figure, its points in order): the pass rate where anything was ever solved, else the score."""
         sources = [(0, self.summary.get("before", {})), *((row["step"], row) for row in self.rows)]
-        sources += [(self.summary["steps"], self.summary.get("after", {}))] if self.summary else []
+        sources += [(self.summary.get("steps", len(self.rows)), self.summary.get("after", {}))] if self.summary else []
         for name in ("eval/pass@1", "eval/score"):
             found = {int(step): float(source[name]) for step, source in sources if source.get(name) is not None}
             if any(found.values()) or name == "eval/score":

@@ -14,7 +14,8 @@ LARGE_MOVE, LARGE_KL = 0.2, 0.04
 # ... and what a decision moves in the whole run if every step moves it the same way: too little to change what is written.
 SMALL_MOVE = 0.03
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
-FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice
+FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice ...
+LONG = 20  # ... and so is what a shorter run learns from them; from here on nothing learned is worth a word by itself
 # Mean |p - p'| of decisions at least OLD versions old. Clipping starts at a ratio of 1.2; at 0.05 every fifth decision of probability
 # 0.5 is beyond it before the step has begun. A gap that large at age 1 is the size of the step and not the age.
 STALE, OLD = 0.05, 1.5
@@ -29,11 +30,10 @@ SURE = 3.0  # standard errors, told from step to step
 
 def wrong_sign(record: Record) -> Sign | None:
     """Worse rollouts are made likelier, or are what is paid for."""
-    order, rewards = record.early("advantage/order"), record.run.get("rewards") or ()
-    if rewards and (rewards[0].get("weight") or 1.0) < 0:
-        evidence = f"the first reward has a weight of {rewards[0]['weight']:g}: what it calls solved is paid for least"
-        change = "rewards.0.weight=1"
-    elif order is not None and order < TURNED:
+    order = record.early("advantage/order")
+    if (weight := _first_weight(record)) < 0:
+        return _turned(record, weight)
+    if order is not None and order < TURNED:
         evidence = (
             f"scores and advantages have a correlation of {order:.2f} in the first steps (advantage/order; limit {TURNED:g}, healthy "
             "runs are near 1): worse rollouts are made likelier"
@@ -51,6 +51,16 @@ def wrong_sign(record: Record) -> Sign | None:
     else:
         return None
     return Sign(name="wrong sign", evidence=evidence, experiment=record.again(change))
+
+
+def _first_weight(record: Record) -> float:
+    rewards = record.run.get("rewards") or ()
+    return (rewards[0].get("weight") or 1.0) if rewards else 1.0
+
+
+def _turned(record: Record, weight: float) -> Sign:
+    evidence = f"the first reward has a weight of {weight:g}: what it calls solved is paid for least"
+    return Sign(name="wrong sign", evidence=evidence, experiment=record.again("rewards.0.weight=1"))
 
 
 def _mirrored(record: Record) -> tuple[Change, Change] | None:
@@ -76,6 +86,8 @@ def reward_hacking(record: Record) -> Sign | None:
         fell = f"the pass rate (the first reward's verdict) fell from {passes}"
     else:
         return None
+    if (weight := _first_weight(record)) < 0:
+        return _turned(record, weight)
     others = len(record.run.get("rewards") or ())
     change = f"rewards.{others - 1}.weight=0" if others > 1 else "regularisers=(KLPenalty(),)"
     return Sign(
@@ -135,7 +147,7 @@ def loud_entropy(record: Record) -> Sign | None:
 def few_rollouts(record: Record) -> Sign | None:
     prompts, samples = record.setting("prompts_per_step", 16), record.setting("num_generations", 8)
     score = record.ends("reward/mean")
-    if prompts * samples > FEW or score is None:
+    if prompts * samples > FEW or score is None or (record.flat and len(record.rows) < LONG):
         return None
     alike = record.late("reward/zero_std_frac")
     evidence = f"a step has {prompts} x {samples} rollouts (limit {FEW})"
