@@ -31,6 +31,15 @@ from gimbal.report.record import Record
 from gimbal.runtime.local import run_local
 from gimbal.runtime.pipeline import Starved
 
+# What was said of fresh runs before rules were mended on them. They count as it was: these rules are no longer new to those runs.
+MENDED = {
+    ("weight -1 (dr_grpo)", 10): "reward hacking",
+    ("rate /100 (pendulum)", 10): NOTHING,
+    ("rate /100 (routing_replay)", 10): "critic",
+    ("hard (dr_grpo)", 10): NOTHING,
+    ("scale (cartpole)", 10): NOTHING,
+    ("echo", 10): "dead gradient",
+}
 # (what the runs are counted under, their cases, their seeds).
 SETS: Sequence[tuple[str, Sequence[Case], Sequence[int]]] = (
     ("developed", DEVELOPED, (0,)),
@@ -38,10 +47,10 @@ SETS: Sequence[tuple[str, Sequence[Case], Sequence[int]]] = (
     ("fresh", FRESH, (10,)),
     ("fresh", [case for case in WELL if case.seeds > 1], (10, 11)),
     ("fresh", WELL_FRESH, (10,)),
+    ("mended", [*FRESH[::2], *(case for case in FRESH[1::2] if (case.name, 10) in MENDED)], (20,)),
+    ("mended", WELL_FRESH[::4], (20,)),
     ("faults", FAULTS, (10,)),
 )
-# What was said of a fresh run before a rule was mended on it. It counts as it was: the rule is no longer new to that run.
-MENDED = {("weight -1 (dr_grpo)", 10): "reward hacking"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +86,15 @@ def trained(job: Job) -> Path:
 def judged(job: Job, directory: Path) -> dict[str, Any]:
     diagnosis, record = examine(directory), Record(directory)
     exam = record.learned
+    # Meant to be sick, but what was learned is beyond chance: what does no harm is no sickness, and is counted by itself.
+    unharmed = CASES[job.case].expected != HEALTHY and exam is not None and not record.fallen and exam.surely_rose
     return {
         "case": job.case,
         "seed": job.seed,
         "set": job.set,
         "expected": CASES[job.case].expected,
         "found": MENDED.get((job.case, job.seed), diagnosis.cause or diagnosis.name),
+        "unharmed": unharmed,
         "outcome": diagnosis.outcomes[0].name if diagnosis.outcomes else "",
         "before": exam and round(exam.start.value, 3),
         "after": exam and round(exam.end.value, 3),
@@ -92,14 +104,15 @@ def judged(job: Job, directory: Path) -> dict[str, Any]:
 def counted(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of each set and of all: sick runs and those named rightly, healthy runs and those on which it is silent."""
     found: dict[str, Any] = {}
-    for name in ("", "developed", "fresh", "faults"):
+    for name in ("", "developed", "fresh", "mended", "faults"):
         of = [run for run in runs if name in ("", run["set"])]
-        sick = [run for run in of if run["expected"] != HEALTHY]
+        sick = [run for run in of if run["expected"] != HEALTHY and not run["unharmed"]]
         well = [run for run in of if run["expected"] == HEALTHY]
         named = sum(run["found"] == run["expected"] for run in sick)
         silent = sum(run["found"] == NOTHING for run in well)
         figures = {"sick": len(sick), "right": named} if sick else {}
         figures |= {"healthy": len(well), "silent": silent} if well else {}
+        figures |= {"unharmed": harmless} if (harmless := sum(run["unharmed"] for run in of)) else {}
         found |= {f"{name} {what}".strip(): count for what, count in figures.items()}
     return found
 
@@ -108,7 +121,7 @@ def text(runs: Sequence[dict[str, Any]]) -> str:
     lines = []
     for run in runs:
         wanted = run["expected"] or NOTHING
-        if run["found"] != wanted:
+        if run["found"] != wanted and not run["unharmed"]:
             lines.append(f"{run['set']}: {run['case']}, seed {run['seed']}: {run['found']} instead of {wanted}")
     return "\n".join([*lines, *(f"{name}: {count}" for name, count in counted(runs).items())])
 

@@ -19,6 +19,7 @@ FRESH, ALL_FRESH = 0.9, 0.999
 # Groups that pass the filters: below a quarter, a batch costs four times its generation. Dynamic sampling at work keeps 0.4 to 1.
 KEPT = 0.25
 NO_GRADIENT, LIVE = 1e-6, 0.01  # a gradient norm of float32 rounding alone; decisions with a gradient, one in a hundred
+HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers by which no task is learned
 SEVERAL = 4  # steps from which groups that all score alike are no accident
 
 
@@ -122,14 +123,21 @@ def filter_starvation(record: Record) -> Sign | None:
 
 def dead_gradient(record: Record) -> Sign | None:
     """From the beginning on; where it died on the way, something killed it."""
-    first, norm = record.early("grad_norm"), record.late("grad_norm")
-    if first is None or norm is None or len(record.rows) < SEVERAL or record.solved:
-        return None
-    lives = [live for live in (record.early("live_frac"), record.late("live_frac")) if live is not None]
-    if max(first, norm) >= NO_GRADIENT and max(lives, default=1.0) >= LIVE:
+    return gradient_died(record) if _dead(record, record.early("grad_norm"), record.early("live_frac")) else None
+
+
+def gradient_died(record: Record) -> Sign | None:
+    norm, live = record.late("grad_norm"), record.late("live_frac")
+    if len(record.rows) < SEVERAL or record.solved or not _dead(record, norm, live):
         return None
     alike = record.late("reward/zero_std_frac") or 0.0
-    most = max(lives, default=0.0)
-    evidence = f"gradient norm {norm:.2g}, {most:.1%} of decisions have a gradient, {alike:.0%} of groups score alike"
+    evidence = (
+        f"gradient norm {norm:.2g}, {live or 0:.1%} of decisions have a gradient, {alike:.0%} of groups score alike"
+    )
     more = 2 * record.setting("num_generations", 8)
     return Sign(name="dead gradient", evidence=evidence, experiment=record.again(f"num_generations={more}"))
+
+
+def _dead(record: Record, norm: float | None, live: float | None) -> bool:
+    taught = any(part.get("class") not in HOLDING for part in record.run.get("regularisers") or ())
+    return norm is not None and (norm < NO_GRADIENT or (live is not None and live < LIVE and not taught))

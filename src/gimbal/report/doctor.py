@@ -53,6 +53,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=settings.slow),
     Rule(sign=ailments.mismatch_grown, always=True),
     Rule(sign=ailments.filter_starvation, always=True),  # after what may have brought it about
+    Rule(sign=ailments.gradient_died, always=True),
     Rule(sign=settings.length_runaway, families=TEXT, always=True),
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall),

@@ -77,6 +77,10 @@ class Change:
         """Probably: half of the limit is enough, for this only silences."""
         return self.by > 0 and (self.error is None or self.by > self.limit / 2 * self.error)
 
+    @property
+    def surely_rose(self) -> bool:
+        return self.rose and (self.error is None or self.by > self.limit * self.error)
+
     def __str__(self) -> str:
         errors = "" if not self.error else f", {abs(self.by) / self.error:.1f} standard errors"
         return f"{figure(self.start.value)} ({when(self.start.step)}) to {figure(self.end.value)} ({when(self.end.step)}{errors})"
@@ -241,7 +245,12 @@ class Record:
     def flat(self) -> bool:
         """Whether nothing speaks for anything having been learned, in a run long enough to say so."""
         changes = [change for change in (self.learned, self.reward) if change is not None]
-        return bool(changes) and not self.solved and not self.fallen and not any(change.rose for change in changes)
+        if not changes or self.solved or self.fallen:
+            return False
+        if self.learned is None:
+            return not changes[0].rose
+        # Where there is an evaluation, a score that rose a little is no answer to it.
+        return not self.learned.rose and (self.reward is None or not self.reward.surely_rose)
 
     @property
     def solved(self) -> bool:

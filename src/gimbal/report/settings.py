@@ -12,7 +12,7 @@ from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign
 # 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1.
 LARGE_MOVE, LARGE_KL = 0.2, 0.04
 # ... and what a decision moves in the whole run if every step moves it the same way: too little to change what is written.
-SMALL_MOVE = 0.03
+SMALL_MOVE = 0.1
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
 FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice ...
 LONG = 20  # ... and so is what a shorter run learns from them; from here on nothing learned is worth a word by itself
@@ -24,6 +24,9 @@ ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one 
 ENTROPY_GROWN, LOUD = 1.3, 0.5  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
 HELD = 0.1  # what the KL to the reference may cost a decision, of advantages of size 1
+WORSE = (
+    -0.2
+)  # of the returns' variance explained: clearly worse than a constant, and not a critic that has yet to learn
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 SURE = 3.0  # standard errors, told from step to step
 
@@ -163,7 +166,7 @@ def few_rollouts(record: Record) -> Sign | None:
 def critic(record: Record) -> Sign | None:
     """One that explains less than a constant would adds noise to every advantage."""
     explained = record.late("value/explained")
-    if explained is None or explained >= 0:
+    if explained is None or explained >= WORSE:
         return None
     size = max(abs(record.early("reward/mean") or 0.0), abs(record.late("reward/mean") or 0.0), 1.0)
     evidence = (
@@ -234,7 +237,7 @@ def held_back(record: Record) -> Sign | None:
 
 
 def slow(record: Record) -> Sign | None:
-    moved = record("sync/moved")
+    moved = [] if record.offline else record("sync/moved")  # of texts of its own, not of those it trains on
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
