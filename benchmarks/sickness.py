@@ -174,13 +174,13 @@ DEVELOPED = [
     *sick("1 x 4", FEW, few(1, 4, 3.0), "rloo", steps=24),
     *sick("age 8", STALE, stale(8, 3.0), "grpo", steps=20),
     *sick("rate /100", SLOW, rate(0.01), "grpo", "cartpole"),
-    *sick("entropy bonus", LOUD, regularised(EntropyBonus(coef=10.0)), "grpo", "cartpole", steps=14),
+    *sick("entropy bonus 10", LOUD, regularised(EntropyBonus(coef=10.0)), "grpo", "cartpole", steps=14),
     *sick("KL 50", HELD, regularised(KLPenalty(coef=50.0)), "grpo"),
     *sick("temperature 2.5", HOT, sampled(temperature=2.5), "grpo"),
     *sick("length 16", CUT, sampled(max_length=16), "grpo"),
     *sick("hard", DEAD, hard, "grpo"),
     *sick("hard", STARVED, hard, "demo", steps=4),
-    *sick("scale", CRITIC, critic(scale=3e4), "cartpole", steps=20),
+    *sick("scale 3e4", CRITIC, critic(scale=3e4), "cartpole", steps=20),
 ]
 # ... and held against these: another seed, and other recipes, doses and rewards.
 FRESH = [
@@ -305,3 +305,4 @@ WELL_FRESH = [
     ),
 ]
 CASES = {case.name: case for case in (*SICK, *FAULTS, *WELL, *WELL_FRESH)}
+assert len(CASES) == len(SICK) + len(FAULTS) + len(WELL) + len(WELL_FRESH), "two cases of one name"

@@ -139,9 +139,8 @@ class Record:
         known = [(row["step"], row[name]) for row in self.rows if row.get(name) is not None]
         if len(known) < TREND:
             return None
-        width = 2 * math.ceil(
-            len(known) / 8
-        )  # even: batches of long and of short rollouts take turns in a decoupled run
+        # Even, for batches of long and of short rollouts take turns in a decoupled run.
+        width = 2 * math.ceil(len(known) / 8)
         steps, values = zip(*known, strict=True)
         sums = [
             0.0,

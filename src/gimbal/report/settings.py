@@ -24,9 +24,8 @@ ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one 
 ENTROPY_GROWN, LOUD = 1.3, 0.5  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
 HELD = 0.1  # what the KL to the reference may cost a decision, of advantages of size 1
-WORSE = (
-    -0.2
-)  # of the returns' variance explained: clearly worse than a constant, and not a critic that has yet to learn
+# Of the returns' variance explained: clearly worse than a constant, which is more than a critic that has yet to learn.
+WORSE = -0.2
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 SURE = 3.0  # standard errors, told from step to step
 
