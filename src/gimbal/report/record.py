@@ -244,7 +244,7 @@ class Record:
     def flat(self) -> bool:
         """Whether nothing speaks for anything having been learned, in a run long enough to say so."""
         changes = [change for change in (self.learned, self.reward) if change is not None]
-        if not changes or self.solved or self.fallen:
+        if not changes or len(self.rows) < TREND or self.solved or self.fallen:
             return False
         if self.learned is None:
             return not changes[0].rose

@@ -140,8 +140,11 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
             return path
         passed.append(said)
     if passed:
+        way = f"gimbal train --from {directory} begins anew"
+        model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
-            f"{passed[0]}; no earlier checkpoint is whole either: gimbal train --from {directory} begins anew"
+            f"{passed[0]}; there is no other checkpoint to go on from. {way}"
+            + (f", with policy.model={model} from the weights that it had" if model else "")
         )
     return None
 
