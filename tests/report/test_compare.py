@@ -198,9 +198,12 @@ def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
             {"seed": 1, "ended": False},
             "has not ended (12 of 12 steps are recorded); end it with: gimbal train --resume",
         ),
-        ({"exam": {**EXAM, "samples": 8}}, "did not sit the same exam (held_out.samples is 4 and 8)"),
-        ({"exam": None}, "did not sit the same exam"),
-        ({"rewards": [{"class": "Other"}]}, "did not sit the same exam (rewards.0.class is Right and Other"),
+        ({"exam": {**EXAM, "samples": 8}}, "were not evaluated on the same held-out set (held_out.samples is 4 and 8)"),
+        ({"exam": None}, "were not evaluated on the same held-out set"),
+        (
+            {"rewards": [{"class": "Other"}]},
+            "were not evaluated on the same held-out set (rewards.0.class is Right and Other",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(tmp_path, second, sentence):

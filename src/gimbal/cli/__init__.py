@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -11,16 +12,16 @@ from collections.abc import Sequence
 from importlib import import_module
 
 HELP = """\
-gimbal: reinforcement-learning post-training that stays level when generation and training are decoupled
+gimbal: reinforcement-learning post-training that stays stable when generation and training are decoupled
 
   gimbal train [RECIPE] [key=value ...]     train a recipe; without one, demo
-  gimbal eval RUN|MODEL [key=value ...]     sit the held-out exam
+  gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
   gimbal list recipes|methods|tasks         what there is
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
   gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
   gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
-  gimbal doctor RUN|CHECKPOINT              what ails a run; what a gap between sampler and trainer is made of
+  gimbal doctor RUN|CHECKPOINT              diagnose a run; split the gap between sampler and trainer by cause
   gimbal serve RUN|MODEL [--port 8000]      an OpenAI-compatible endpoint that records what agents may be trained on
   gimbal env                                versions, for a bug report
 
@@ -53,6 +54,7 @@ COMMANDS = {
     "serve": "serve:serve",
     "env": "env:environment",
 }
+MEMORY = 200  # characters of torch's account of memory that has run out
 OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # commands with a help page of their own
 
 
@@ -96,6 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug or (isinstance(error, ModuleNotFoundError) and error.name not in EXTRAS):
             raise
         print(f"gimbal: {sentence(error)}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if debug or not (isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error))):
+            raise
+        print(f"gimbal: out of memory: {sentence(error)[:MEMORY]}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ngimbal: stopped", file=sys.stderr)

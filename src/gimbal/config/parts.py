@@ -36,6 +36,7 @@ SHORT = {
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
+MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
 _LOADING: list[Path] = []  # users' files being read just now, innermost last
 NO_METHODS = ("AbstractTasks", "AbstractDecisions", "AbstractMethod")  # interfaces that are no methods
 
@@ -277,7 +278,7 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
         return list(_read_tuple(value, (*arguments, ...), path))
     elif origin in (Mapping, dict):
         data = expression(value, path) if isinstance(value, Text) else value
-        if isinstance(data, Mapping):
+        if isinstance(data, Mapping) and not isinstance(data.get("class"), type):  # else a constructor was typed
             return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
     elif origin is Callable:
         if isinstance(value, Mapping) and "class" in value:  # a part that can be called
@@ -310,7 +311,7 @@ def _float(value: Any) -> float | None:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None  # the caller says what was expected
-    return None if math.isnan(number) else number
+    return number if math.isinf(number) or abs(number) <= MOST else None  # nan is neither
 
 
 def _int(value: Any) -> int | None:
@@ -335,22 +336,23 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {
 
 
 def _literal(value: Any) -> Any:
-    """Typed text as the Python or YAML literal it looks like, else as the string it is."""
-    if not isinstance(value, Text):
-        return value
-    words = {"true": True, "false": False, "none": None, "null": None}
-    if value.lower() in words:
-        return words[value.lower()]
-    try:
-        return ast.literal_eval(value)
-    except (
-        ValueError,
-        SyntaxError,
-        TypeError,
-        MemoryError,
-        RecursionError,
-    ):  # what it raises for text that is no literal
-        return str(value)
+    """Typed text as the Python or YAML literal it looks like, else as the string it is. Of what holds others, as it would be read
+    back: a tuple is a list."""
+    if isinstance(value, Text):
+        words = {"true": True, "false": False, "none": None, "null": None}
+        if value.lower() in words:
+            return words[value.lower()]
+        try:
+            value = ast.literal_eval(value)
+        except (
+            ValueError,
+            SyntaxError,
+            TypeError,
+            MemoryError,
+            RecursionError,
+        ):  # what it raises for text that is no literal
+            return str(value)
+    return plain(value) if isinstance(value, list | tuple | Mapping) else value
 
 
 def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:

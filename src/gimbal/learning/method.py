@@ -42,6 +42,12 @@ class Optimization:
         for name in ("epochs", "minibatches", "microbatch_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it lies in [0, 1)")
+        for name in ("warmup_steps", "epsilon", "weight_decay", "max_grad_norm"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be 0 or above")
         for name in ("learning_rate", "critic_learning_rate"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number of 0 or above")

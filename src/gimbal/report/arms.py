@@ -165,7 +165,7 @@ def _same_exams(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[Arm]:
         for run in runs:
             if run.exam not in exams:
                 raise ValueError(
-                    f"{run.directory} and {groups[0][1][0].directory} did not sit the same exam "
+                    f"{groups[0][1][0].directory} and {run.directory} were not evaluated on the same held-out set "
                     f"({difference(exams[0], run.exam)}), so their scores cannot be compared; train them with the same held_out"
                 )
         strata = [sorted((run for run in runs if run.exam == exam), key=lambda run: run.seed) for exam in exams]

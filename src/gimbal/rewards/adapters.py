@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,10 @@ def _whole(values: Any) -> Values:
     if inspect.iscoroutine(values):
         values = asyncio.run(values)
     try:
+        if isinstance(
+            values, str | bytes | Mapping | Set
+        ):  # they can be gone through, and what comes is no score of anything
+            raise TypeError
         return [_number(value) for value in values]
     except TypeError as error:
         raise TypeError(f"it returned {values!r:.80}; expected a list of floats, one for each completion") from error
@@ -117,6 +121,6 @@ def _whole(values: Any) -> Values:
 
 def _number(value: Any) -> float | None:
     """A plain float of whatever number it is (numpy's and torch's too); text is no number even where it would parse."""
-    if isinstance(value, str):
+    if isinstance(value, str | bytes):
         raise TypeError(f"a score is a number or None, not {value!r:.80}")
     return None if value is None else float(value)

@@ -21,6 +21,7 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.faults import Faults
 
+MOST_THREADS = 1024
 LEAST = {  # of the numbers of a run
     **dict.fromkeys(
         ("prompts_per_step", "num_generations", "max_empty_batches", "checkpoint_every", "keep_checkpoints"), 1
@@ -102,6 +103,8 @@ class Run(AbstractMethod):
         for name, least in LEAST.items():
             if vars(self)[name] < least:
                 raise ValueError(f"{name} is {vars(self)[name]}; it must be {least} or above")
+        if self.threads > MOST_THREADS:
+            raise ValueError(f"threads is {self.threads}; it must be {MOST_THREADS} or below")
         if self.max_staleness < 0:
             raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
         if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):

@@ -13,6 +13,8 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.ops import philox
 from gimbal.records import Task
 
+MOST_TASKS = 100_000_000  # whose order takes 0.8 GB
+
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs(AbstractCurriculumSpec):
@@ -30,6 +32,10 @@ class EpochsCurriculum(AbstractCurriculum):
     def __init__(self, spec: Epochs, tasks: AbstractTasks, seed: int) -> None:
         if len(tasks) == 0:
             raise ValueError("there are no tasks; a curriculum needs at least one")
+        if len(tasks) > MOST_TASKS:
+            raise ValueError(
+                f"there are {len(tasks):,} tasks, and the order of at most {MOST_TASKS:,} is held: lower tasks.size"
+            )
         self.spec, self.tasks, self.seed = spec, tasks, seed
         self._go_to(0, 0)
 
