@@ -169,7 +169,7 @@ def test_a_spoilt_checkpoint_is_passed_over_with_a_word(tmp_path, name, capsys):
     assert names(tmp_path) == ["step_000001", "step_000002", "step_000003.2"]
     for path in checkpoint.all_of(tmp_path):
         (path / "state.pt").write_bytes(b"")
-    with pytest.raises(checkpoint.CheckpointError, match=r"step_000003.2/state.pt.*no earlier.*--from") as error:
+    with pytest.raises(checkpoint.CheckpointError, match=r"step_000003.2/state.pt.*no other.*--from") as error:
         taken(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -208,7 +208,7 @@ def test_a_log_that_lost_a_line_is_not_gone_on_from(tmp_path, log_file):
     lines.path.write_bytes(b"".join([*rows[:2], *rows[3:]]))
     assert ("(no line of step 3)" in taken(tmp_path)[1][0]) == (log_file == "metrics.jsonl")
     lines.path.unlink()
-    with pytest.raises(checkpoint.CheckpointError, match=f"{log_file} does not begin as it did.*no earlier"):
+    with pytest.raises(checkpoint.CheckpointError, match=f"{log_file} does not begin as it did.*no other"):
         taken(tmp_path)
 
 
