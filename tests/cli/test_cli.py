@@ -237,6 +237,23 @@ def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"),
+        RuntimeError("can't allocate memory: 9"),
+    ],
+)
+def test_memory_that_runs_out_is_no_fault_of_the_program(trained, monkeypatch, capsys, error):
+    def full(run, directory, *, resume=False, name="", track=()):
+        raise error
+
+    monkeypatch.setattr(local, "run_local", full)
+    assert cli.main(["train", TOY]) == 2
+    assert capsys.readouterr().err.startswith("gimbal: out of memory: ")
+
+
 def test_a_second_process_in_the_same_run_is_refused(trained, capsys):
     cli.main(["train", TOY, "--name", "one"])
     with open("runs/one/recipe.yaml") as held:

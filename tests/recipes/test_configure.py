@@ -89,6 +89,14 @@ def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
         ("steps=" + "9" * 400, "steps is "),
         ("optimization.learning_rate=" + "9" * 400, "learning_rate is "),
         ("objective=" + "(" * 5000, "cannot be read"),
+        (
+            "objective.dual_clip=1e300",
+            r"objective.dual_clip is '1e300'; it must be float",
+        ),  # float32 has none, inf it has
+        ("optimization.beta2=1", r"beta2 is 1\.0; it lies in \[0, 1\)"),
+        ("optimization.max_grad_norm=-1", "it must be 0 or above"),
+        ("threads=1000000", "1024 or below"),
+        ("tasks.parameters=TokenMean()", "tasks.parameters is"),
         ("tasks.parameters=" + "-" * 100_000 + "1", "cannot be read"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gimbal.policies.control import Steps
+from gimbal.rewards.adapters import make
 from gimbal.rewards.function import Function
 from gimbal.rewards.isolation import RewardError
 
@@ -124,6 +125,15 @@ def test_a_function_that_takes_all_columns_gets_token_ids_where_there_are_any(gr
     assert opened(Function(function=last_id))(group) == [3.0, 4.0]
     without = tuple(dataclasses.replace(rollout, decisions=acted) for rollout in group.rollouts)
     assert opened(Function(function=last_id))(dataclasses.replace(group, rollouts=without)) == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("values", [{0: 1.0, 1: 0.0}, {1.0, 0.0}, b"ab", "10", [b"1", b"0"], ["1", "0"], 1.0])
+def test_what_is_no_list_of_numbers_is_no_score(values):
+    """Keys, bytes and members of a set can be gone through, and would pass for scores."""
+    call = {"completions": ["a", "b"], "columns": {}, "prompt": "", "completion_ids": None}
+    function, _ = make(lambda completions: values)
+    with pytest.raises(TypeError, match="expected a list of floats"):
+        function(call)
 
 
 def test_chat_prompts_give_chat_completions(group_of, opened):
