@@ -62,9 +62,9 @@ class Countdown:
 
 
 def _train(run, directory, left):
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
+    with open(f"{directory}.said", "w") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
     Countdown(directory, left)
     run_local(run, directory, resume=True)
 
@@ -104,11 +104,14 @@ def killed(context, run, directory, draw: random.Random, kinds=("operation", "ti
         kind = next(turns)
         process = trained(context, run, directory, draw.randrange(1, 120) if kind == "operation" else None)
         struck = kind != "operation" and _strike(process, kind, draw.uniform(0.0, 0.7))
-        process.join(120)
+        process.join(600)
         if kind == "child":  # the run begins another, or ends because it missed the answer
             assert process.exitcode in (0, 1)
         else:
-            assert process.exitcode in (0, -signal.SIGKILL), "it failed by itself, or hangs"
+            said = Path(f"{directory}.said").read_text()[-2000:]
+            assert process.exitcode in (0, -signal.SIGKILL), (
+                f"it failed by itself, or hangs ({process.exitcode}): {said}"
+            )
             struck = process.exitcode != 0
         if struck:
             found = checkpoint.resumable(directory, fail)

@@ -90,7 +90,7 @@ def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
     (tmp_path / "mine.py").write_text(REWARD)
     run = replace(RUNS[name](tmp_path), steps=8, record_every=2)
     whole = trained(context, run, tmp_path / "whole")
-    whole.join(120)
+    whole.join(600)
     assert whole.exitcode == 0
     draw, kills = random.Random(name), []
     kinds = ("operation", "time", "child") if name == "a reward's process" else ("operation", "time")
