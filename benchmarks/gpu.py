@@ -26,7 +26,8 @@ from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Method, Optimization
+from gimbal.learning.method import Optimization
+from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives.clipped_ratio import ClippedRatio
 from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Group, Rollout, Sampling, Task
@@ -116,7 +117,7 @@ def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -
 def train(policy: TokenPolicy, size: Size, groups: list[Group], where: torch.device) -> dict[str, float]:
     """Figures of learner steps on these rollouts: one gradient of the whole batch each."""
     optimization = Optimization(learning_rate=1e-6, microbatch_tokens=size.microbatch_tokens)
-    method = Method(objective=ClippedRatio(), advantage=GroupNormalized(), optimization=optimization)
+    method = PolicyGradient(objective=ClippedRatio(), advantage=GroupNormalized(), optimization=optimization)
     learner = Learner(policy, method)
     start = synchronised(where)
     batch = learner.prepare(pack(groups))

@@ -22,7 +22,8 @@ import torch
 
 from gimbal import ops, recipes
 from gimbal.dataflow.packing import pack
-from gimbal.learning.learner import Learner, needs_of
+from gimbal.learning.learner import Learner
+from gimbal.learning.updates.policy_gradient import CRITIC, needs_of
 from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 
@@ -36,7 +37,7 @@ def seconds(function: Callable[[], object]) -> float:
 def method_alone(learner: Learner, batch: TrainBatch, logprob_NS: torch.Tensor) -> None:
     """What a step does beside the model; the batch holds every column, surveys of the present policy included."""
     method = learner.method
-    shaped = learner._advantages(batch, method)
+    shaped, _ = method.advantages(batch, has_critic=CRITIC in learner.models)
     leaf_NS = logprob_NS.detach().requires_grad_()
     shaped = shaped.with_columns(method.objective.survey(shaped))
     weight_NS = method.aggregation(shaped.mask_NS, shaped.part_NS)
@@ -63,14 +64,14 @@ def measure(name: str, repetitions: int, threads: int) -> dict[str, object]:
         learner = trainer.learner
         batch = pack(trainer.pipeline.next_batch(0)[0])
         full = learner.prepare(batch)
-        found = learner._evaluated(learner.policy, full, ("entropy_NS",))
+        found = learner.models.evaluated(full, ("entropy_NS",))
         full = full.with_columns({"current_NS": found["logprob_NS"], "entropy_NS": found["entropy_NS"]})
         times: dict[str, list[float]] = {"step": [], "method": [], "forward": []}
         for repetition in range(repetitions + 1):
             drawn = {
                 "step": seconds(lambda: learner.step(learner.prepare(batch))),
                 "method": seconds(lambda: method_alone(learner, full, found["logprob_NS"])),
-                "forward": seconds(lambda: learner._evaluated(learner.policy, full)),
+                "forward": seconds(lambda: learner.models.evaluated(full)),
             }
             for key, value in drawn.items() if repetition else ():  # the first is for warming up
                 times[key].append(value)

@@ -85,7 +85,9 @@ def one_side(directory: str, threads: int, steps: int) -> None:
         cpu.append(time.process_time() - worked)
     member = learner if isinstance(learner, Learner) else learner.member.learner
     weights = list(member.policy.parameters()) + ([] if learner is member else list(learner.policy.parameters()))
-    state = [x for own in member.optimizer.state.values() for x in own.values() if isinstance(x, Tensor)]
+    state = [
+        x for own in member.models.optimizers["policy"].state.values() for x in own.values() if isinstance(x, Tensor)
+    ]
     held = sum(_bytes(x) for x in weights + state)
     learner.close()
     weighed = {"held": held, "peak_mb": device.peak_memory_mb(), "grad_norm": metrics["grad_norm"]}

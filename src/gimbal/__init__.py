@@ -15,7 +15,8 @@ __version__ = "0.1.0"
 _PLACES = {
     "gimbal.api": ("Result", "compare", "evaluate", "train"),
     "gimbal.learning.learner": ("Learner",),
-    "gimbal.learning.method": ("Method", "Optimization"),
+    "gimbal.learning.method": ("Optimization",),
+    "gimbal.learning.updates.policy_gradient": ("PolicyGradient",),
     "gimbal.records": ("Drop", "Group", "Rollout", "Sampling", "Task", "Terms", "TrainBatch"),
     "gimbal.runtime.run": ("HeldOut", "Run"),
 }

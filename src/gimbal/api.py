@@ -20,7 +20,7 @@ from gimbal.report.comparison import Comparison
 from gimbal.report.files import Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 
 RUNS = "runs"
 
@@ -30,7 +30,7 @@ class Result:
     """What a run left behind: its directory, its resolved recipe, and the figures of summary.json."""
 
     directory: Path
-    run: Run
+    run: AbstractRun
     summary: Summary
 
     def policy(self) -> AbstractPolicy:
@@ -60,7 +60,7 @@ def train(
     if directory is not None:
         if overrides or name:
             raise ValueError("a resumed run goes on as it was; to change it, train it anew from its recipe.yaml")
-        recipe, run = config.load(directory, Run)
+        recipe, run = config.load(directory, AbstractRun)
     else:
         run = recipes.load(recipe, config.flatten(overrides))
     if rank() > 0:  # under torchrun what comes after this call is for rank 0
@@ -73,7 +73,7 @@ def train(
     return launch(run, directory, recipe, resume=resume is not None, track=tracked)
 
 
-def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
+def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
     """A new directory with the resolved recipe in it. A name is never silently used again."""
     stem = f"{stem_of(recipe)}-{run.seed}" if name is None else name
     if stem in ("", "..") or Path(stem).name != stem:
@@ -98,7 +98,7 @@ def create(run: Run, recipe: str, name: str | None, runs: Path) -> Path:
     return directory
 
 
-def settled(run: Run, share: int = 1) -> Run:
+def settled(run: AbstractRun, share: int = 1) -> AbstractRun:
     """The run with what it leaves to the machine decided, so that its results do not depend on where it is resumed or begun anew."""
     return replace(run, threads=run.threads or device.chosen(share))
 
@@ -108,7 +108,9 @@ def stem_of(recipe: str) -> str:
     return Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
 
 
-def launch(run: Run, directory: Path, recipe: str, *, resume: bool = False, track: Sequence[str] = ()) -> Result:
+def launch(
+    run: AbstractRun, directory: Path, recipe: str, *, resume: bool = False, track: Sequence[str] = ()
+) -> Result:
     """Train in this directory. A run that fails before it has written anything leaves nothing behind."""
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
@@ -140,14 +142,14 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def changes(run: Run, directory: Path) -> str:
+def changes(run: AbstractRun, directory: Path) -> str:
     """What sets the run apart from the one that wrote its newest checkpoint, ``steps 4 -> 6``; "" if nothing does."""
     newest = checkpoint.newest_whole(directory, lambda passed: None, config.RECIPE_FILE)
     if newest is None or not (newest / config.RECIPE_FILE).is_file():
         return ""
     was, now = (
         {key: type(part).__name__ if is_dataclass(part) else part for key, part in config.paths(one).items()}
-        for one in (config.load(newest, Run)[1], run)
+        for one in (config.load(newest, AbstractRun)[1], run)
     )
     apart = [key for key in sorted(was | now) if was.get(key) != now.get(key)]
     ends = [key for key in apart if not any(other.startswith(key + ".") for other in apart)]
@@ -217,26 +219,26 @@ def way_on(directory: Path) -> str:
     return f"it goes on from its checkpoint with: gimbal train --resume {shlex.quote(str(directory))}"
 
 
-def evaluate(run: Run) -> Exam:
+def evaluate(run: AbstractRun) -> Exam:
     """The run's exam of the policy it names; nothing is trained."""
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     return held_out_exam(run, policy)
 
 
-def examined(target: str, recipe: str, runs: Path) -> Run:
+def examined(target: str, recipe: str, runs: Path) -> AbstractRun:
     """The run whose exam is meant: of a run's newest weights, or of a model directory under a recipe's exam."""
     if (Path(target) / "config.json").is_file():
         run = recipes.load(recipe)
         return replace(run, policy=run.policy.at(Path(target)))
     directory = find_run(target, runs)
-    run = config.load(directory, Run)[1]
+    run = config.load(directory, AbstractRun)[1]
     return replace(run, policy=run.policy.at(weights(directory)))
 
 
-def statement(run: Run) -> str:
+def statement(run: AbstractRun) -> str:
     """What follows from the keys, in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
-    updates = run.optimization.epochs * run.optimization.minibatches
+    updates = run.learns.optimization.epochs * run.learns.optimization.minibatches
     age = (
         f"at most {run.max_staleness} version{'s' * (run.max_staleness != 1)} old"
         if run.max_staleness

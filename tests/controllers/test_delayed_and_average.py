@@ -51,7 +51,7 @@ def test_while_the_rate_is_0_the_critic_learns_and_the_policy_stays():
     method = {name: getattr(ppo_max(), name) for name in keep}
     method["controllers"] = {**method["controllers"], "optimization.learning_rate": Delayed(steps=1, after=1e-3)}
     trainer = Trainer(small_run(**method, critic=HiddenValue(), num_generations=2))
-    policy, critic = trainer.learner.policy, trainer.learner.critic
+    policy, critic = trainer.learner.policy, trainer.learner.models["critic"]
 
     def moved(network, before):
         return any(not torch.equal(p, q) for p, q in zip(network.parameters(), before, strict=True))

@@ -35,7 +35,7 @@ def gradients(run, rows_of=None):
         if rows_of is not None:
             batch = batch.select(rows_of(batch))
         learner.forward_backward(batch)
-        return batch, [[p.grad for p in half.parameters()] for half in (learner.policy, learner.critic)]
+        return batch, [[p.grad for p in half.parameters()] for half in (learner.policy, learner.models["critic"])]
     finally:
         trainer.close()
 

@@ -111,7 +111,9 @@ def test_micro_batches_of_a_critic_give_the_gradient_of_the_whole():
         learner = trainer.learner
         batch = learner.prepare(pack(trainer.pipeline.next_batch(0)[0]))
         learner.forward_backward(batch)
-        found.append((batch.value_NS, [p.grad for p in (*learner.policy.parameters(), *learner.critic.parameters())]))
+        found.append(
+            (batch.value_NS, [p.grad for p in (*learner.policy.parameters(), *learner.models["critic"].parameters())])
+        )
         trainer.close()
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
     for whole, split in zip(found[0][1], found[1][1], strict=True):

@@ -12,8 +12,9 @@ from small import Shallow, small_run
 from gimbal import recipes
 from gimbal.dataflow.packing import pack
 from gimbal.learning.joining import join
-from gimbal.learning.learner import Learner, column_needs
+from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import Alone
+from gimbal.learning.updates.policy_gradient import column_needs
 from gimbal.records import Sampling
 from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
@@ -58,7 +59,8 @@ def steps(name: str, data: list, ranks) -> dict:
         if number == 0:
             learner.forward_backward(prepared)
             found["gradients"] = tensors(learner.policy, gradient=True)
-            learner.optimizer.zero_grad()
+            for optimizer in learner.models.optimizers.values():
+                optimizer.zero_grad()
         metrics = learner.step(prepared)
         found["metrics"].append({**deterministic(metrics), **learner.control(metrics)})
     return {**found, "weights": tensors(learner.policy), "critic": tensors(critic) if critic is not None else {}}

@@ -101,9 +101,9 @@ def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(single_th
     kinds = [
         [
             type(value)
-            for value in checkpoint.load(checkpoint.newest(tmp_path / name))["learner"]["optimizer"]["state"][
-                0
-            ].values()
+            for value in checkpoint.load(checkpoint.newest(tmp_path / name))["learner"]["optimizers"]["policy"][
+                "state"
+            ][0].values()
         ]
         for name in ("one", "two")
     ]

@@ -106,10 +106,10 @@ def test_a_live_anchor_sees_every_update_and_survives_a_save(tmp_path):
     run = small_run(anchor=Ewma(decay=0.5), optimization=Optimization(learning_rate=1e-2, minibatches=3), steps=4)
     trainer = Trainer(run)
     trainer.advance()
-    assert trainer.learner.anchor.total == 1 + 0.5 * (1 + 0.5 * (1 + 0.5))
+    assert trainer.learner.models.parts["anchor"].total == 1 + 0.5 * (1 + 0.5 * (1 + 0.5))
     saved = trainer.save(tmp_path, {})
     resumed = Trainer(run, saved)
-    assert resumed.learner.anchor.total == trainer.learner.anchor.total
+    assert resumed.learner.models.parts["anchor"].total == trainer.learner.models.parts["anchor"].total
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]
 
 

@@ -94,7 +94,7 @@ STALE = {"ahead": "full", "max_staleness": 2, "optimization": Optimization(learn
 def test_each_decision_is_evaluated_by_the_version_that_drew_it():
     trainer = Trainer(small_run(anchor=SamplingVersion(window=2), **STALE))
     weights, batches = by_hand(trainer, 4)
-    assert sorted(trainer.learner.anchor.kept) == [2, 3, 4]
+    assert sorted(trainer.learner.models.parts["anchor"].kept) == [2, 3, 4]
     policy, batch = Shallow().load(), batches[-1]
     versions = batch.version_NS[batch.mask_NS].unique().tolist()
     assert min(versions) < 3
@@ -162,5 +162,5 @@ def test_old_versions_survive_a_save(tmp_path):
     trainer = Trainer(run)
     by_hand(trainer, 2)
     resumed = Trainer(run, trainer.save(tmp_path, {}))
-    assert sorted(resumed.learner.anchor.kept) == [0, 1, 2]
+    assert sorted(resumed.learner.models.parts["anchor"].kept) == [0, 1, 2]
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]

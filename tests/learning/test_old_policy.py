@@ -84,7 +84,7 @@ def test_a_process_of_its_own_says_what_the_learner_would(exact):
     found, trainer = stepped(small_run(anchor=replace(EXACT, apart=True), **STALE))
     agree(found, exact)
     assert all(metrics["anchor/bytes"] > 4e6 for _, metrics in found)
-    assert not trainer.learner.anchor.process._processes, "it ends with the run"
+    assert not trainer.learner.models.parts["anchor"].process._processes, "it ends with the run"
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_process_that_dies_ends_the_run_in_a_sentence_and_the_run_goes_on_from
         for _ in range(3):
             trainer.advance()
         trainer.save(tmp_path, {})
-        (number,) = trainer.learner.anchor.process._processes
+        (number,) = trainer.learner.models.parts["anchor"].process._processes
         os.kill(number, signal.SIGKILL)
         start = time.monotonic()
         with pytest.raises(OldPolicyLost, match=r"has died.*--resume.*anchor\.apart=false"):

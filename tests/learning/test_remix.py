@@ -54,7 +54,7 @@ def test_a_renewed_reference_is_the_policy_of_that_version():
     for _ in range(4):
         policies.append(weights(trainer.learner.policy))
         kl.append(trainer.advance()[0]["kl/ref"])
-    assert torch.equal(weights(trainer.learner.reference), policies[2])
+    assert torch.equal(weights(trainer.learner.models["reference"]), policies[2])
     assert kl[1] > 1e-4 and kl[2] < 1e-9 < kl[3]
 
 

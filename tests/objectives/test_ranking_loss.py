@@ -142,8 +142,10 @@ def test_the_recipe_is_accepted_and_its_head_learns(single_thread):
     run = replace(descore(), prompts_per_step=2, num_generations=2, steps=1, threads=1)
     assert compose.check(run) is not None
     trainer = Trainer(run)
-    before = [p.detach().clone() for p in trainer.learner.critic.parameters()]
+    before = [p.detach().clone() for p in trainer.learner.models["critic"].parameters()]
     metrics, groups, _ = trainer.advance()
     assert groups[0].task.columns["pair"] == groups[1].task.columns["pair"] and 0 <= metrics["rank/accuracy"] <= 1
-    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.learner.critic.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, trainer.learner.models["critic"].parameters(), strict=True)
+    )
     trainer.close()

@@ -123,13 +123,13 @@ def test_the_learner_takes_the_last_turn_first():
     batch = pack(groups)
     turn_NS = (torch.arange(batch.shape[1]) // 4).expand(batch.shape).clone()
     learner, seen = trainer.learner, []
-    inner = learner.forward_backward
+    inner = learner._backward
 
     def watched(minibatch):
         seen.append((int(minibatch.facts[PRESENT][0]), next(learner.policy.parameters()).detach().clone()))
         return inner(minibatch)
 
-    learner.forward_backward = watched
+    learner._backward = watched
     learner.step(learner.prepare(replace(batch, turn_NS=turn_NS)))
     assert [turn for turn, _ in seen] == list(range(int(turn_NS[batch.mask_NS].max()), -1, -1))
     assert all(not torch.equal(a, b) for (_, a), (_, b) in pairwise(seen))

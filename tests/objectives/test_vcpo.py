@@ -14,6 +14,7 @@ from small import small_run
 from gimbal.advantages import GroupCentered, GroupNormalized
 from gimbal.advantages.minimum_variance import MinimumVarianceCentered
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.learning.updates.policy_gradient import score_norm_N
 from gimbal.objectives import Reinforce
 from gimbal.objectives.sequence_weight import SequenceWeight
 from gimbal.objectives.total_ratio_weight import TotalRatioWeight
@@ -192,7 +193,7 @@ def test_the_learner_measures_the_norm_of_the_score():
     one = batch.select(torch.tensor([0]))
     learner.policy.evaluate(one.decisions).logprob_NS[one.mask_NS].sum().backward()
     squares = [p.grad.square().sum() for p in learner.policy.parameters() if p.grad is not None]
-    norm_N = learner._score_norm_N(batch)
+    norm_N = score_norm_N(learner.models, batch)
     assert float(norm_N[0]) == pytest.approx(float(sum(squares).sqrt()), rel=1e-4)
 
 

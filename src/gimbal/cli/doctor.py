@@ -47,7 +47,7 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
     from gimbal.engines.base import AbstractEngineSpec
     from gimbal.report.gap import described, figures
     from gimbal.runtime.attribution import explain
-    from gimbal.runtime.run import Run
+    from gimbal.runtime.run import AbstractRun
 
     def engine(flag: str) -> AbstractEngineSpec | None:
         words = arguments.flag(flag)
@@ -61,7 +61,7 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
     older = arguments.flag("older")
     chosen = engine("engine")
     assert chosen is not None
-    _, run = config.load(_run_of(checkpoint), Run)
+    _, run = config.load(_run_of(checkpoint), AbstractRun)
     found = explain(
         run,
         _weights(checkpoint),

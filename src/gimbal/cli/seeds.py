@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gimbal.runtime.run import Run
+    from gimbal.runtime.run import AbstractRun
 
 
 def numbers(text: str) -> list[int]:
@@ -30,7 +30,7 @@ def numbers(text: str) -> list[int]:
 
 
 def train_seeds(
-    run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int, rest: Sequence[str]
+    run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int, rest: Sequence[str]
 ) -> int:
     """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, every one on cores of its own. Exit code 2 if any failed.
 
@@ -66,7 +66,7 @@ def train_seeds(
     return 0
 
 
-def prepared(run: Run, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int = 1) -> list[Path]:
+def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int = 1) -> list[Path]:
     """A directory with the recipe in it for each seed; one that is there must hold this very recipe, else nothing is made.
 
     Threads that the recipe leaves open were settled when the directory was made, perhaps with other ``jobs``, and stay.

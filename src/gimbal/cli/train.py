@@ -70,13 +70,13 @@ def train(argv: Sequence[str]) -> int:
 def _replay(arguments: Arguments) -> int:
     from gimbal import api, config
     from gimbal.runtime.replay import compared, replayed
-    from gimbal.runtime.run import Run
+    from gimbal.runtime.run import AbstractRun
 
     if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:
         raise ValueError("a replay is the run as it was: beside --replay RUN only --name and --runs have a meaning")
     runs = Path(arguments.flags.get("runs", api.RUNS))
     original = api.find_run(arguments.flags["replay"], runs)
-    recipe, run = config.load(original, Run)
+    recipe, run = config.load(original, AbstractRun)
     run = replayed(run, original)
     directory = api.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
     print(f"{directory}: {api.statement(run)}", flush=True)
@@ -93,14 +93,14 @@ def _train(arguments: Arguments) -> int:
     from gimbal.report import trackers
     from gimbal.rewards.isolation import RewardError
     from gimbal.runtime import checkpoint, compose
-    from gimbal.runtime.run import Run
+    from gimbal.runtime.run import AbstractRun
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flags.get("track", ""))
     earlier = arguments.flag("resume") or arguments.flag("from")
     found = api.find_run(earlier, runs) if earlier else None
     if found is not None:
-        recipe, run = config.load(found, Run)
+        recipe, run = config.load(found, AbstractRun)
         run = configured(run, arguments.overrides, recipes.tell)
     else:
         recipe = arguments.words[0] if arguments.words else "demo"

@@ -57,7 +57,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
         return [(path, value) for path in BOTH_CLIPS[key]]
     if key in ALIASES:
         return [(ALIASES[key], value)]
-    if key in PARTS:
+    if key in PARTS and "regularisers" in _children(run):
         names = [type(part).__name__ for part in run.regularisers]
         if PARTS[key] in names:
             return [(f"regularisers.{names.index(PARTS[key])}.coef", value)]

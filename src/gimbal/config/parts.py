@@ -38,7 +38,12 @@ SHORT = {
 }
 MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
 _LOADING: list[Path] = []  # users' files being read just now, innermost last
-NO_METHODS = ("AbstractTasks", "AbstractDecisions", "AbstractMethod")  # interfaces that are no methods
+NO_METHODS = (
+    "AbstractTasks",
+    "AbstractDecisions",
+    "AbstractRun",
+    "AbstractPolicyGradient",
+)  # interfaces that are no methods
 
 
 class Text(str):

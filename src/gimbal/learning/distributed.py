@@ -37,9 +37,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gimbal.dataflow.packing import micro_batches
-from gimbal.learning.learner import Learner, Metrics, NotFinite, column_needs
-from gimbal.learning.method import AbstractMethod
+from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.ranks import AbstractRanks
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Metrics
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, column_needs
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch
 
@@ -306,9 +307,9 @@ class Member:
 
     def _like(self, path: tuple[Any, ...]) -> DTensor | None:
         """The weight that a tensor of the state belongs to: a moment of it, or another version."""
-        if path[:2] == ("optimizer", "state"):
-            weights = [weight for group in self.learner.optimizer.param_groups for weight in group["params"]]
-            found = weights[path[2]]
+        if path[:3] == ("optimizers", POLICY, "state"):
+            weights = [w for group in self.learner.models.optimizers[POLICY].param_groups for w in group["params"]]
+            found = weights[path[3]]
         else:
             found = self.learner.policy.state_dict().get(path[-1])
         return found if isinstance(found, DTensor) else None
@@ -328,7 +329,7 @@ class Leader:
         return self.member.learner.version
 
     @property
-    def method(self) -> AbstractMethod:
+    def method(self) -> AbstractUpdate:
         return self.member.learner.method
 
     def prepare(self, batch: TrainBatch) -> TrainBatch:
@@ -385,9 +386,10 @@ class Leader:
 
 def _refused(learner: Learner) -> Learner:
     """The learner, unless it does what cannot be done in shards."""
-    if "score_norm_N" in column_needs(learner.method):
+    method = learner.method
+    if isinstance(method, AbstractPolicyGradient) and "score_norm_N" in column_needs(method):
         raise ValueError(
-            f"{type(learner.method.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
+            f"{type(method.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
             "processes does not take: train in one, or use another advantage"
         )
     return learner

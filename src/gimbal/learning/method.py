@@ -1,18 +1,35 @@
-"""The learning half of a run: what turns groups of rollouts into a gradient step."""
+"""How a step moves weights: the optimiser of each model, and the passes over a batch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.controllers.base import AbstractController, AbstractStepSize
-from gimbal.learning.proximal.base import AbstractAnchor
-from gimbal.learning.proximal.recompute import Recompute
-from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
-from gimbal.ops import AbstractAggregation, TokenMean
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamW:
+    """The optimiser of one model; its gradient is clipped to ``max_grad_norm`` by itself."""
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+    def over(self, module: nn.Module) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            [p for p in module.parameters() if p.requires_grad],
+            lr=self.learning_rate,
+            betas=(self.beta1, self.beta2),
+            eps=self.epsilon,
+            weight_decay=self.weight_decay,
+            fused=True,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,31 +69,27 @@ class Optimization:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number of 0 or above")
 
+    def adamw(self, learning_rate: float) -> AdamW:
+        """The optimiser of a model that is moved at this rate."""
+        return AdamW(
+            learning_rate=learning_rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            weight_decay=self.weight_decay,
+            max_grad_norm=self.max_grad_norm,
+        )
 
-@dataclass(frozen=True, kw_only=True)
-class AbstractMethod:
-    """What the learner reads. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks, correction,
-    objective, aggregation, step_size.
-
-    ``controllers`` maps dotted paths into this record to the rules that move the numbers there. At each version in
-    ``reference_resets`` the reference becomes the present policy; it is the first policy before.
-    """
-
-    objective: AbstractObjective
-    advantage: AbstractAdvantage
-    reward_shaping: tuple[AbstractRewardShaping, ...] = ()
-    shaping: tuple[AbstractAdvantage, ...] = ()
-    masks: tuple[AbstractMask, ...] = ()
-    correction: AbstractCorrection | None = None
-    regularisers: tuple[AbstractObjective, ...] = ()
-    aggregation: AbstractAggregation = TokenMean()
-    anchor: AbstractAnchor = Recompute()
-    controllers: Mapping[str, AbstractController] = field(default_factory=dict)
-    step_size: AbstractStepSize | None = None
-    reference_resets: tuple[int, ...] = ()
-    optimization: Optimization = Optimization()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method(AbstractMethod):
-    """The learning half alone, for a ``Learner`` in somebody else's loop."""
+    def factor(self, step: int, total_steps: int) -> float:
+        """Of all learning rates in this step: the warm-up, then the decay."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        span = max(1, total_steps - self.warmup_steps)
+        progress = min(1.0, (step - self.warmup_steps) / span)
+        match self.decay:
+            case "constant":
+                return 1.0
+            case "linear":
+                return 1.0 - progress
+            case "cosine":
+                return 0.5 * (1.0 + math.cos(math.pi * progress))

@@ -53,12 +53,12 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
     """
     # Late: they import torch, and --help does not.
     from gimbal.recipes.configure import configured
-    from gimbal.runtime.run import Run
+    from gimbal.runtime.run import AbstractRun
 
     if recipe.endswith(_FILES):
         data = dict(read_file(Path(recipe)))
         if "run" in data:
-            run = load_saved(Path(recipe), Run)[1]
+            run = load_saved(Path(recipe), AbstractRun)[1]
         elif "recipe" not in data:
             raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
         else:
@@ -74,6 +74,6 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
             run = function(recipe)()
         except Exception as error:  # whatever a user's recipe raises
             raise broken(recipe, error) from error
-    if not isinstance(run, Run):
+    if not isinstance(run, AbstractRun):
         raise ValueError(f"the recipe {recipe} returned a {type(run).__name__}; it must return a gimbal.Run")
     return configured(run, overrides or {}, notice)

@@ -13,12 +13,12 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
 from gimbal.runtime import compose
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun, Run
 
 _NAMES = {"reward": "rewards", "reward_funcs": "rewards", "train_dataset": "tasks", "dataset": "tasks"}
 
 
-def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> Run:
+def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
     """The run with these overrides, checked as a whole: two parts that consume the same ratio are refused here.
 
     ``reward`` is another name of ``rewards``. What functions, references and files stand for is read in ``config/parts.py`` (SHORT).
@@ -38,7 +38,7 @@ def configured(run: Run, overrides: Mapping[str, Any], notice: Callable[[str], N
     return run
 
 
-def _apart(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
+def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """Where the exam was changed, training leaves the new exam's questions out, as it did the old one's."""
     exam = run.held_out.tasks if run.held_out is not None else None
     before = recipe.held_out.tasks if recipe.held_out is not None else None
@@ -49,7 +49,7 @@ def _apart(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
     return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
 
 
-def _fitted(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
+def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """In another environment policy and critic have its sizes, and the exam is of it; what the user sets himself stays."""
     before = recipe.tasks.environment if isinstance(recipe.tasks, Gymnasium) else ""
     if not isinstance(run.tasks, Gymnasium) or run.tasks.environment == before:
@@ -58,7 +58,7 @@ def _fitted(recipe: Run, run: Run, changes: Mapping[str, Any]) -> Run:
     sizes: dict[str, Any] = {}
     if isinstance(run.policy, Gaussian if world.real else Categorical):
         sizes |= {"policy.observations": world.observations, "policy.actions": world.actions}
-    if isinstance(run.critic, ValueMLP):
+    if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):
         sizes["held_out.tasks.environment"] = run.tasks.environment

@@ -31,7 +31,7 @@ from gimbal.records import Rollout, Sampling
 from gimbal.report.gap import CAUSES, Attribution
 from gimbal.runtime import device
 from gimbal.runtime.faults import Faults
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 
 REPRODUCES = (
     0.02  # nats: a sampler's own batching moves its log-probabilities by less (0.01 at bfloat16, 1e-5 in float32)
@@ -57,7 +57,7 @@ class Sides:
 
 
 def explain(
-    run: Run,
+    run: AbstractRun,
     weights: Path,
     engine: AbstractEngineSpec,
     against: AbstractEngineSpec | None,

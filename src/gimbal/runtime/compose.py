@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gimbal.engines.tempered import Tempered
-from gimbal.learning.learner import column_needs, needs_of
+from gimbal.learning.updates.policy_gradient import column_needs, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE
 from gimbal.ops.paths import get_at
 from gimbal.runtime import interactions
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun, Run
 
 LOST = {
     "bfloat16": 256,
@@ -21,42 +21,53 @@ LOST = {
 MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
 
 
-def check(run: Run) -> list[str]:
+def check(run: AbstractRun) -> list[str]:
     """Warnings; a ValueError where the combination cannot mean what it says."""
-    _ratios_once(run)
     _outstanding(run)
-    _roles(run)
-    _critic(run)
-    needs = column_needs(run)
-    if "group_N" in needs and run.num_generations == 1:
-        raise ValueError(
-            f"{type(run.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
-            "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
-        )
     if not run.sampling.trainable:
         raise ValueError(
             "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
             "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
         )
     _faults(run)
-    interactions.refuse(run)
-    for path in run.controllers:
+    if isinstance(run, Run):
+        _gradient(run)
+        interactions.refuse(run)
+    _controllers(run)
+    return [*_warnings(run), *interactions.warn(run)] if isinstance(run, Run) else []
+
+
+def _gradient(run: Run) -> None:
+    """The parts of a policy gradient."""
+    _ratios_once(run)
+    _roles(run)
+    _critic(run)
+    if "group_N" in column_needs(run) and run.num_generations == 1:
+        raise ValueError(
+            f"{type(run.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
+            "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
+        )
+
+
+def _controllers(run: AbstractRun) -> None:
+    """Each moves a number that is there, by a signal that is measured."""
+    update = run.learns
+    for path, rule in update.controllers.items():
         try:
-            value = get_at(run, path)
+            value = get_at(update, path)
         except KeyError as error:
             raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
-        signal = str(getattr(run.controllers[path], "signal", ""))
-        if signal.startswith("mismatch/") and DISCREPANCY in run.anchor.absorbs:
+        signal = str(getattr(rule, "signal", ""))
+        if isinstance(run, Run) and signal.startswith("mismatch/") and DISCREPANCY in run.anchor.absorbs:
             raise ValueError(
                 f"the controller of {path} goes by {signal}, which the anchor {type(run.anchor).__name__} leaves unmeasured: "
                 "use anchor=Recompute()"
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
-    return [*_warnings(run), *interactions.warn(run)]
 
 
-def _outstanding(run: Run) -> None:
+def _outstanding(run: AbstractRun) -> None:
     """All that staleness admits is dispatched before the first step."""
     count = (run.max_staleness + 1) * run.prompts_per_step * run.num_generations * run.oversampling
     if count > MOST_OUTSTANDING:
@@ -86,7 +97,7 @@ def _roles(run: Run) -> None:
             )
 
 
-def _faults(run: Run) -> None:
+def _faults(run: AbstractRun) -> None:
     """Faults that this run has nothing to be injected into."""
     on = run.faults.active.keys() if run.faults is not None else set[str]()
     if "token_drift" in on and run.policy.unit != "tokens":

@@ -19,7 +19,7 @@ from gimbal.records import Drop, Group, Rollout, Sampling, Task, rollout_score
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 
 CANARIES = 3  # rollouts that a delivery is proved on ...
 CANARY_LENGTH = 64  # ... and the most decisions of each
@@ -48,7 +48,7 @@ class Exam:
 
 
 def held_out_exam(
-    run: Run, policy: AbstractPolicy, *, version: int = 0, rewards: Sequence[AbstractReward] | None = None
+    run: AbstractRun, policy: AbstractPolicy, *, version: int = 0, rewards: Sequence[AbstractReward] | None = None
 ) -> Exam:
     """The run's exam of these weights, by an engine that does nothing else. ``rewards``: the run's own where they are open."""
     held_out = run.held_out
@@ -65,7 +65,7 @@ def held_out_exam(
         return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
-def canary(run: Run, engine: AbstractEngine, task: Task) -> list[Rollout]:
+def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout]:
     """The beginning of a few rollouts of one task, drawn before anything else is asked of the engine."""
     sampling = replace(run.sampling, max_length=min(CANARY_LENGTH, run.sampling.max_length))
     for number in range(CANARIES):

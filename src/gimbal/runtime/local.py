@@ -26,9 +26,11 @@ from gimbal import durable
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
 from gimbal.learning import joining
-from gimbal.learning.learner import Learner, Metrics, column_needs
+from gimbal.learning.learner import Learner
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import AbstractRanks
+from gimbal.learning.updates.base import Metrics
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
@@ -59,7 +61,7 @@ from gimbal.runtime.evaluate import Exam, canary, held_out_exam
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest
 
 
@@ -67,7 +69,7 @@ class Trainer:
     """The live parts of a run, wired. ``advance`` takes one learner step."""
 
     def __init__(
-        self, run: Run, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
+        self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
     ) -> None:
         self.run = run
         self.device = device.prepare(run.threads)
@@ -139,7 +141,9 @@ class Trainer:
         if self.unserved is not None:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
-        self.pipeline.oversampling = get_at(self.learner.method, "oversampling")
+        # A policy gradient's controllers reach the whole run.
+        present = self.learner.method if isinstance(self.run, Run) else self.run
+        self.pipeline.oversampling = get_at(present, "oversampling")
         groups, seen = self.pipeline.next_batch(version)
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
         groups = self.faults.carried(groups, self.run.seed)
@@ -163,14 +167,12 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
-        metrics = rollout_metrics(seen or groups) | advantage_metrics(batch) | order_metrics(groups, batch)
+        metrics = rollout_metrics(seen or groups)
         metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen)
-        metrics |= surprise_metrics(seen or groups) | value_metrics(batch)
-        if DISCREPANCY not in self.run.anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
-            metrics |= mismatch_metrics(batch, version) | self._causes(batch, version)
+        metrics |= surprise_metrics(seen or groups)
+        if isinstance(self.learner.method, AbstractPolicyGradient):
+            metrics |= self._of_gradient(self.learner.method, groups, batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
-        if (correction := self.learner.method.correction) is not None:
-            metrics |= weight_metrics(correction(batch), batch.mask_NS)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.pipeline.selection.metrics() | self.sync.metrics()
         metrics |= self.host.metrics()
@@ -225,20 +227,27 @@ class Trainer:
     def _checked(self, receipts: Callable[[], None]) -> Metrics:
         return self.faults.proof(lambda: receipts() or {})
 
-    def _causes(self, batch: TrainBatch, version: int) -> Metrics:
-        at_version = self.run.anchor.at_sampling
-        if not at_version and not isinstance(self.run.anchor, Recompute):
-            return {}  # the anchor is no version of the policy
-        return cause_metrics(batch, version, at_version=at_version)
+    def _of_gradient(
+        self, method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int
+    ) -> Metrics:
+        """Advantages, and the ratios of what was sampled to what is trained."""
+        metrics = advantage_metrics(batch) | order_metrics(groups, batch) | value_metrics(batch)
+        anchor = method.anchor
+        if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
+            metrics |= mismatch_metrics(batch, version)
+            if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is no version of the policy
+                metrics |= cause_metrics(batch, version, at_version=anchor.at_sampling)
+        if method.correction is not None:
+            metrics |= weight_metrics(method.correction(batch), batch.mask_NS)
+        return metrics
 
 
-def _learner(run: Run, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:
+def _learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:
     return Learner(
         policy,
-        run,
+        run.learns,
         sampling=run.sampling,
-        critic=run.critic.load(run.seed).to(where) if run.critic else None,
-        reference=ranks.shard(run.policy.load(run.seed).to(where)) if "reference_NS" in column_needs(run) else None,
+        first=lambda: ranks.shard(run.policy.load(run.seed).to(where)),
         total_steps=run.steps,
         seed=run.seed,
         ranks=ranks,
@@ -252,13 +261,15 @@ def _own(policy: AbstractPolicy) -> None:
         tensor.data = tensor.data.clone()
 
 
-def follow(run: Run) -> None:
+def follow(run: AbstractRun) -> None:
     """What a rank above 0 does: a share of the learner's work, as rank 0 tells it, until that one's run has ended."""
     where = device.prepare(run.threads)
     joining.follow(joining.join(), run.policy.load(run.seed).to(where), partial(_learner, run, where))
 
 
-def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()) -> Summary:
+def run_local(
+    run: AbstractRun, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()
+) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
 
     A run that was killed before its first checkpoint begins again. A checkpoint that is spoilt is passed over for the one before it.
@@ -297,7 +308,7 @@ def run_local(run: Run, directory: Path, *, resume: bool = False, name: str = ""
         console.close()
 
 
-def _nothing_lost(run: Run, directory: Path) -> None:
+def _nothing_lost(run: AbstractRun, directory: Path) -> None:
     """What begins at step 0 writes over what is on record: refused where that is more than a run has before its first checkpoint."""
     steps = len(JsonLines(directory / METRICS).read())
     if steps > run.checkpoint_every:

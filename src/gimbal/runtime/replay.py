@@ -23,7 +23,7 @@ from gimbal.runtime.base import AbstractRuntimeSpec, AbstractScorer, AtOnce, Hos
 from gimbal.runtime.ledger import Key
 from gimbal.runtime.members import Packed, Sampler, packed
 from gimbal.runtime.ray import Ray
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.schedule import FILE, Event
 
 
@@ -241,7 +241,7 @@ class ReplayScorer(AbstractScorer):
         return self.rewards.ready(wait=False)
 
 
-def replayed(run: Run, directory: Path) -> Run:
+def replayed(run: AbstractRun, directory: Path) -> AbstractRun:
     """The run that does the one in ``directory`` again."""
     if not isinstance(run.runtime, Ray):
         raise ValueError(

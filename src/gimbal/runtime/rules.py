@@ -54,11 +54,11 @@ from gimbal.engines.guided import Guided
 from gimbal.engines.native import Native
 from gimbal.engines.tempered import Tempered
 from gimbal.engines.vllm import VLLM
-from gimbal.learning.learner import column_needs
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
+from gimbal.learning.updates.policy_gradient import column_needs
 from gimbal.objectives.advantage_regression import AdvantageRegression
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gimbal.critics.base import AbstractCriticSpec
 from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import AbstractStaleness, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.jsonl import short as short_tasks
-from gimbal.learning.method import AbstractMethod
+from gimbal.learning.updates.base import AbstractUpdate
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Direct
 from gimbal.policies.base import AbstractPolicySpec
@@ -52,8 +53,8 @@ class HeldOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(AbstractMethod):
-    """The whole of an experiment. One learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
+class AbstractRun(ABC):
+    """An experiment but for how it learns. One learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
     ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run. ``staleness`` is the
     rule that sees to it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which gives the bound up.
@@ -85,7 +86,6 @@ class Run(AbstractMethod):
     )
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
-    critic: AbstractCriticSpec | None = None
     sync: AbstractWeightSyncSpec = Direct()  # how weights travel from the learner to the engine
 
     # The run itself.
@@ -113,6 +113,36 @@ class Run(AbstractMethod):
             raise ValueError(
                 f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
             )
+
+    @property
+    @abstractmethod
+    def learns(self) -> AbstractUpdate:
+        """Who learns, and from which losses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(AbstractRun, AbstractPolicyGradient):
+    """The whole of an experiment that learns by a policy gradient, whose parts stand in it side by side with the others: ``objective``,
+    ``advantage``, ``regularisers``, ...
+    """
+
+    @property
+    def learns(self) -> AbstractPolicyGradient:
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateRun(AbstractRun):
+    """The whole of an experiment that learns by any other update: ``update=SoftActorCritic(...)``.
+
+    What belongs to the policy gradient is no field of it, so that a key which nothing would read is refused.
+    """
+
+    update: AbstractUpdate
+
+    @property
+    def learns(self) -> AbstractUpdate:
+        return self.update
 
 
 def short(value: Any) -> Any:

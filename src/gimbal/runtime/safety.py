@@ -21,7 +21,7 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import Broken
 from gimbal.rewards.working_steps import WorkingSteps
 from gimbal.runtime import device
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class SafetyTest:
         return Verdict(passed=upper <= self.limit, upper=upper, mean=mean, tasks=n)
 
 
-def certify(run: Run, test: SafetyTest, ledger: Path) -> Verdict:
+def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
     """Test the policy that the run names, and enter the tasks as spent in the ledger (a file of JSON lines).
 
     A ValueError, before anything is drawn, where the run trains on these tasks or the ledger holds one of them.

@@ -21,7 +21,7 @@ import numpy as np
 from gimbal import config
 from gimbal.report.files import JsonLines
 from gimbal.runtime.base import Local
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
 from gimbal.runtime.simulate.virtual import RecordedLengths, Speeds
 
@@ -55,7 +55,7 @@ class Measured:
 
 def read(directory: Path) -> Measured:
     """A finished run of the local runtime; ValueError says what one lacks."""
-    _, run = config.load(directory, Run)
+    _, run = config.load(directory, AbstractRun)
     if not isinstance(run.runtime, Local):
         raise ValueError(
             f"{directory} generated and trained at the same time, so its times are waits; plan from a local run"
@@ -66,7 +66,11 @@ def read(directory: Path) -> Measured:
 
 
 def measured(
-    name: str, run: Run, rows: Sequence[Mapping[str, Any]], rollouts: Sequence[Mapping[str, Any]], weight_bytes: float
+    name: str,
+    run: AbstractRun,
+    rows: Sequence[Mapping[str, Any]],
+    rollouts: Sequence[Mapping[str, Any]],
+    weight_bytes: float,
 ) -> Measured:
     """From the lines of metrics.jsonl and rollouts.jsonl. The first step is the warm-up."""
     if len(rows) < 3:
@@ -192,7 +196,7 @@ def again(run: Measured, speeds: Speeds) -> Forecast:
     )
 
 
-def _slots(run: Run) -> int:
+def _slots(run: AbstractRun) -> int:
     """Of the engine, or of the one that it wraps."""
     found = [value for path, value in config.paths(run.engine).items() if path.rpartition(".")[2] == "slots"]
     if not found:

@@ -1,0 +1,283 @@
+"""What an update is: the models that learn, and the losses by which they do.
+
+An update is a frozen dataclass. It says which models there are (``models``) and yields losses (``losses``), each with the names of the
+models that it moves. The learner does all else: it makes the models and their optimisers, cuts minibatches, adds gradients up over
+micro-batches and processes, refuses what is not finite, clips, moves, saves. So an actor-critic with targets and a denoising loss are
+one file each, as the policy gradient is.
+
+    for each minibatch                  survey(models, minibatch)       what must be known of all of it before it is split
+        for each loss in losses(...)    backward, clip, move of         the next one is computed from the moved models
+        then                            moved(models, metrics)
+    at the end of the step              stepped(models, batch)
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal import ops
+from gimbal.controllers.base import AbstractController
+from gimbal.learning.method import AdamW, Optimization
+from gimbal.learning.proximal.base import Forward
+from gimbal.learning.ranks import AbstractRanks, in_micro_batches
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Group, Sampling, TrainBatch
+
+Metrics = dict[str, float]
+POLICY = "policy"  # the model that samplers draw by; every update has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One model of an update, beside its name: where it comes from, and what moves it.
+
+    ``load`` makes it from the run's seed. ``first``: it is the policy as the run began. ``follows`` names a model of which it is a copy
+    that stays behind: after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
+    """
+
+    load: Callable[[int], nn.Module] | None = None
+    first: bool = False
+    follows: str = ""
+    rate: float = 0.0
+    optimizer: AdamW | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What one move descends, and the models that it moves; no other model gets a gradient of it.
+
+    ``value`` and ``metrics`` are this micro-batch's parts of sums over the whole minibatch: their denominators come from ``survey``.
+    The norm of the gradient of the model named first is what the metrics show.
+    """
+
+    of: tuple[str, ...]
+    value: Float[Tensor, ""]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What a part remembers between steps, in plain numbers, strings, tensors and mappings of them."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Models:
+    """The live half of an update: its models by name, their optimisers, what its parts remember, and how often the weights moved."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, ModelSpec],
+        modules: Mapping[str, nn.Module],
+        *,
+        forward: Forward,
+        ranks: AbstractRanks,
+        seed: int,
+    ) -> None:
+        self.specs, self.modules = specs, dict(modules)
+        self.forward, self.ranks, self.seed = forward, ranks, seed
+        self.optimizers = {
+            name: spec.optimizer.over(modules[name]) for name, spec in specs.items() if spec.optimizer is not None
+        }
+        self.parts: dict[str, Any] = {}  # Stateful, by name
+        self.renewed: set[str] = set()  # models of the first policy that are so no longer
+        self.version = 0  # learner steps taken
+        self.updates = 0  # moves of the weights by this object
+        self.seconds: dict[str, float] = defaultdict(float)  # of this process since the last step, by what took them
+
+    def __getitem__(self, name: str) -> Any:
+        return self.modules[name]
+
+    def get(self, name: str) -> Any | None:
+        return self.modules.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.modules
+
+    @property
+    def policy(self) -> AbstractPolicy:
+        return self.modules[POLICY]  # pyrefly: ignore[bad-return]; the learner puts a policy there
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.policy.parameters()).device
+
+    def evaluated(
+        self, batch: TrainBatch, columns: Collection[str] = (), policy: AbstractPolicy | None = None
+    ) -> dict[str, Tensor]:
+        """``logprob_NS`` and the columns asked for, without gradient, of the policy being trained or another."""
+        return self.in_micro_batches(batch, self.forward.columns_of(policy or self.policy, columns))
+
+    def in_micro_batches(
+        self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        return in_micro_batches(self.ranks, batch, self.forward.tokens, columns_of)
+
+    def random(self, *names: Any) -> np.random.Generator:
+        """Of this step and these names; the same after a resume."""
+        return ops.philox(self.seed, *names, self.version)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """What is done within it counts as ``time/WHAT`` of the step."""
+        start = time.perf_counter()
+        yield
+        self.seconds[what] += time.perf_counter() - start
+
+    def trained(self, names: Iterable[str]) -> list[nn.Parameter]:
+        """The weights of these models that training moves."""
+        return [weight for name in names for weight in self.modules[name].parameters() if weight.requires_grad]
+
+    @torch.no_grad()
+    def follow(self, moved: Collection[str]) -> None:
+        """Let models that follow one of these take their step towards it."""
+        for name, spec in self.specs.items():
+            if spec.follows in moved and spec.rate:
+                pairs = zip(self.modules[name].parameters(), self.modules[spec.follows].parameters(), strict=True)
+                for own, other in pairs:
+                    own.lerp_(other, spec.rate)
+
+    def renew(self, name: str) -> None:
+        """Let it be the present policy."""
+        self.modules[name].load_state_dict(self.policy.state_dict())
+        self.renewed.add(name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the policy, which is saved apart, and what is made anew from it or from the run's first policy."""
+        kept = {
+            name for name, spec in self.specs.items() if name != POLICY and (not spec.first or name in self.renewed)
+        }
+        return {
+            "version": self.version,
+            "models": {name: _cloned(self.modules[name].state_dict()) for name in sorted(kept)},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.version = state["version"]
+        for name, weights in state["models"].items():
+            self.modules[name].load_state_dict(weights)
+        self.renewed = {name for name in state["models"] if self.specs[name].first}
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractUpdate(ABC):
+    """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there."""
+
+    optimization: Optimization = Optimization()
+    controllers: Mapping[str, AbstractController] = field(default_factory=dict)
+
+    @abstractmethod
+    def models(self) -> Mapping[str, ModelSpec]:
+        """Every model by its name, ``policy`` among them. A learning rate that a controller moves is read anew before each move."""
+
+    @abstractmethod
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        """The losses of one micro-batch, in order: each is computed when all models have been moved by the one before."""
+
+    def init(self, models: Models) -> dict[str, Stateful]:
+        """What its parts remember, by name: made once, kept in ``models.parts``, saved and resumed with the run."""
+        return {}
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """The batch with the columns that no update on it may change, and what there is to report of them."""
+        return batch, {}
+
+    def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
+        """The passes that one minibatch takes, each by the facts that tell it from the others: by default one."""
+        return ({},)
+
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """The minibatch with what must be known of the whole of it: here ``weight``, the same of each counted decision, 1 in all."""
+        return minibatch.with_columns({"weight": ops.TokenMean()(minibatch.mask_NS)}), {}
+
+    def whole_groups(self) -> bool:
+        """Whether a loss compares rows of a group, so that no micro-batch may split one."""
+        return False
+
+    def step_factor(self, metrics: Mapping[str, float]) -> float:
+        """Of the learning rates of one move, by the metrics of its minibatch."""
+        return 1.0
+
+    def moved(self, models: Models, metrics: Mapping[str, float]) -> None:
+        """Called after every move."""
+        return None
+
+    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
+        """Called at the end of every step, when ``models.version`` is the new one; returns further metrics of it."""
+        return {}
+
+    def arrived(self, models: Models, group: Group) -> None:
+        """Told of a group as it begins to wait for its batch."""
+        return None
+
+    def leaving(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
+        """Called before every step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        return None
+
+    def close(self, models: Models) -> None:
+        """Called once, when nothing more will be asked of it."""
+        return None
+
+
+def assembled(
+    update: AbstractUpdate,
+    given: Mapping[str, nn.Module | None],
+    *,
+    first: Callable[[], nn.Module] | None,
+    sampling: Sampling,
+    ranks: AbstractRanks,
+    seed: int,
+) -> Models:
+    """The live models of an update: those that are given, and the others as their specs say. ``first`` makes the first policy."""
+    specs = update.models()
+    modules = {name: module for name, module in given.items() if module is not None}
+    if unknown := sorted(modules.keys() - specs.keys()):
+        raise ValueError(
+            f"{type(update).__name__} learns with {', '.join(specs)}, and was given {unknown[0]!r} besides: leave it out, or set the "
+            "part that reads it"
+        )
+    device = next(modules[POLICY].parameters()).device
+    for name, spec in specs.items():
+        if name in modules or spec.follows:
+            continue
+        if spec.load is not None:
+            modules[name] = spec.load(seed).to(device)
+        elif spec.first and first is not None:
+            modules[name] = first()
+        else:
+            raise ValueError(
+                f"{type(update).__name__} has a model {name!r} that it cannot make itself: give it to the learner, "
+                f"Learner(..., {name}=...)"
+            )
+    for name, spec in specs.items():
+        if name not in modules:
+            modules[name] = copy.deepcopy(modules[spec.follows]).requires_grad_(False)
+    forward = Forward(temperature=sampling.temperature, tokens=update.optimization.microbatch_tokens)
+    models = Models(specs, modules, forward=forward, ranks=ranks, seed=seed)
+    models.parts = dict(update.init(models))
+    return models
+
+
+def _cloned(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint is of this moment, and training goes on."""
+    return {name: x.clone() if isinstance(x, Tensor) else x for name, x in state.items()}

@@ -1,0 +1,290 @@
+"""The policy gradient: a surrogate on recorded decisions, in every form that its parts make of it.
+
+prepare   anchor, reference and critic columns; reward shaping -> advantage -> shaping
+survey    of each minibatch: masks, correction, the weight of every decision in each loss
+losses    one: the weighted sum of the objective and the regularisers, for the policy and, where there is one, the critic
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gimbal import ops
+from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
+from gimbal.controllers.base import AbstractStepSize
+from gimbal.critics.base import AbstractCriticSpec
+from gimbal.learning import preview
+from gimbal.learning.proximal.base import AbstractAnchor
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
+from gimbal.ops import AbstractAggregation, TokenMean
+from gimbal.policies.base import EVALUATED, AbstractPolicy
+from gimbal.records import Group, TrainBatch
+
+CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
+EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractPolicyGradient(AbstractUpdate):
+    """The parts of a policy gradient. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks,
+    correction, objective, aggregation, step_size.
+
+    At each version in ``reference_resets`` the reference becomes the present policy; it is the first policy before.
+    """
+
+    objective: AbstractObjective
+    advantage: AbstractAdvantage
+    reward_shaping: tuple[AbstractRewardShaping, ...] = ()
+    shaping: tuple[AbstractAdvantage, ...] = ()
+    masks: tuple[AbstractMask, ...] = ()
+    correction: AbstractCorrection | None = None
+    regularisers: tuple[AbstractObjective, ...] = ()
+    aggregation: AbstractAggregation = TokenMean()
+    anchor: AbstractAnchor = Recompute()
+    critic: AbstractCriticSpec | None = None
+    step_size: AbstractStepSize | None = None
+    reference_resets: tuple[int, ...] = ()
+
+    @property
+    def summed(self) -> tuple[AbstractObjective, ...]:
+        """What the loss is the sum of: the objective, which is corrected and masked, and the regularisers, which are not."""
+        return self.objective, *self.regularisers
+
+    def models(self) -> dict[str, ModelSpec]:
+        specs = {POLICY: ModelSpec(optimizer=self.optimization.adamw(self.optimization.learning_rate))}
+        if self.critic is not None:
+            own = self.optimization.adamw(self.optimization.critic_learning_rate)
+            specs[CRITIC] = ModelSpec(load=self.critic.load, optimizer=None if self.critic.fitted else own)
+        if "reference_NS" in column_needs(self):
+            specs[REFERENCE] = ModelSpec(first=True)
+        return specs
+
+    def init(self, models: Models) -> dict[str, Stateful]:
+        return {ANCHOR: self.anchor.start(models.policy)}
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        needs, anchor = column_needs(self), models.parts[ANCHOR]
+        critic = models.get(CRITIC)
+        asked = needs_of(*self.reward_shaping, self.advantage, *self.shaping) & EVALUATED
+        if critic is not None:
+            asked |= critic.reads
+        found = models.evaluated(batch, asked) if asked else {}
+        batch = batch.with_columns({name: found[name] for name in asked})
+
+        def evaluate(rows: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
+            if policy is None and found:
+                return found["logprob_NS"]
+            return models.evaluated(rows, policy=policy)["logprob_NS"]
+
+        with models.timed(ANCHOR):
+            columns = {"proximal_NS": anchor(batch, evaluate), **anchor.facts(batch, evaluate)}
+        if isinstance(anchor, Recompute):
+            columns[EVALUATED_AT] = torch.full((batch.shape[0],), models.updates, device=models.device)
+        if "reference_NS" in needs:
+            columns["reference_NS"] = evaluate(batch, models[REFERENCE])
+        if "score_norm_N" in needs:
+            columns["score_norm_N"] = score_norm_N(models, batch)
+        if critic is not None:
+            columns |= models.in_micro_batches(batch, critic.columns)  # of the states before the update
+        return self.advantages(batch.with_columns(columns), has_critic=critic is not None)
+
+    def advantages(self, batch: TrainBatch, *, has_critic: bool) -> tuple[TrainBatch, Metrics]:
+        """Reward shapings, the estimator, the critic's target, shapings; and what each reports of itself."""
+        reports: Metrics = {}
+        for reward_shape in self.reward_shaping:
+            reports |= reward_shape.report(batch)
+            batch = replace(batch, reward_NS=reward_shape(batch))
+        reports |= self.advantage.report(batch)
+        batch = replace(batch, advantage_NS=self.advantage(batch))
+        if has_critic:
+            # Before any shaping: the critic predicts returns, not what the method makes of them.
+            batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
+        for shape in self.shaping:
+            reports |= shape.report(batch)
+            batch = replace(batch, advantage_NS=shape(batch))
+        return batch, reports
+
+    def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
+        return self.objective.stages(minibatch)
+
+    def whole_groups(self) -> bool:
+        return any(part.whole_groups for part in self.summed)
+
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """Surveys of the parts, masks, the correction, and ``weight/I`` and ``share/I`` of each decision in the I-th loss."""
+        metrics: Metrics = defaultdict(float)
+        minibatch = self._current(models, minibatch)
+        for part in self.summed:
+            minibatch = minibatch.with_columns(part.survey(minibatch))
+        keep_NS = torch.ones_like(minibatch.mask_NS)
+        for mask in self.masks:
+            kept_NS = mask(minibatch)
+            metrics[f"mask/{type(mask).__name__}"] = float(ops.masked_mean(kept_NS, minibatch.mask_NS))
+            if mask.renormalise:
+                minibatch = replace(minibatch, mask_NS=minibatch.mask_NS & kept_NS)
+            keep_NS &= kept_NS
+        # Regularisers are not corrected: they hold for every decision, however it was sampled.
+        correction_NS = keep_NS.float() if self.correction is None else keep_NS * self.correction(minibatch)
+        facts = {"correction": correction_NS}
+        for number, part in enumerate(self.summed):
+            counted_NS = part.counted(minibatch)
+            facts[f"weight/{number}"] = self.aggregation(counted_NS, minibatch.part_NS)
+            facts[f"share/{number}"] = ops.TokenMean()(counted_NS)
+        return minibatch.with_columns(facts), metrics
+
+    def _current(self, models: Models, minibatch: TrainBatch) -> TrainBatch:
+        """With what the policy says of the minibatch as this update begins, where a part needs that of all of it."""
+        late = needs_of(*self.summed, *self.masks)
+        foreseen = not late.isdisjoint(preview.COLUMNS)
+        if "current_NS" in late and late.isdisjoint(EVALUATED) and not foreseen and _has_not_moved(models, minibatch):
+            minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
+        elif "current_NS" in late or foreseen:
+            found = models.evaluated(minibatch, late & EVALUATED | ({"hidden_NSH"} if foreseen else set()))
+            found["current_NS"] = found.pop("logprob_NS")
+            minibatch = minibatch.with_columns(found)
+        if foreseen:
+            hidden_NSH, temperature = minibatch.column("hidden_NSH", self), models.forward.temperature
+            columns = preview.preview(models.policy, models.optimizers[POLICY], minibatch, hidden_NSH, temperature)
+            minibatch = minibatch.with_columns(columns)
+        return minibatch
+
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        yield self._loss(models, batch)
+
+    def _loss(self, models: Models, micro: TrainBatch) -> Loss:
+        metrics: Metrics = defaultdict(float)
+        logprob_NS, micro = self._evaluate(models, micro)
+        loss = models.ranks.nothing(logprob_NS)
+        for number, part in enumerate(self.summed):
+            terms = part(logprob_NS, micro)
+            weight_NS, share_NS = micro.facts[f"weight/{number}"], micro.facts[f"share/{number}"]
+            if number == 0:
+                weight_NS = weight_NS * micro.facts["correction"]
+            term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
+            loss = loss + term
+            if number == 0:
+                metrics |= _of_objective(term, logprob_NS, share_NS, micro)
+            for name, value_NS in terms.metrics.items():
+                metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
+        return Loss(of=(POLICY, CRITIC) if CRITIC in models.optimizers else (POLICY,), value=loss, metrics=metrics)
+
+    def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
+        """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
+        needs, critic = needs_of(*self.summed), models.get(CRITIC)
+        valued = bool({"values_NS", "values_NSM"} & needs)
+        assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
+        decisions = micro.decisions
+        assert decisions is not None
+        evaluation = models.policy.evaluate(
+            decisions,
+            temperature=models.forward.temperature,
+            columns=(needs & EVALUATED) | (critic.reads if critic is not None and valued else frozenset()),
+            checkpointing=self.optimization.checkpointing,
+        )
+        micro = micro.with_columns(evaluation.columns)
+        if critic is not None and "values_NS" in needs:
+            micro = replace(micro, values_NS=critic.value(decisions, micro.hidden_NSH)[0])
+        if critic is not None and "values_NSM" in needs:
+            micro = replace(micro, values_NSM=critic.members(decisions, micro.hidden_NSH)[0])
+        return evaluation.logprob_NS, micro
+
+    def step_factor(self, metrics: Mapping[str, float]) -> float:
+        return 1.0 if self.step_size is None else self.step_size(metrics)
+
+    def moved(self, models: Models, metrics: Mapping[str, float]) -> None:
+        with models.timed(ANCHOR):
+            models.parts[ANCHOR].observe(models.policy, metrics)
+
+    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
+        anchor = models.parts[ANCHOR]
+        if CRITIC in models:
+            models[CRITIC].observe(batch)
+        with models.timed(ANCHOR):
+            anchor.publish(models.policy, models.version)
+        if REFERENCE in models and models.version in self.reference_resets:
+            models.renew(REFERENCE)
+        return {"anchor/bytes": float(anchor.nbytes())}
+
+    def arrived(self, models: Models, group: Group) -> None:
+        with models.timed(ANCHOR):
+            models.parts[ANCHOR].arrived(group, models.forward)
+
+    def leaving(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
+        def evaluate(rows: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
+            found = models.evaluated(rows.to(models.device), policy=policy)
+            return found["logprob_NS"].to(rows.mask_NS.device)
+
+        with models.timed(ANCHOR):
+            models.parts[ANCHOR].leaving(held, evaluate)
+
+    def close(self, models: Models) -> None:
+        models.parts[ANCHOR].close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyGradient(AbstractPolicyGradient):
+    """The learning half of a run alone, for a ``Learner`` in somebody else's loop."""
+
+
+def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:
+    """The optional columns that some part of the method reads."""
+    parts: list[Any] = [*method.summed, method.advantage, *method.shaping, *method.reward_shaping, *method.masks]
+    if method.correction is not None:
+        parts.append(method.correction)
+    # The anchor is always there: it is what the discrepancy is measured against.
+    return needs_of(*parts) | {"proximal_NS"}
+
+
+def needs_of(*parts: Any) -> frozenset[str]:
+    """The union of what these parts read."""
+    return frozenset().union(*(part.needs for part in parts))
+
+
+def score_norm_N(models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
+    """|grad sum_t log pi| of each row, over all parameters: one backward pass a row."""
+    weights = models.trained([POLICY])
+    norms = []
+    for row in torch.arange(batch.shape[0]).split(1):
+        one = batch.select(row)
+        assert one.decisions is not None
+        logprob_NS = models.policy.evaluate(one.decisions, temperature=models.forward.temperature).logprob_NS
+        gradient = torch.autograd.grad(ops.masked_sum(logprob_NS, one.mask_NS), weights, allow_unused=True)
+        norms.append(torch.stack([g.square().sum() for g in gradient if g is not None]).sum().sqrt())
+    return torch.stack(norms).float()
+
+
+def _of_objective(
+    term: Float[Tensor, ""], logprob_NS: Float[Tensor, "N S"], share_NS: Float[Tensor, "N S"], micro: TrainBatch
+) -> Metrics:
+    """What is logged of the objective besides what it says itself."""
+    metrics = {"loss": float(term.detach())}
+    if micro.proximal_NS is not None:  # how far the policy is from its anchor as this update begins
+        apart_NS = logprob_NS.detach() - micro.column("proximal_NS", _of_objective)
+        metrics["cause/update"] = float(ops.masked_sum(share_NS * apart_NS, share_NS > 0))
+    metrics["live_frac"] = float((share_NS * _reached(term, logprob_NS)).sum())
+    if micro.advantage_NS is not None:
+        metrics["signal_frac"] = float((share_NS * (micro.advantage_NS != 0)).sum())
+    return metrics
+
+
+def _reached(loss: Tensor, logprob_NS: Float[Tensor, "N S"]) -> Bool[Tensor, "N S"]:
+    """Decisions that the loss moves: those that clip, mask and correction left a gradient."""
+    if not loss.requires_grad:
+        return torch.zeros_like(logprob_NS, dtype=torch.bool)
+    (gradient_NS,) = torch.autograd.grad(loss, logprob_NS, retain_graph=True, materialize_grads=True)
+    return gradient_NS != 0
+
+
+def _has_not_moved(models: Models, minibatch: TrainBatch) -> bool:
+    """Whether the anchor is the present policy: the first update on a batch."""
+    at_N = minibatch.facts.get(EVALUATED_AT)
+    return at_N is not None and bool((at_N == models.updates).all())
