@@ -153,7 +153,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
 def test_the_first_update_on_a_batch_needs_no_forward_pass_of_its_own(batch, monkeypatch):
     learns = Learner(Shallow().load(), small_run(objective=BalancedClip(), optimization=Optimization(minibatches=3)))
     prepared, passes = learns.prepare(batch), []
-    inner = learns._evaluated
-    monkeypatch.setattr(learns, "_evaluated", lambda *a: passes.append(1) or inner(*a))
+    inner = learns.models.evaluated
+    monkeypatch.setattr(learns.models, "evaluated", lambda *a: passes.append(1) or inner(*a))
     learns.step(prepared)
     assert len(passes) == 2
