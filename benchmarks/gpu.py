@@ -109,7 +109,7 @@ def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -
     members: dict[str, list[Rollout]] = defaultdict(list)
     for rollout in rollouts:
         members[rollout.task.id].append(replace(rollout, score=float(rollout.sample % 2)))
-    groups = [Group(index=int(name), task=rows[0].task, rollouts=tuple(rows)) for name, rows in sorted(members.items())]
+    groups = [Group.of(int(name), rows[0].task, rows) for name, rows in sorted(members.items())]
     rate = batch * (size.decisions - 1) / decode
     return {"prefill_s": prefill, "step_ms": 1e3 * decode / (size.decisions - 1), "tokens_per_s": rate}, groups
 

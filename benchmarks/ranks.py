@@ -58,7 +58,7 @@ def batch_of(policy: CausalLM) -> TrainBatch:
         drawn |= {finished.key: finished.rollout for finished in engine.step()}
     scored = {key: replace(r, score=float(philox(0, "score", *key).random())) for key, r in drawn.items()}
     groups = [tuple(scored[group, sample] for sample in range(ROLLOUTS)) for group in range(GROUPS)]
-    return pack([Group(index=n, task=rollouts[0].task, rollouts=rollouts) for n, rollouts in enumerate(groups)])
+    return pack([Group.of(n, rollouts[0].task, rollouts) for n, rollouts in enumerate(groups)])
 
 
 def _learner(spec: CausalLM, policy: Any, ranks: AbstractRanks) -> Learner:

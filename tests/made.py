@@ -20,7 +20,7 @@ def rollout(task: Task = TASK, **fields: Any) -> Rollout:
 
 
 def group(task: Task, *rollouts: Rollout, index: int = 0) -> Group:
-    return Group(index=index, task=task, rollouts=rollouts)
+    return Group.of(index, task, rollouts)
 
 
 def batch(seed: int = 0, apart: float = 0.5) -> tuple[torch.Tensor, TrainBatch]:

@@ -13,7 +13,7 @@ Everything here is frozen; a stage that adds a column returns a new record (``da
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any
@@ -141,9 +141,11 @@ class Rollout:
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
     of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
-    None is one response in one turn. ``fork`` is (the lower sample of its group that it split off from, how many first decisions it
-    took over), None where it began at the prompt. ``score`` is set by rewards; None means not scored yet. ``stop`` is one of
-    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``.
+    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
+    decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
+    ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
+    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is which of
+    the rows of its episode it is, ``role`` who acted, where there are several.
     """
 
     task: Task
@@ -160,6 +162,8 @@ class Rollout:
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
     fork: tuple[int, int] | None = None
+    row: int = 0
+    role: str = ""
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
@@ -173,6 +177,11 @@ class Rollout:
         return self.length - (self.fork[1] if self.fork else 0)
 
     @property
+    def earned(self) -> float:
+        """Its score, or the sum of its dense rewards where nothing scored it."""
+        return self.score if self.score is not None else float(self.reward_S.sum())
+
+    @property
     def oldest(self) -> int:
         """The version of the weights that drew its oldest decision."""
         return int(self.version_S.min())
@@ -183,38 +192,140 @@ class Rollout:
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
-        assert self.fork is None or (self.fork[0] < self.sample and 0 < self.fork[1] < self.length), self.fork
+        assert self.fork is None or (self.fork[0] <= self.sample and 0 < self.fork[1] < self.length), self.fork
         assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), "behavior log-probability is not finite"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """The G rollouts of one task whose rewards are compared with one another. ``index`` is the order of dispatch."""
+class Episode:
+    """What came of one attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
 
-    index: int
-    task: Task
-    rollouts: tuple[Rollout, ...]
-    replies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # to a reward's follow-ups, by its name
+    Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
+    its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
+    and leaves its group.
+    """
+
+    rows: tuple[Rollout, ...]
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.rows, "an episode holds at least one row"
+        for row in self.rows:
+            assert (row.task.id, row.sample, row.score) == (self.task.id, self.sample, self.score), (
+                "rows of several episodes"
+            )
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> Episode:
+        """The episode of one row."""
+        return cls(rows=(rollout,))
+
+    @property
+    def last(self) -> Rollout:
+        return self.rows[-1]
+
+    @property
+    def task(self) -> Task:
+        return self.last.task
+
+    @property
+    def sample(self) -> int:
+        return self.last.sample
+
+    @property
+    def stop(self) -> str:
+        return self.last.stop
+
+    @property
+    def text(self) -> str:
+        return self.last.text
+
+    @property
+    def score(self) -> float | None:
+        return self.last.score
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        return self.last.scores
+
+    @property
+    def earned(self) -> float:
+        """What it earned in all: its score, or the sum of its dense rewards where nothing scored it."""
+        return self.score if self.score is not None else sum(row.earned for row in self.rows)
+
+    @property
+    def length(self) -> int:
+        """Its decisions; what a row took over from the row before it counts once."""
+        return sum(r.drawn if r.fork and r.fork[0] == r.sample else r.length for r in self.rows)
+
+    @property
+    def drawn(self) -> int:
+        """The same, less what other episodes drew before it split off."""
+        return sum(row.drawn for row in self.rows)
 
     @property
     def oldest(self) -> int:
-        return min(rollout.oldest for rollout in self.rollouts)
+        return min(row.oldest for row in self.rows)
+
+    def map(self, change: Callable[[Rollout], Rollout]) -> Episode:
+        """With each row changed."""
+        return replace(self, rows=tuple(change(row) for row in self.rows))
+
+    def scored(self, score: float, scores: Mapping[str, float]) -> Episode:
+        return self.map(lambda row: replace(row, score=score, scores=scores))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The G episodes of one task whose rewards are compared with one another. ``index`` is the order of dispatch."""
+
+    index: int
+    task: Task
+    episodes: tuple[Episode, ...]
+    replies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # to a reward's follow-ups, by its name
+
+    @classmethod
+    def of(cls, index: int, task: Task, rollouts: Iterable[Rollout]) -> Group:
+        """Of episodes of one row each."""
+        return cls(index=index, task=task, episodes=tuple(map(Episode.of, rollouts)))
+
+    @property
+    def rollouts(self) -> tuple[Rollout, ...]:
+        """One for each episode: the row that speaks for it. What rewards and statistics read."""
+        return tuple(episode.last for episode in self.episodes)
+
+    @property
+    def rows(self) -> tuple[Rollout, ...]:
+        """All rows of all episodes: what the learner sees."""
+        return tuple(row for episode in self.episodes for row in episode.rows)
+
+    @property
+    def oldest(self) -> int:
+        return min(episode.oldest for episode in self.episodes)
 
     @property
     def score_G(self) -> Float[Tensor, " G"]:
-        return torch.tensor([rollout_score(r) for r in self.rollouts], dtype=torch.float32)
+        return torch.tensor([episode.earned for episode in self.episodes], dtype=torch.float32)
 
-
-def rollout_score(rollout: Rollout) -> float:
-    """What the rollout earned in all: its score, or the sum of its dense rewards where nothing scored it."""
-    return rollout.score if rollout.score is not None else float(rollout.reward_S.sum())
+    def keep(self, rollouts: Iterable[Rollout]) -> Group:
+        """The group with these alone of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
+        whole = {episode.sample: episode.rows[:-1] for episode in self.episodes}
+        kept = []
+        for last in rollouts:
+            before = (replace(row, score=last.score, scores=last.scores) for row in whole[last.sample])
+            kept.append(Episode(rows=(*before, last)))
+        return replace(self, episodes=tuple(kept))
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A group that must not train, and why. Every drop is counted under its reason."""
+    """A group that must not train, or a sample that did not become an episode, and why. Every drop is counted under its reason.
+
+    ``drawn``: decisions that a sample cost before it was given up.
+    """
 
     reason: str
+    drawn: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def group_of(task, rewards):
         )
         for n, reward in enumerate(rewards)
     )
-    return Group(index=0, task=task, rollouts=rollouts)
+    return Group.of(0, task, rollouts)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])

@@ -20,7 +20,7 @@ def rollout(mask, **options):
 
 
 def marked(*rollouts, **options):
-    group = ControlPrefix(**options)(Group(index=0, task=TASK, rollouts=rollouts))
+    group = ControlPrefix(**options)(Group.of(0, TASK, rollouts))
     assert isinstance(group, Group)
     return group
 
@@ -51,7 +51,7 @@ def test_parts_that_are_there_stay():
 
 def test_a_mean_by_part_then_weighs_control_apart():
     rows = (rollout([True] * 3), rollout([True] * 2))
-    batch, bare = pack([marked(*rows)]), pack([Group(index=0, task=TASK, rollouts=rows)])
+    batch, bare = pack([marked(*rows)]), pack([Group.of(0, TASK, rows)])
     expected = torch.tensor([[0.0005, 1 / 3, 1 / 3], [0.0005, 1 / 3, 0.0]])
     torch.testing.assert_close(PartMean(control=0.001)(batch.mask_NS, batch.part_NS), expected)
     # Without the filter the weight of control decisions has nothing to act on.

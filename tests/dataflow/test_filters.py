@@ -9,7 +9,7 @@ TASK = Task(id="t")
 
 def _group(*scores: float) -> Group:
     rollouts = [made.rollout(task=TASK, sample=i, score=value) for i, value in enumerate(scores)]
-    return Group(index=0, task=TASK, rollouts=tuple(rollouts))
+    return Group.of(0, TASK, rollouts)
 
 
 def test_equal_scores_are_dropped_with_their_reason():

@@ -24,7 +24,7 @@ SPEC = Hinted(order=Epochs(shuffle=False), template="{prompt}:{hint}")
 def finished(task, *scores):
     one = made.rollout(task=task)
     rollouts = tuple(replace(one, sample=i, score=x, scores={"right": 1 - x}) for i, x in enumerate(scores))
-    return Group(index=0, task=task, rollouts=rollouts)
+    return Group.of(0, task, rollouts)
 
 
 def served(live, *scores):

@@ -15,7 +15,7 @@ def group(right, speed):
         made.rollout(task=task, sample=i, scores={"right": float(r), "speed": s})
         for i, (r, s) in enumerate(zip(right, speed, strict=True))
     )
-    return Group(index=0, task=task, rollouts=rollouts)
+    return Group.of(0, task, rollouts)
 
 
 def test_it_keeps_successes_of_different_speed():

@@ -23,7 +23,7 @@ ONE = made.rollout(task=Task(id="t"))
 def finished(*scores, necessary=1.0, steps=2.0, keep=0.0, index=0):
     named = {"necessary": necessary, "steps": steps}
     rollouts = tuple(replace(ONE, sample=i, score=x, scores={**named, "right": x}) for i, x in enumerate(scores))
-    return Group(index=index, task=Task(id="t", columns={"keep_solved": keep}), rollouts=rollouts)
+    return Group.of(index, Task(id="t", columns={"keep_solved": keep}), rollouts)
 
 
 def observe(live, *groups):

@@ -47,7 +47,7 @@ def rollout(policy, text, sample, score=0.0, task=TASK):
 
 def group(policy, *texts, guide=1.0, task=TASK):
     own = [rollout(policy, text, i, float("<answer>8<" in text), task) for i, text in enumerate(texts, start=1)]
-    return Group(index=0, task=task, rollouts=(rollout(policy, GUIDE, 0, guide, task), *own))
+    return Group.of(0, task, (rollout(policy, GUIDE, 0, guide, task), *own))
 
 
 def text_of(policy, one):
@@ -98,7 +98,7 @@ def test_what_does_not_join_is_left_alone(policy):
 def test_reduces_to_the_group_without_repairs(policy):
     before = group(policy, TWO_RIGHT, GUESS)
     after = StepRepair(repairs=0)(before)
-    own, kept = pack([replace(before, rollouts=before.rollouts[1:])]), pack([after])
+    own, kept = pack([before.keep(before.rollouts[1:])]), pack([after])
     assert torch.equal(own.reward_NS, kept.reward_NS) and torch.equal(own.decisions.ids_NL, kept.decisions.ids_NL)
     assert (kept.facts["score/guided"] == 0).all()
     unguided = replace(before, task=replace(TASK, columns={}))

@@ -20,7 +20,7 @@ IN_ORDER = Epochs(shuffle=False)
 def finished(task, *scores):
     one = made.rollout(task=task)
     rollouts = tuple(replace(one, sample=i, score=x, scores={"right": 1 - x}) for i, x in enumerate(scores))
-    return Group(index=0, task=task, rollouts=rollouts)
+    return Group.of(0, task, rollouts)
 
 
 def expected_after(*scores, **kwargs):

@@ -42,7 +42,7 @@ class Uneven(AbstractEngine):
                 versions.append(self.version)
         done = [item for item in self.live if len(item[2]) == item[1]]
         self.live = [item for item in self.live if len(item[2]) < item[1]]
-        return [Finished(key=request.key, rollout=rollout(request, versions)) for request, _, versions in done]
+        return [Finished.of(request.key, rollout(request, versions)) for request, _, versions in done]
 
     def load(self, version, state):
         self.version = version

@@ -37,7 +37,7 @@ def judged(criteria, *scores):
                 task=replace(TASK, columns=columns), sample=sample, decisions=Tokens.row([1], [2, 3]), text=text
             )
         )
-    return Group(index=0, task=TASK, rollouts=tuple(rollouts))
+    return Group.of(0, TASK, rollouts)
 
 
 def test_by_hand():
@@ -76,11 +76,9 @@ def test_reduces_to_a_pointwise_judge_with_one_list_of_criteria():
     batch = pack([scored(group)])
     advantage = BY_CONDITION(batch)
     assert advantage[0].abs().max() == 0
-    better = replace(group, rollouts=tuple(group.rollouts[i] for i in (1, 3)))
+    better = group.keep(tuple(group.rollouts[i] for i in (1, 3)))
     rewards = [CriteriaJudge()(group)[i] for i in (1, 3)]
-    alone = pack(
-        [replace(better, rollouts=tuple(replace(r, score=v) for r, v in zip(better.rollouts, rewards, strict=True)))]
-    )
+    alone = pack([better.keep(tuple(replace(r, score=v) for r, v in zip(better.rollouts, rewards, strict=True)))])
     torch.testing.assert_close(advantage[[1, 3]], GroupNormalized()(alone), atol=1e-6, rtol=0)
 
 

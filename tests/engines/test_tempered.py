@@ -26,7 +26,7 @@ class Echo(AbstractEngine):
 
     def step(self):
         queue, self.queue = self.queue, []
-        return [Finished(key=request.key, rollout=self.rollout(request)) for request in queue]
+        return [Finished.of(request.key, self.rollout(request)) for request in queue]
 
     def rollout(self, request):
         return made.rollout(

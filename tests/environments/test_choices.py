@@ -47,14 +47,14 @@ def test_each_sample_copies_its_own_text(end):
     assert [r.text for r in rollouts] == task.columns["completion"]
     drawn = rollouts[0].decisions.ids_NL[0, int(rollouts[0].decisions.prompt_N[0]) :].tolist()
     assert (drawn[-1] in policy.end_ids) == end and policy.decode(drawn) == rollouts[0].text
-    assert Recorded()(Group(index=0, task=task, rollouts=rollouts[::-1])) == [0.0, 1.0]
+    assert Recorded()(Group.of(0, task, rollouts[::-1])) == [0.0, 1.0]
     with pytest.raises(ValueError, match="num_generations"):
         engine.submit(Request(group=0, task=task, sample=2, sampling=Sampling(), seed=0))
         engine.step()
 
 
 def test_a_single_score_holds_for_all_and_a_missing_one_is_named():
-    group = Group(index=0, task=Task(id="a", columns={"score": 0.5}), rollouts=())
+    group = Group.of(0, Task(id="a", columns={"score": 0.5}), ())
     assert Recorded()(group) == []
     with pytest.raises(ValueError, match="no column 'score'"):
         from gimbal.rewards.recorded import chosen

@@ -22,7 +22,7 @@ def rollout(score=1.0, length=3, sample=0, text="7", stop="stop", scores=None, e
 
 
 def group(*rollouts, index=0):
-    return Group(index=index, task=rollouts[0].task, rollouts=tuple(rollouts))
+    return Group.of(index, rollouts[0].task, rollouts)
 
 
 def batch(behavior, proximal, mask=None, version=None, advantage=None, group_N=None):

@@ -15,7 +15,7 @@ def group(*lengths, stop=None):
         made.rollout(task=task, sample=i, decisions=Tokens.row([1], [2] * length), stop=stop[i] if stop else "stop")
         for i, length in enumerate(lengths)
     ]
-    return Group(index=0, task=task, rollouts=tuple(rollouts))
+    return Group.of(0, task, rollouts)
 
 
 def test_overlong_penalty_by_hand():

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gimbal.records import Drop, Group, rollout_score
+from gimbal.records import Drop, Group
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
@@ -28,7 +28,7 @@ def test_score_is_the_weighted_sum_and_scores_are_unweighted(group_of):
 def test_without_rewards_the_group_passes(group_of):
     group = group_of("a")
     assert score(group, []) is group
-    assert rollout_score(group.rollouts[0]) == 0.0
+    assert group.rollouts[0].earned == 0.0
 
 
 def test_none_is_left_out_of_sum_and_scores(group_of):

@@ -1,6 +1,7 @@
 """A verifier's two rewards: by hand, in streams, and why they are kept apart (OmniVerifier-M1, theorem by enumeration)."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_statistics_are_of_one_stream(group_of):
     scored = []
     for number, stream in enumerate(("verdict", "place")):
         group = group_of(*said("2-3", "right", "2-2"), columns={"span": (2, 3), "stream": stream}, id=f"t{number}")
-        outcome = score(type(group)(index=number, task=group.task, rollouts=group.rollouts), rewards)
+        outcome = score(replace(group, index=number), rewards)
         assert not isinstance(outcome, Drop)
         scored.append(outcome)
     assert [r.score for r in scored[0].rollouts] == pytest.approx([1.1, 0.1, 1.1])

@@ -70,7 +70,7 @@ def rollout(text, length, **options):
 
 def turns(text, length, **options):
     made = rollout(text, length, **options)
-    return StepTurns(separator=" ")(Group(index=0, task=made.task, rollouts=(made,))).rollouts[0].turn_S
+    return StepTurns(separator=" ")(Group.of(0, made.task, (made,))).rollouts[0].turn_S
 
 
 def test_steps_become_turns_exactly_where_a_decision_is_a_character_or_a_tag():

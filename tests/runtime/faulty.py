@@ -75,7 +75,7 @@ class CountingEngine(AbstractEngine):
             drawn.append(self.current)
             if len(drawn) == length:
                 del self.live[key]
-                finished.append(Finished(key=key, rollout=rollout(request, drawn, self.spec.size)))
+                finished.append(Finished.of(key, rollout(request, drawn, self.spec.size)))
         return finished
 
     def cancel(self, key):

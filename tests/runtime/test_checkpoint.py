@@ -223,6 +223,15 @@ def test_a_state_that_does_not_load_is_one_sentence(tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_a_state_of_an_older_version_is_refused_in_one_sentence(tmp_path):
+    torch.save({"pipeline": {}}, tmp_path / "state.pt")
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"another version of gimbal \(format 1; .*policy.model="
+    ) as error:
+        checkpoint.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_a_run_directory_that_lost_its_checkpoints_is_not_written_over(tmp_path):
     from small import small_run
 

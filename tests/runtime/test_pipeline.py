@@ -1,7 +1,7 @@
 """What leaves the dataflow is counted: rollouts that no reward applies to, and rollouts that a filter takes out."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,7 +20,7 @@ class NotTheFirst(Digits):
 @dataclass(frozen=True, kw_only=True)
 class WithoutTheLast(AbstractFilter):
     def __call__(self, group):
-        return replace(group, rollouts=group.rollouts[:-1])
+        return group.keep(group.rollouts[:-1])
 
 
 def test_rollouts_that_leave_a_group_are_counted(single_thread):

@@ -34,7 +34,7 @@ def plain_loop(run, steps):
         while engine.in_flight:
             drawn |= {finished.key: finished.rollout for finished in engine.step()}
         rollouts = [drawn[key] for key in sorted(drawn)]
-        reward = torch.tensor(Digits()(Group(index=0, task=rollouts[0].task, rollouts=tuple(rollouts))))
+        reward = torch.tensor(Digits()(Group.of(0, rollouts[0].task, rollouts)))
         by_group = reward.view(run.prompts_per_step, run.num_generations)
         centred = by_group - by_group.double().mean(1, keepdim=True).float()
         advantage = (centred / (centred.square().double().sum(1, keepdim=True) / 3).sqrt().float().add(1e-6)).view(-1)

@@ -166,7 +166,7 @@ def test_rows_make_a_batch(server):
         list(pool.map(agent, range(4)))
     rollouts = [replace(row, sample=n, score=float(n)) for n in range(4) for row in server.take(f"agent-{n}")]
     assert len(rollouts) == 4
-    batch = pack([Group(index=0, task=Task(id="t"), rollouts=tuple(rollouts))])
+    batch = pack([Group.of(0, Task(id="t"), rollouts)])
     assert batch.return_N.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert not batch.mask_NS.all()
     assert batch.version_NS[batch.mask_NS].unique().tolist() == [3]

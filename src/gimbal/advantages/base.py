@@ -24,6 +24,11 @@ class AbstractAdvantage(ABC):
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
+    @property
+    def fewest(self) -> int:
+        """Episodes of a group without which it compares nothing: a group that the sampler left fewer is dropped."""
+        return 2 if "group_N" in self.needs else 1
+
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
 

@@ -15,7 +15,7 @@ from gimbal.records import Group, Rollout, TrainBatch
 
 def pack(groups: Sequence[Group]) -> TrainBatch:
     """One row a rollout, in the order of dispatch, padded to the longest. A rollout's score joins its last counted reward."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [row for group in groups for row in group.rows]
     assert rollouts, "a batch holds at least one rollout"
     for rollout in rollouts:
         rollout.validate()
@@ -28,7 +28,7 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         behavior_NS=padded("behavior_S"),
         version_NS=padded("version_S"),
         reward_NS=pad_sequence([_reward_S(rollout) for rollout in rollouts], batch_first=True),
-        group_N=torch.tensor([group.index for group in groups for _ in group.rollouts]),
+        group_N=torch.tensor([group.index for group in groups for _ in group.rows]),
         sample_N=torch.tensor([rollout.sample for rollout in rollouts]),
         part_NS=_optional(rollouts, "part_S"),
         turn_NS=_optional(rollouts, "turn_S"),

@@ -144,7 +144,7 @@ class DropStale(AbstractStaleness):
         return self._earliest(stored)
 
     def stale(self, group: Group, version: int) -> bool:
-        counted = [r.version_S[r.mask_S] for r in group.rollouts]
+        counted = [r.version_S[r.mask_S] for r in group.rows]
         return any(len(version_K) and version - int(version_K.min()) > self.max_staleness for version_K in counted)
 
 
@@ -159,7 +159,7 @@ class MaskStale(AbstractStaleness):
         return self._earliest(stored)
 
     def stale(self, group: Group, version: int) -> bool:
-        counted = [r.version_S[r.mask_S] for r in group.rollouts]
+        counted = [r.version_S[r.mask_S] for r in group.rows]
         return all(not len(version_K) or version - int(version_K.max()) > self.max_staleness for version_K in counted)
 
     def trained(self, batch: TrainBatch, version: int) -> TrainBatch:

@@ -14,7 +14,7 @@ from torch import Tensor
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Rollout, Sampling, Task
+from gimbal.records import Drop, Episode, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,24 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A rollout that came out of the engine, under the key of its request."""
+    """What came of a request, under its key: an episode, or why there is none."""
 
     key: tuple[int, int]
-    rollout: Rollout
+    outcome: Episode | Drop
+
+    @classmethod
+    def of(cls, key: tuple[int, int], rollout: Rollout) -> Finished:
+        """An episode of this one row."""
+        return cls(key=key, outcome=Episode.of(rollout))
+
+    @property
+    def rollout(self) -> Rollout:
+        """The row that speaks for the episode, for a caller whose requests nothing gives up."""
+        if isinstance(self.outcome, Drop):
+            raise ValueError(
+                f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; ask it again"
+            )
+        return self.outcome.last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +68,8 @@ class Witness:
 
 
 class AbstractEngine(ABC):
-    """A live engine. Each submitted request comes out of ``step`` exactly once, as a finished rollout, unless it is cancelled."""
+    """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
+    is cancelled."""
 
     @property
     @abstractmethod

@@ -67,7 +67,7 @@ class BranchedEngine(AbstractEngineAround):
         self.inner.submit(request)
 
     def step(self) -> list[Finished]:
-        finished = [replace(item, rollout=self._dressed(item.key, item.rollout)) for item in self.inner.step()]
+        finished = [Finished.of(item.key, self._dressed(item.key, item.rollout)) for item in self.inner.step()]
         for item in finished:
             self.split.pop(item.key, None)
             for number, request in enumerate(self.waiting.pop(item.key, [])):

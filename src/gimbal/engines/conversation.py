@@ -60,7 +60,7 @@ class ConversationEngine(AbstractEngineAround):
         finished = []
         for item in self.inner.step():
             if (rollout := self._heard(item)) is not None:
-                finished.append(replace(item, rollout=rollout))
+                finished.append(Finished.of(item.key, rollout))
         return finished
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:

@@ -56,7 +56,7 @@ class DemonstratedEngine(AbstractEngine):
         self.queue.append(request)
 
     def step(self) -> list[Finished]:
-        finished = [Finished(key=request.key, rollout=self._rollout(request)) for request in self.queue]
+        finished = [Finished.of(request.key, self._rollout(request)) for request in self.queue]
         self.queue.clear()
         return finished
 

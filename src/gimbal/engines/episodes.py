@@ -127,7 +127,7 @@ class EpisodeEngine(AbstractEngine):
         going: list[Episode] = []
         for episode, action_A, behavior in zip(self._live, action_BA, behavior_B.tolist(), strict=True):
             if stop := episode.act(action_A, behavior, self._version):
-                finished.append(Finished(key=episode.request.key, rollout=episode.rollout(stop)))
+                finished.append(Finished.of(episode.request.key, episode.rollout(stop)))
                 self._idle.append(episode.environment)
             else:
                 going.append(episode)

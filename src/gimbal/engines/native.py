@@ -110,7 +110,7 @@ class NativeEngine(AbstractEngine):
 
     def underway(self) -> list[Finished]:
         started = [row for row in range(len(self.rows)) if self._drawn(row)]
-        return [Finished(key=self.rows[row].request.key, rollout=self._rollout(row, "cancelled")) for row in started]
+        return [Finished.of(self.rows[row].request.key, self._rollout(row, "cancelled")) for row in started]
 
     @torch.inference_mode()
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
@@ -283,8 +283,7 @@ class NativeEngine(AbstractEngine):
 
     def _finish(self, stops: Mapping[int, str]) -> list[Finished]:
         finished = [
-            Finished(key=self.rows[row].request.key, rollout=self._rollout(row, stop))
-            for row, stop in sorted(stops.items())
+            Finished.of(self.rows[row].request.key, self._rollout(row, stop)) for row, stop in sorted(stops.items())
         ]
         for row in sorted(stops, reverse=True):
             self._free(row)

@@ -252,7 +252,7 @@ class VLLMEngine(AbstractEngine):
             if stop is not None:
                 assert stop in ("stop", "length"), stop
                 del self.live[output.request_id]
-                self.done.append(Finished(key=live.request.key, rollout=self._rollout(live, stop)))
+                self.done.append(Finished.of(live.request.key, self._rollout(live, stop)))
 
     def _add(self, live: LiveRequest) -> None:
         self._count += 1

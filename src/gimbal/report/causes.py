@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from gimbal import ops
-from gimbal.records import Group, TrainBatch, rollout_score
+from gimbal.records import Group, TrainBatch
 
 
 def cause_metrics(batch: TrainBatch, learner_version: int, *, at_version: bool) -> dict[str, float]:
@@ -31,7 +31,7 @@ def cause_metrics(batch: TrainBatch, learner_version: int, *, at_version: bool) 
 
 def sample_metrics(groups: Sequence[Group], planned: int) -> dict[str, float]:
     """Rollouts of the groups trained on: those there twice, and how many of ``planned`` a group are not there at all."""
-    keys = [(group.index, rollout.sample) for group in groups for rollout in group.rollouts]
+    keys = [(group.index, episode.sample) for group in groups for episode in group.episodes]
     distinct = len(set(keys))
     missing = max(0, planned * len(groups) - distinct)
     return {"samples/doubled": float(len(keys) - distinct), "samples/missing": float(missing)}
@@ -45,8 +45,8 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
     repeated = unlike = 0
     for group in groups:
         scores: Mapping[str, list[float]] = defaultdict(list)
-        for rollout in filter(lambda rollout: rollout.text, group.rollouts):
-            scores[f"{rollout.stop}:{rollout.text}"].append(rollout_score(rollout))
+        for episode in filter(lambda episode: episode.text, group.episodes):
+            scores[f"{episode.stop}:{episode.text}"].append(episode.earned)
         several = [values for values in scores.values() if len(values) > 1]
         repeated += len(several)
         unlike += sum(max(values) - min(values) > 1e-6 for values in several)
@@ -55,6 +55,6 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 def surprise_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """-mean log-probability of what was sampled, which estimates the entropy of the distributions it was drawn from."""
-    drawn = [rollout.behavior_S[rollout.mask_S] for group in groups for rollout in group.rollouts]
+    drawn = [row.behavior_S[row.mask_S] for group in groups for row in group.rows]
     behavior_D = torch.cat(drawn) if drawn else torch.zeros(0)
     return {"entropy/sampled": -float(behavior_D.mean())} if len(behavior_D) else {}

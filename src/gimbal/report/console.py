@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gimbal.records import Rollout, rollout_score
+from gimbal.records import Rollout
 from gimbal.report.files import Summary
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -78,7 +78,7 @@ class Console:
         if not rollout.text.strip():
             return
         prompt, text = one_line(rollout.task.asked), one_line(rollout.text)
-        shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout_score(rollout):g}]"
+        shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout.earned:g}]"
         if self.live is None:
             self._print(f"  e.g. {shown}")
         else:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gimbal import durable
 from gimbal.config import read_file
-from gimbal.records import Group, Rollout, TrainBatch, rollout_score
+from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
@@ -84,11 +84,11 @@ class RolloutFile:
         self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
     ) -> None:
         """The first few of the groups that the step trained on: the batch's rows are their rollouts, in order."""
-        assert sum(len(group.rollouts) for group in groups) == batch.shape[0], "these groups are not the batch's"
+        assert sum(len(group.rows) for group in groups) == batch.shape[0], "these groups are not the batch's"
         path = self.lines.path
         if path.exists() and path.stat().st_size > self.max_bytes * step / self.steps:
             return
-        members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rollouts]
+        members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rows]
         for row, (group, rollout) in enumerate(members):
             if path.exists() and path.stat().st_size > self.max_bytes:
                 return
@@ -114,7 +114,7 @@ def _described(
         "text": rollout.text,
         "pieces": pieces,
         "stop": rollout.stop,
-        "score": rollout_score(rollout),
+        "score": rollout.earned,
         "scores": dict(rollout.scores),
         "version": rollout.version_S.tolist(),
         "behavior": rounded("behavior_NS"),

@@ -9,23 +9,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.records import Group, Rollout, TrainBatch, rollout_score
+from gimbal.records import Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
 
 
-def passed(rollout: Rollout) -> bool:
+def passed(episode: Episode | Rollout) -> bool:
     """Whether the task is solved: by the run's first reward, for those behind it shape the score of what is right already."""
-    verdict = next(iter(rollout.scores.values()), None)
-    return (rollout_score(rollout) if verdict is None else verdict) >= PASS
+    verdict = next(iter(episode.scores.values()), None)
+    return (episode.earned if verdict is None else verdict) >= PASS
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Of everything that was sampled and scored since the last step, trained on or not."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
-    score_N = torch.tensor([rollout_score(rollout) for rollout in rollouts])
+    score_N = torch.tensor([rollout.earned for rollout in rollouts])
     length_N = torch.tensor([float(rollout.length) for rollout in rollouts])
     passed_N = torch.tensor([passed(rollout) for rollout in rollouts])
     metrics = {
@@ -43,7 +43,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
         metrics[f"reward/{name}/mean"] = sum(values) / len(values)
-    entropies = [r.entropy_S[r.mask_S] for r in rollouts if r.entropy_S is not None]
+    entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
     return metrics
@@ -108,8 +108,8 @@ def order_metrics(groups: Sequence[Group], batch: TrainBatch) -> dict[str, float
     """
     mask_NS, advantage_NS = batch.mask_NS, batch.column("advantage_NS", order_metrics)
     counted_N = mask_NS.any(-1)
-    group_N = torch.tensor([place for place, group in enumerate(groups) for _ in group.rollouts])
-    score_N = torch.tensor([rollout_score(rollout) for group in groups for rollout in group.rollouts])
+    group_N = torch.tensor([place for place, group in enumerate(groups) for _ in group.rows])
+    score_N = torch.tensor([episode.earned for group in groups for episode in group.episodes for _ in episode.rows])
     if len(score_N) != batch.shape[0]:
         return {}  # rows were split or joined since; they are no rollouts
     if bool((group_N.bincount() == 1).all()):

@@ -33,18 +33,18 @@ class Selection:
         self.began[index] = clock
 
     def scored(self, group: Group, clock: int) -> None:
-        count = len(group.rollouts)
-        solved = sum(passed(rollout) for rollout in group.rollouts)
-        length = sum(rollout.length for rollout in group.rollouts)
+        count = len(group.episodes)
+        solved = sum(passed(episode) for episode in group.episodes)
+        length = sum(episode.length for episode in group.episodes)
         latency = clock - self.began.pop(group.index)
         self.pending[group.index] = [1 - solved / count, latency, count, length, solved]
 
     def trained(self, group: Group) -> None:
         """What is left of the group is trained on; rollouts that left it are lost to filters."""
         difficulty, latency, count, length, solved = self.pending.pop(group.index)
-        kept = len(group.rollouts)
-        kept_length = sum(rollout.length for rollout in group.rollouts)
-        kept_solved = sum(passed(rollout) for rollout in group.rollouts)
+        kept = len(group.episodes)
+        kept_length = sum(episode.length for episode in group.episodes)
+        kept_solved = sum(passed(episode) for episode in group.episodes)
         self._book(TRAINED, kept, kept_length, kept_solved, difficulty, latency)
         if kept < count:
             self._book("filtered", count - kept, length - kept_length, solved - kept_solved, difficulty, latency)

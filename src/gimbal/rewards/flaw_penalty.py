@@ -50,7 +50,7 @@ class FlawPenalty(AbstractReward):
         right = [place for place, value in enumerate(earned) if value is not None and value >= self.threshold]
         verdicts: list[float | None] = [None if value is None else 0.0 for value in earned]
         if right:
-            asked = replace(group, rollouts=tuple(group.rollouts[place] for place in right))
+            asked = replace(group, episodes=tuple(group.episodes[place] for place in right))
             for place, flaw in zip(right, self.judge(asked), strict=True):
                 verdicts[place] = flaw
         return verdicts

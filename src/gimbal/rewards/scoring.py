@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from gimbal.ops.activity import doing
-from gimbal.records import Drop, Group, Rollout, Task
+from gimbal.records import Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
 
 ERROR = "error"
@@ -48,14 +48,14 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
         with doing(f"reward {reward.name}", task=group.task.id):
             columns.append(reward(group))
     lost, scored = Counter() if lost is None else lost, []
-    for rollout, values in zip(group.rollouts, zip(*columns, strict=True), strict=True):
+    for episode, values in zip(group.episodes, zip(*columns, strict=True), strict=True):
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
         failed = [v for v in applying.values() if not math.isfinite(v)]
         if applying and not failed:
-            scored.append(_scored(rollout, rewards, applying))
+            scored.append(_scored(episode, rewards, applying))
         else:
             lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
-    return replace(group, rollouts=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
+    return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
 
 
 def follow_ups(group: Group, rewards: Sequence[AbstractReward]) -> list[Task]:
@@ -72,7 +72,7 @@ def answered(group: Group, texts: Sequence[str], rewards: Sequence[AbstractRewar
     return replace(group, replies=replies)
 
 
-def _scored(rollout: Rollout, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Rollout:
+def _scored(episode: Episode, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Episode:
     scores = {rewards[r].name: float(v) for r, v in values.items()}
     scores[ERROR] = float(any(isinstance(v, Broken) for v in values.values()))
-    return replace(rollout, score=sum(rewards[r].weight * float(v) for r, v in values.items()), scores=scores)
+    return episode.scored(sum(rewards[r].weight * float(v) for r, v in values.items()), scores)

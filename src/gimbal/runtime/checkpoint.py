@@ -28,11 +28,12 @@ from gimbal import durable
 from gimbal.config import RECIPE_FILE
 from gimbal.engines.base import Finished, Request
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import AbstractDecisions, Group, Rollout, Sampling, Task
+from gimbal.records import AbstractDecisions, Drop, Episode, Group, Rollout, Sampling, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
 
 MANIFEST = "manifest.json"
+FORMAT = 2  # of state.pt; one more whenever what is in it changes. 2: groups of episodes
 LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # of the run's directory: a checkpoint knows how far each was
 NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
 PARTIAL = ".partial_"
@@ -56,7 +57,7 @@ def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str,
         policy.save(partial / "model")
         if (recipe := directory / RECIPE_FILE).is_file():
             shutil.copyfile(recipe, partial / RECIPE_FILE)
-        torch.save(dict(state), partial / "state.pt")
+        torch.save({**state, "format": FORMAT}, partial / "state.pt")
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = {
             "step": step,
@@ -102,12 +103,20 @@ def rewind(directory: Path, checkpoint: Path | None) -> None:
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
     """The saved state of a checkpoint that was found whole."""
     try:
-        with torch.serialization.safe_globals([Request, Finished, Rollout, Group, Task, Sampling, *_decision_types()]):
-            return torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
+        with torch.serialization.safe_globals(
+            [Request, Finished, Episode, Drop, Rollout, Group, Task, Sampling, *_decision_types()]
+        ):
+            state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{checkpoint} does not load ({' '.join(str(error).split())[:200]}): is it of another version of gimbal or torch?"
         ) from error
+    if (found := state.get("format", 1)) != FORMAT:
+        raise CheckpointError(
+            f"{checkpoint} is of another version of gimbal (format {found}; this one reads {FORMAT}): resume it with that version, or "
+            f"begin anew with its weights: policy.model={checkpoint / 'model'}"
+        )
+    return state
 
 
 def all_of(directory: Path) -> list[Path]:

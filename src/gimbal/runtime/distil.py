@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gimbal.engines.base import AbstractEngine, Request
-from gimbal.records import Group, Rollout, Sampling, Task, rollout_score
+from gimbal.records import Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 
@@ -46,12 +46,12 @@ def distil(
 
 
 def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float) -> Task:
-    outcome = score(Group(index=0, task=task, rollouts=tuple(rollouts)), rewards)
-    solved = [r for r in outcome.rollouts if rollout_score(r) >= threshold] if isinstance(outcome, Group) else []
+    outcome = score(Group.of(0, task, rollouts), rewards)
+    solved = [r for r in outcome.rollouts if r.earned >= threshold] if isinstance(outcome, Group) else []
     columns = {
         key: value for key, value in task.columns.items() if key != "completion"
     }  # a reference's own, if it had one
     columns["pass_rate"] = len(solved) / len(rollouts)
     if solved:
-        columns["completion"] = max(solved, key=lambda r: (rollout_score(r), -r.length, -r.sample)).text
+        columns["completion"] = max(solved, key=lambda r: (r.earned, -r.length, -r.sample)).text
     return replace(task, columns=columns)

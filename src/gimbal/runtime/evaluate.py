@@ -15,7 +15,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Drop, Group, Rollout, Sampling, Task, rollout_score
+from gimbal.records import Drop, Group, Rollout, Sampling, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
@@ -95,7 +95,7 @@ def examine(
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
     arrived = _drawn(engine)
-    groups = {index: Group(index=index, task=drawn[0].task, rollouts=tuple(drawn)) for index, drawn in arrived.items()}
+    groups = {index: Group.of(index, drawn[0].task, drawn) for index, drawn in arrived.items()}
     for index, group in groups.items():
         for sample, task in enumerate(follow_ups(group, rewards)):
             own = group.rollouts[0].sampling
@@ -108,7 +108,7 @@ def examine(
         outcome = score(groups[group], rewards)
         # An answer that no reward applies to solves nothing, but stays in the denominator.
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
-        values = [(rollout_score(rollout), passed(rollout)) for rollout in kept] or [(0.0, False)] * len(rollouts)
+        values = [(rollout.earned, passed(rollout)) for rollout in kept] or [(0.0, False)] * len(rollouts)
         scored[GREEDY if group % 2 else SAMPLED].append(values)
         lengths += [rollout.length for rollout in rollouts if group % 2 == 0]
     greedy_scores = [values[0][0] for values in scored[GREEDY]]

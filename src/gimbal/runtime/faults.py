@@ -21,7 +21,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.ops import philox
 from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, rollout_score
+from gimbal.records import Drop, Episode, Group, Rollout, Sampling
 from gimbal.runtime.base import AbstractScorer, Scored
 
 LEVELS = {"int8": 127, "int4": 7}
@@ -128,12 +128,12 @@ class Faults:
         return [self._carried(group, seed) for group in groups]
 
     def _carried(self, group: Group, seed: int) -> Group:
-        arrived: list[Rollout] = []
-        for rollout in group.rollouts:
-            dropped, doubled = philox(seed, self.seed, "carried", group.index, rollout.sample).random(2)
+        arrived: list[Episode] = []
+        for episode in group.episodes:
+            dropped, doubled = philox(seed, self.seed, "carried", group.index, episode.sample).random(2)
             count = 0 if dropped < self.dropped_samples else 1 + (doubled < self.doubled_samples)
-            arrived += [rollout] * int(count)
-        return replace(group, rollouts=tuple(arrived or group.rollouts[:1]))
+            arrived += [episode] * int(count)
+        return replace(group, episodes=tuple(arrived) or group.episodes[:1])
 
 
 class FaultyEngine(AbstractEngineAround):
@@ -170,7 +170,7 @@ class FaultyEngine(AbstractEngineAround):
         for item in self.inner.step():
             slow = philox(self.seed, self.faults.seed, "slow", item.key[0]).random() < self.faults.slow_workers
             until = self.clock + (self.faults.slow_steps if slow else 0)
-            self.held.append((until, replace(item, rollout=self._recorded(item.key, item.rollout))))
+            self.held.append((until, self._falsified(item)))
         due = [item for until, item in self.held if until <= self.clock]
         self.held = [(until, item) for until, item in self.held if until > self.clock]
         return due
@@ -179,7 +179,8 @@ class FaultyEngine(AbstractEngineAround):
         for entry in self.held:
             if entry[1].key == key:
                 self.held.remove(entry)
-                return entry[1].rollout
+                outcome = entry[1].outcome
+                return None if isinstance(outcome, Drop) else outcome.last
         rollout = self.inner.cancel(key)
         asked = self.asked.pop(key)
         return None if rollout is None else replace(rollout, sampling=asked)
@@ -206,9 +207,14 @@ class FaultyEngine(AbstractEngineAround):
     def _rounded(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: _rounded(name, x, self.faults.weight_precision) for name, x in state.items()}
 
-    def _recorded(self, key: tuple[int, int], rollout: Rollout) -> Rollout:
-        rollout = replace(rollout, sampling=self.asked.pop(key))
-        draws = philox(self.seed, self.faults.seed, "recorded", key[0], key[1])
+    def _falsified(self, item: Finished) -> Finished:
+        asked, outcome = self.asked.pop(item.key), item.outcome
+        if isinstance(outcome, Drop):
+            return item
+        draws = philox(self.seed, self.faults.seed, "recorded", item.key[0], item.key[1])
+        return replace(item, outcome=outcome.map(lambda row: self._recorded(replace(row, sampling=asked), draws)))
+
+    def _recorded(self, rollout: Rollout, draws: Any) -> Rollout:
         if self.faults.logprob_noise:
             noise_S = self.faults.logprob_noise * torch.from_numpy(draws.standard_normal(rollout.length))
             rollout = replace(rollout, behavior_S=rollout.behavior_S + noise_S.to(rollout.behavior_S))
@@ -305,22 +311,22 @@ class FaultyScorer(AbstractScorer):
     def _falsified(self, group: Group) -> Group:
         blind = philox(self.seed, self.faults.seed, "blind", group.index).random() < self.faults.reward_blind
         if blind:
-            alike = sum(rollout_score(r) for r in group.rollouts) / len(group.rollouts)
-            rollouts = [_scored(r, alike) for r in group.rollouts]
+            alike = sum(e.earned for e in group.episodes) / len(group.episodes)
+            episodes = [_scored(e, alike, e.scores) for e in group.episodes]
         else:
-            rollouts = [self._one(group.index, rollout) for rollout in group.rollouts]
-        return replace(group, rollouts=tuple(rollouts))
+            episodes = [self._one(group.index, episode) for episode in group.episodes]
+        return replace(group, episodes=tuple(episodes))
 
-    def _one(self, index: int, rollout: Rollout) -> Rollout:
-        f, score = self.faults, rollout_score(rollout)
-        draws = philox(self.seed, f.seed, "reward", index, rollout.sample)
+    def _one(self, index: int, episode: Episode) -> Episode:
+        f, score, scores = self.faults, episode.earned, episode.scores
+        draws = philox(self.seed, f.seed, "reward", index, episode.sample)
         if draws.random() < f.reward_flip:
-            verdict = next(iter(rollout.scores), None)  # what pass rates go by is as wrong as the score
-            turned = {} if verdict is None else {verdict: 1 - rollout.scores[verdict]}
-            rollout, score = replace(rollout, scores={**rollout.scores, **turned}), 1 - score
-        return _scored(rollout, score + f.reward_noise * draws.standard_normal() + f.reward_length * rollout.length)
+            verdict = next(iter(scores), None)  # what pass rates go by is as wrong as the score
+            turned = {} if verdict is None else {verdict: 1 - scores[verdict]}
+            scores, score = {**scores, **turned}, 1 - score
+        noised = score + f.reward_noise * draws.standard_normal() + f.reward_length * episode.length
+        return _scored(episode, noised, scores)
 
 
-def _scored(rollout: Rollout, score: float) -> Rollout:
-    scores = {**rollout.scores, "faults": float(score) - rollout_score(rollout)}
-    return replace(rollout, score=float(score), scores=scores)
+def _scored(episode: Episode, score: float, scores: Mapping[str, float]) -> Episode:
+    return episode.scored(float(score), {**scores, "faults": float(score) - episode.earned})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gimbal.engines.base import AbstractEngine, Request
-from gimbal.records import Drop, Group, Rollout, Sampling, Task, rollout_score
+from gimbal.records import Drop, Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 
@@ -46,9 +46,9 @@ def label(
     values: list[list[float]] = [[] for _ in tasks]
     for group, (place, whole) in asked.items():
         rollouts = tuple(arrived[group][sample] for sample in range(samples))
-        outcome = score(Group(index=group, task=whole, rollouts=rollouts), rewards)
+        outcome = score(Group.of(group, whole, rollouts), rewards)
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
-        values[place].append(sum(map(rollout_score, kept)) / samples)
+        values[place].append(sum(r.earned for r in kept) / samples)
     return [replace(task, columns={**task.columns, "score": own}) for task, own in zip(tasks, values, strict=True)]
 
 

@@ -83,13 +83,13 @@ class Ledger:
         self.waiting = {}
         return given
 
-    def finish(self, worker: int, number: int, key: Key, oldest: int) -> bool:
-        """Whether this answer counts; ``oldest`` is the version that drew its oldest decision."""
+    def finish(self, worker: int, number: int, key: Key, oldest: int | None) -> bool:
+        """Whether this answer counts; ``oldest`` is the version that drew its oldest decision, None where the sample was given up."""
         ticket = self.held.get(key)
         if ticket is None or ticket.number != number or ticket.worker != worker:
             self.late += 1
             return False
-        if oldest < ticket.version:
+        if oldest is not None and oldest < ticket.version:
             raise Overtaken(f"{key} was sent to worker {worker} after version {ticket.version}, and drawn by {oldest}")
         del self.held[key]
         self.load[worker] -= 1

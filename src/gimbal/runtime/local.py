@@ -71,7 +71,7 @@ class Trainer:
     def __init__(
         self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
     ) -> None:
-        self.run = run
+        self.run, self.note = run, note
         self.device = device.prepare(run.threads)
         ranks = joining.join()
         saved = checkpoint.load(resume) if resume else None
@@ -111,6 +111,8 @@ class Trainer:
                 filters=run.filters,
                 sampling=run.sampling,
                 arrived=self.learner.arrived,
+                note=self.note,
+                least=run.learns.fewest(),
             ),
             run.staleness.over(run.max_staleness, run.prompts_per_step),
             ahead=run.ahead,
@@ -155,7 +157,7 @@ class Trainer:
         metrics |= self._served() | self._observed(groups, seen, batch, version)
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
-        decisions = sum(rollout.drawn for group in seen for rollout in group.rollouts)
+        decisions = sum(episode.drawn for group in seen for episode in group.episodes)
         metrics |= {
             "perf/tokens_per_s": decisions / (end - start),
             "time/generate": generated - start,

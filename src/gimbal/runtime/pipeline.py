@@ -2,7 +2,8 @@
 
     curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
 
-Every dispatched rollout comes out exactly once: trained on, or in a group dropped under a counted reason. What waits for what:
+Every dispatched rollout comes out exactly once: trained on, given up under a counted reason, or in a group dropped under one. A
+sample that the engine gives up leaves its group to the others. What waits for what:
 
     dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
     batch     waits for B stored groups and for the rule of staleness        unblocked by engine and scorer finishing groups
@@ -18,11 +19,13 @@ from typing import Any, Literal
 from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Episode, Group, Sampling, Task
 from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
 from gimbal.runtime.base import AbstractScorer, Scored
+
+MOST_TOLD = 3
 
 
 class Starved(ValueError):
@@ -41,6 +44,8 @@ class Parts:
     filters: Sequence[AbstractFilter]
     sampling: Sampling
     arrived: Callable[[Group], None] = lambda group: None  # told of each group that begins to wait for its batch
+    note: Callable[[str], None] = lambda sentence: None  # tells the user
+    least: int = 1  # episodes that are left of a group for the estimator to compare, where samples were given up
 
 
 class Pipeline:
@@ -62,7 +67,7 @@ class Pipeline:
         self.dispatched = 0  # groups so far; the next group's index
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
         self.tasks: dict[int, Task] = {}  # of groups in flight
-        self.arrived: dict[int, dict[int, Rollout]] = {}  # finished rollouts of groups in flight, by sample
+        self.arrived: dict[int, dict[int, Episode | Drop]] = {}  # what came of the samples of groups in flight
         self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
         self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
         self.scoring: dict[int, Group] = {}  # with the scorer
@@ -71,6 +76,7 @@ class Pipeline:
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.selection = Selection()
+        self.told = 0  # broken episodes that the user was told of, in this process
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
         self.finished = self.admitted = (
@@ -103,11 +109,13 @@ class Pipeline:
         if not self.uncollected and engine.in_flight:
             self.uncollected = engine.step()
         elif not self.uncollected:
-            assert scorer.pending, "nothing in flight, nothing to take: the pace has deadlocked"
+            assert scorer.pending, self._stuck()
         # One leaves the list only once it is with the scorer, so that a reward that raises loses nothing: see state_dict.
         while self.uncollected:
-            self._collect(self.uncollected[0])
+            given_up = self._collect(self.uncollected[0])
             del self.uncollected[0]
+            if given_up is not None:
+                self._give_up(*given_up)
             self._admit_ready(wait=False)
         self._admit_ready(wait=not engine.in_flight)
 
@@ -131,33 +139,57 @@ class Pipeline:
                 request = Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed)
                 self.parts.engine.submit(request)
 
-    def _collect(self, finished: Finished) -> None:
-        index, sample = finished.key
-        arrived = self.arrived[index] = {**self.arrived[index], sample: finished.rollout}
+    def _collect(self, finished: Finished) -> tuple[int, str] | None:
+        """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
+        (index, sample), outcome = finished.key, finished.outcome
+        if isinstance(outcome, Episode) and outcome.error:
+            self._tell(outcome)
+            outcome = Drop("error", drawn=outcome.drawn)
+        arrived = self.arrived[index] = {**self.arrived[index], sample: outcome}
+        given_up = None
         if len(arrived) == self.expected[index] and not self._ask(index):
             group = self._group(index)
-            self.parts.scorer.submit(group)
-            self.scoring[index] = group
+            if isinstance(group, Group):
+                self.parts.scorer.submit(group)  # a reward may raise, and then nothing must have changed
+                self.scoring[index] = group
             del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
-        self.generated["rollouts"] += 1
-        self.generated["decisions"] += finished.rollout.drawn
+            self.drops.update(f"rollouts/{one.reason}" for one in arrived.values() if isinstance(one, Drop))
+            if isinstance(group, Drop):
+                self.finished += 1
+                given_up = index, group.reason
+        self.generated["rollouts"] += isinstance(outcome, Episode)
+        self.generated["decisions"] += outcome.drawn
+        return given_up
 
     def _ask(self, index: int) -> bool:
         """Have the policy answer what rewards ask of it about a group whose rollouts are all there; False if nothing is to be asked."""
         drawn = self._group(index)
-        tasks = follow_ups(drawn, self.parts.rewards) if not drawn.replies else []
+        if isinstance(drawn, Drop) or self.expected[index] > self.planned[index]:
+            return False
+        tasks = follow_ups(drawn, self.parts.rewards)
         for sample, task in enumerate(tasks, start=self.planned[index]):
             sampling = drawn.rollouts[0].sampling
             self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed))
         self.expected[index] += len(tasks)
         return bool(tasks)
 
-    def _group(self, index: int) -> Group:
-        """The rollouts that have arrived, and once they are there the answers to its follow-ups."""
+    def _group(self, index: int) -> Group | Drop:
+        """The episodes that have arrived, and once they are there the answers to its follow-ups.
+
+        A Drop where too few episodes are left for the estimator, or an answer that a reward needs was given up.
+        """
         arrived = [self.arrived[index][sample] for sample in sorted(self.arrived[index])]
         drawn, answers = arrived[: self.planned[index]], arrived[self.planned[index] :]
-        group = Group(index=index, task=self.tasks[index], rollouts=tuple(drawn))
-        return answered(group, [answer.text for answer in answers], self.parts.rewards) if answers else group
+        episodes = tuple(one for one in drawn if isinstance(one, Episode))
+        if not episodes:
+            return Drop(Counter(one.reason for one in drawn if isinstance(one, Drop)).most_common(1)[0][0])
+        if len(episodes) < min(self.parts.least, self.planned[index]):
+            return Drop("too_few")
+        group = Group(index=index, task=self.tasks[index], episodes=episodes)
+        texts = [answer.text for answer in answers if isinstance(answer, Episode)]
+        if len(texts) < len(answers):
+            return Drop("unanswered")
+        return answered(group, texts, self.parts.rewards) if answers else group
 
     def _admit(self, verdict: Scored) -> None:
         index, outcome = verdict.index, verdict.outcome
@@ -174,10 +206,7 @@ class Pipeline:
                     before, outcome = outcome, rule(outcome)
                     self._count_lost(before, outcome, type(rule).__name__)
         if isinstance(outcome, Drop):
-            self._lose(index, outcome.reason)
-            self.dropped_in_a_row += 1
-            if self.dropped_in_a_row >= self.patience:
-                raise Starved(self._starved())
+            self._give_up(index, outcome.reason)
         else:
             self.dropped_in_a_row = 0
             self.admitted += 1
@@ -192,15 +221,15 @@ class Pipeline:
     def held(self) -> list[Group]:
         """Everything drawn that no batch has taken yet, unfinished rollouts too; not always whole groups."""
         single = [*self.parts.engine.underway(), *self.uncollected]
-        groups = [Group(index=item.key[0], task=item.rollout.task, rollouts=(item.rollout,)) for item in single]
-        for index, arrived in self.arrived.items():
-            groups += [Group(index=index, task=self.tasks[index], rollouts=tuple(arrived.values()))] if arrived else []
+        found = [(item.key[0], item.outcome) for item in single]
+        found += [(index, outcome) for index, arrived in self.arrived.items() for outcome in arrived.values()]
+        groups = [Group(index=i, task=e.task, episodes=(e,)) for i, e in found if isinstance(e, Episode)]
         return [*groups, *self.scoring.values(), *self.store.values()]
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays."""
-        if isinstance(after, Group) and len(after.rollouts) < len(before.rollouts):
-            self.drops[f"rollouts/{reason}"] += len(before.rollouts) - len(after.rollouts)
+        if isinstance(after, Group) and len(after.episodes) < len(before.episodes):
+            self.drops[f"rollouts/{reason}"] += len(before.episodes) - len(after.episodes)
 
     @property
     def _flying(self) -> int:
@@ -211,6 +240,29 @@ class Pipeline:
         for index in [index for index, group in self.store.items() if self.pace.stale(group, version)]:
             del self.store[index]
             self._lose(index, "stale")
+
+    def _give_up(self, index: int, reason: str) -> None:
+        """The group is dropped for what it is; after too many in a row there is nothing to learn from."""
+        self._lose(index, reason)
+        self.dropped_in_a_row += 1
+        if self.dropped_in_a_row >= self.patience:
+            raise Starved(self._starved())
+
+    def _tell(self, broken: Episode) -> None:
+        if self.told < MOST_TOLD:
+            self.told += 1
+            more = "; further ones are only counted, in drops/rollouts/error" if self.told == MOST_TOLD else ""
+            self.parts.note(f"a rollout of task {broken.task.id} broke and leaves its group: {broken.error}{more}")
+
+    def _stuck(self) -> str:
+        """Nothing is in flight, nothing is stored and nothing is scored: a part broke its word."""
+        lost = [(i, n) for i, count in self.expected.items() for n in range(count) if n not in self.arrived[i]]
+        if not lost:
+            return "nothing in flight, nothing to take: the pace has deadlocked"
+        return (
+            f"{type(self.parts.engine).__name__} lost {len(lost)} requests (group, sample): {lost[:5]}; an engine must return each of "
+            'them from step, as Finished(key, Episode(...)), or as Finished(key, Drop("its reason")) if it gives it up'
+        )
 
     def _lose(self, index: int, reason: str) -> None:
         """A group leaves untrained."""

@@ -134,7 +134,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             for item in self.inbox:
                 if item.key == key:
                     self.inbox.remove(item)
-                    return item.rollout
+                    return None if isinstance(item.outcome, Drop) else item.outcome.last
             if key in self.ledger.held or key in self.ledger.waiting:
                 worker = self.ledger.cancel(key)
                 if worker is not None:
@@ -260,7 +260,8 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         finished, busy, steps = answer
         self.schedule.member("r", member, steps)
         for number, item in finished:
-            if self.ledger.finish(member, number, item.key, item.rollout.oldest):
+            oldest = None if isinstance(item.outcome, Drop) else item.outcome.oldest
+            if self.ledger.finish(member, number, item.key, oldest):
                 self.inbox.append(item)
         self._busy += busy
         self._feed()

@@ -15,7 +15,7 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, Receipt
-from gimbal.records import Drop, Group, Rollout
+from gimbal.records import Drop, Episode, Group, Rollout
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import device
@@ -151,7 +151,7 @@ class ReplayEngine(AbstractEngine):
         self.tape.expect("c", list(key))
         del self.requests[key]
         held = self.finished.pop(key, None)
-        return held.rollout if held else None
+        return held.outcome.last if held and isinstance(held.outcome, Episode) else None
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.tape.expect("v", version)

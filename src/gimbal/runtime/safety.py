@@ -151,7 +151,7 @@ def _responses(engine: AbstractEngine, tasks: Sequence[Task], sampling: Sampling
 
 
 def _cost(rollout: Rollout, cost: AbstractReward, worst: float) -> float:
-    group = Group(index=0, task=rollout.task, rollouts=(rollout,))
+    group = Group.of(0, rollout.task, (rollout,))
     if cost.follow_ups(group):
         raise ValueError(
             f"the cost {cost.name} asks the policy about its own answers, which would make it its own judge"

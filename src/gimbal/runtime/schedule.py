@@ -78,7 +78,7 @@ def digest(groups: Sequence[Group]) -> str:
     """Of every bit that the rollout half hands to the learning half: decisions, log-probs, versions, masks, rewards, in their order."""
     hasher = hashlib.blake2b(digest_size=16)
     for group in groups:
-        for rollout in group.rollouts:
+        for rollout in group.rows:
             plain = (
                 group.index,
                 rollout.task.id,

@@ -16,7 +16,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.tracked import COLUMN as EXPECTED
 from gimbal.environments.base import AbstractTasks
 from gimbal.ops.allocation import allocate, mixed_failures
-from gimbal.records import Group, Task, rollout_score
+from gimbal.records import Group, Task
 
 WIDTH = 256  # of the features of a text
 
@@ -133,7 +133,7 @@ class AllocatedCurriculum(AbstractCurriculum):
     def observe(self, group: Group) -> None:
         self.order.observe(group)
         name = self.spec.name
-        earned = [rollout.scores[name] if name else rollout_score(rollout) for rollout in group.rollouts]
+        earned = [rollout.scores[name] if name else rollout.earned for rollout in group.episodes]
         reward = float(np.clip(earned, 0, 1).mean())
         self.context = [*self.context, (self._features(group.task), reward, len(earned))][-self.spec.context :]
 

@@ -11,7 +11,7 @@ from typing import Any
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
-from gimbal.records import Group, Task, rollout_score
+from gimbal.records import Group, Task
 
 HINT, RETRY, PLAIN = "hint", "retry", "unhinted"
 TEMPLATE = """{prompt}
@@ -25,7 +25,7 @@ def comes_again(group: Group) -> bool:
     if RETRY not in group.task.columns:
         return False
     name, threshold = group.task.columns[RETRY]
-    return all((r.scores[name] if name else rollout_score(r)) < threshold for r in group.rollouts)
+    return all((r.scores[name] if name else r.earned) < threshold for r in group.episodes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
-from gimbal.records import Group, Rollout, Task, rollout_score
+from gimbal.records import Episode, Group, Task
 
 COLUMN = "keep_solved"
 
@@ -65,10 +65,10 @@ class SolvedShareCurriculum(AbstractCurriculum):
 
     def observe(self, group: Group) -> None:
         self.order.observe(group)
-        right = [rollout for rollout in group.rollouts if self._earned(rollout) >= self.spec.threshold]
+        right = [rollout for rollout in group.episodes if self._earned(rollout) >= self.spec.threshold]
         self.groups += 1
-        self.solved += len(right) == len(group.rollouts)
-        self.mixed += 0 < len(right) < len(group.rollouts)
+        self.solved += len(right) == len(group.episodes)
+        self.mixed += 0 < len(right) < len(group.episodes)
         self.right += len(right)
         self.needed += sum(self._economy(rollout) for rollout in right)
         if self.groups == self.spec.every:
@@ -85,10 +85,10 @@ class SolvedShareCurriculum(AbstractCurriculum):
     def _forget(self) -> None:
         self.groups, self.solved, self.mixed, self.right, self.needed = 0, 0, 0, 0, 0.0
 
-    def _earned(self, rollout: Rollout) -> float:
-        return rollout.scores[self.spec.right] if self.spec.right else rollout_score(rollout)
+    def _earned(self, rollout: Episode) -> float:
+        return rollout.scores[self.spec.right] if self.spec.right else rollout.earned
 
-    def _economy(self, rollout: Rollout) -> float:
+    def _economy(self, rollout: Episode) -> float:
         steps = rollout.scores[self.spec.steps]
         return rollout.scores[self.spec.necessary] / steps if steps else 1.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
-from gimbal.records import Group, Task, rollout_score
+from gimbal.records import Group, Task
 
 COLUMN = "expected"
 
@@ -59,8 +59,8 @@ class TrackedCurriculum(AbstractCurriculum):
     def observe(self, group: Group) -> None:
         self.order.observe(group)
         a, b = self._counts_of(group.task)
-        for rollout in group.rollouts:
-            earned = rollout.scores[self.spec.name] if self.spec.name else rollout_score(rollout)
+        for rollout in group.episodes:
+            earned = rollout.scores[self.spec.name] if self.spec.name else rollout.earned
             reward = min(1.0, max(0.0, earned))
             a, b = self.spec.forget * a + reward, self.spec.forget * b + 1 - reward
         self.counts[group.task.id] = [a, b]

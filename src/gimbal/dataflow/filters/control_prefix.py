@@ -27,7 +27,7 @@ class ControlPrefix(AbstractFilter):
             raise ValueError(f"ControlPrefix.decisions is {self.decisions}; it counts decisions, 0 or above")
 
     def __call__(self, group: Group) -> Group | Drop:
-        return replace(group, rollouts=tuple(self._with_parts(rollout) for rollout in group.rollouts))
+        return replace(group, episodes=tuple(episode.map(self._with_parts) for episode in group.episodes))
 
     def _with_parts(self, rollout: Rollout) -> Rollout:
         if rollout.part_S is not None:

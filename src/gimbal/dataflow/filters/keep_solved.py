@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.dataflow.curricula.solved_share import COLUMN
 from gimbal.ops import philox
-from gimbal.records import Drop, Group, rollout_score
+from gimbal.records import Drop, Group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,11 @@ class KeepSolved(AbstractFilter):
     seed: int = 0
 
     def __call__(self, group: Group) -> Group | Drop:
-        earned = [r.scores[self.right] if self.right else rollout_score(r) for r in group.rollouts]
+        earned = [r.scores[self.right] if self.right else r.earned for r in group.episodes]
         right = sum(value >= self.threshold for value in earned)
         if right == 0:
             return Drop("all_wrong")
         chance = float(group.task.columns.get(COLUMN, 0.0))
-        solved = right == len(group.rollouts)
+        solved = right == len(group.episodes)
         draw = philox(self.seed, "keep_solved", group.task.id, group.index).random()
         return Drop("solved") if solved and draw >= chance else group

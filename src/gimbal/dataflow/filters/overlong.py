@@ -13,5 +13,5 @@ class DropOverlong(AbstractFilter):
     """Rollouts that stopped by length leave the group (overlong filtering, DAPO, arXiv:2503.14476); none left is a Drop."""
 
     def __call__(self, group: Group) -> Group | Drop:
-        kept = tuple(rollout for rollout in group.rollouts if rollout.stop != "length")
-        return replace(group, rollouts=kept) if kept else Drop("overlong")
+        kept = tuple(episode for episode in group.episodes if episode.stop != "length")
+        return replace(group, episodes=kept) if kept else Drop("overlong")

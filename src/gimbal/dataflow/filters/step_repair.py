@@ -10,7 +10,7 @@ import torch
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.dataflow.filters.step_turns import decision_of
 from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Rollout, rollout_score
+from gimbal.records import Drop, Group, Rollout
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.working_steps import WorkingSteps, step_spans
 
@@ -49,21 +49,21 @@ class StepRepair(AbstractFilter):
     def __call__(self, group: Group) -> Group | Drop:
         guides = self.guides if "completion" in group.task.columns else 0
         own = [_guided(rollout, 0) for rollout in group.rollouts if rollout.sample >= guides]
-        right = [r for r in group.rollouts if r.sample < guides and rollout_score(r) >= self.threshold]
+        right = [r for r in group.rollouts if r.sample < guides and r.earned >= self.threshold]
         if not own:
             return Drop("only_guides")
         for place in self._worth_repair(group, own)[: self.repairs] if right else []:
             repaired = self._repaired(own[place], right[0], self._right_steps(group, own[place]))
             if self._right_steps(group, repaired) == len(self._spans(repaired)):
                 own[place] = repaired
-        return replace(group, rollouts=tuple(own))
+        return group.keep(own)
 
     def _worth_repair(self, group: Group, own: list[Rollout]) -> list[int]:
         """Places of wrong rollouts with enough right steps, the largest share of right steps first."""
         shares: dict[int, float] = {}
         for place, rollout in enumerate(own):
             right = self._right_steps(group, rollout)
-            if rollout_score(rollout) < self.threshold and right >= self.least:
+            if rollout.earned < self.threshold and right >= self.least:
                 shares[place] = right / max(1, len(self._spans(rollout)))
         return sorted(shares, key=lambda place: -shares[place])
 
@@ -99,7 +99,7 @@ class StepRepair(AbstractFilter):
         return spans[steps][0] if steps < len(spans) else spans[-1][1]
 
     def _right_steps(self, group: Group, rollout: Rollout) -> int:
-        (value,) = self.right(replace(group, rollouts=(rollout,)))
+        (value,) = self.right(group.keep((rollout,)))
         return int(value or 0)
 
     def _spans(self, rollout: Rollout) -> list[tuple[int, int]]:

@@ -30,7 +30,7 @@ class StepTurns(AbstractFilter):
     closing: str = "</think>"
 
     def __call__(self, group: Group) -> Group | Drop:
-        return replace(group, rollouts=tuple(self._with_turns(rollout) for rollout in group.rollouts))
+        return replace(group, episodes=tuple(episode.map(self._with_turns) for episode in group.episodes))
 
     def _with_turns(self, rollout: Rollout) -> Rollout:
         spans = step_spans(rollout.text, self.opening, self.closing, self.separator)

@@ -53,7 +53,7 @@ class LiveInterruption(AbstractAnchor):
         new = [key for key, (_, r) in rollouts.items() if r.length > len(self.known.get(key, ((),))[0])]
         if not new:
             return
-        rows = [Group(index=key[0], task=rollouts[key][0].task, rollouts=(rollouts[key][1],)) for key in new]
+        rows = [Group.of(key[0], rollouts[key][0].task, (rollouts[key][1],)) for key in new]
         proximal_NS = self(pack(rows), evaluate).cpu()
         for row, key in enumerate(new):
             rollout = rollouts[key][1]

@@ -214,6 +214,10 @@ class AbstractUpdate(ABC):
         """Whether a loss compares rows of a group, so that no micro-batch may split one."""
         return False
 
+    def fewest(self) -> int:
+        """Episodes of a group without which it has nothing to compare: of which a group that lost samples is dropped."""
+        return 1
+
     def step_factor(self, metrics: Mapping[str, float]) -> float:
         """Of the learning rates of one move, by the metrics of its minibatch."""
         return 1.0

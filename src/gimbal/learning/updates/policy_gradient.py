@@ -119,6 +119,9 @@ class AbstractPolicyGradient(AbstractUpdate):
     def whole_groups(self) -> bool:
         return any(part.whole_groups for part in self.summed)
 
+    def fewest(self) -> int:
+        return self.advantage.fewest
+
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """Surveys of the parts, masks, the correction, and ``weight/I`` and ``share/I`` of each decision in the I-th loss."""
         metrics: Metrics = defaultdict(float)

@@ -183,14 +183,14 @@ def _count(groups: list[Group], version: int, tally: _Tally) -> int:
     """Add a batch to the tally; its decisions."""
     drawn = 0
     for group in groups:
-        for rollout in group.rollouts:
+        for rollout in group.rows:
             assert isinstance(rollout.decisions, Durations)
             for spans in rollout.decisions.rows:
                 for drawn_by, count in spans:
                     tally.ages[version - drawn_by] += count
                     drawn += count
     tally.groups += len(groups)
-    tally.rollouts += sum(len(group.rollouts) for group in groups)
+    tally.rollouts += sum(len(group.episodes) for group in groups)
     tally.decisions += drawn
     return drawn
 

@@ -371,7 +371,7 @@ class VirtualEngine(AbstractEngine):
         while device.rows and device.rows[0][0] == device.steps:
             row = heapq.heappop(device.rows)
             device.context -= self.prompt + row[0] - row[2]
-            finished = Finished(key=row[3].key, rollout=self._rollout(device, row, "stop"))
+            finished = Finished.of(row[3].key, self._rollout(device, row, "stop"))
             wait = self.waits.draw(row[3].seed, *finished.key)
             heapq.heappush(self._ended, (self.now + wait, row[1], finished))
         self._settle(device)
