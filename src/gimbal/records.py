@@ -24,7 +24,7 @@ from torch import Tensor
 
 # Temperatures beyond which float32 logits overflow or are all alike.
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
-DIFFERENTIABLE = frozenset({"entropy_NS", "values_NS", "values_NSM", "logprob_NSV"})  # columns that carry gradient
+GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,9 +333,10 @@ class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
-    fills ``DIFFERENTIABLE`` columns (with gradient) just before an objective that ``needs`` them is called;
-    all other columns are constants. ``facts`` holds what has no column of its own, by name, [N] or [N, S]: ``score/NAME`` of each
-    reward before weighting, ``truncated`` (1 where the length ran out), ``temperature`` (it was drawn at), and what surveys found.
+    fills columns that carry gradient (``entropy_NS``, ``values_NS``, ``values_NSM``, and the facts that ``live`` names) just before an
+    objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its own, by name, [N] or
+    [N, S]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length ran out), ``temperature`` (it was drawn
+    at), and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]
@@ -357,12 +358,14 @@ class TrainBatch:
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
     bootstrap_N: Float[Tensor, " N"] | None = None  # the same after the last decision; 0 where the episode ended
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
-    entropy_NS: Float[Tensor, "N S"] | None = None  # of the policy being trained, with gradient
-    values_NS: Float[Tensor, "N S"] | None = None  # of the critic being trained, with gradient
+    # Of the policy and of the critic being trained.
+    entropy_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
+    values_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
     value_NSM: Float[Tensor, "N S M"] | None = None  # value_NS of each member of the critic
-    values_NSM: Float[Tensor, "N S M"] | None = None  # values_NS of each member of the critic, with gradient
+    values_NSM: Float[Tensor, "N S M"] | None = field(default=None, metadata=GRADIENT)  # values_NS of each member
     row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
     facts: Mapping[str, Tensor] = field(default_factory=dict)
+    live: frozenset[str] = frozenset()
     decisions: AbstractDecisions | None = None
 
     @property
@@ -399,7 +402,7 @@ class TrainBatch:
                 "or use a recipe whose learner does"
             )
         if value.ndim >= 2 and value.is_floating_point():
-            value = value if name in DIFFERENTIABLE else value.detach()
+            value = value if name in self.live or name in CARRY_GRADIENT else value.detach()
             mask = self.mask_NS if value.ndim == 2 else self.mask_NS[..., None]
             value = torch.where(mask, value, 0).to(torch.promote_types(value.dtype, torch.float32))
         return value
@@ -435,12 +438,19 @@ class TrainBatch:
         facts = {name: value for name, value in columns.items() if name not in names}
         return replace(self, **own, facts={**self.facts, **facts})
 
+    def evaluated(self, columns: Mapping[str, Tensor]) -> TrainBatch:
+        """With these columns of a forward pass, which carry its gradient."""
+        return replace(self.with_columns(columns), live=frozenset({*self.live, *columns}))
+
     def to(self, device: torch.device) -> TrainBatch:
         moved: dict[str, Any] = {"facts": {key: x.to(device) for key, x in self.facts.items()}}
         for item in fields(self):
-            if item.name != "facts" and (value := getattr(self, item.name)) is not None:
+            if item.name not in ("facts", "live") and (value := getattr(self, item.name)) is not None:
                 moved[item.name] = value.to(device)
         return replace(self, **moved)
+
+
+CARRY_GRADIENT = frozenset(item.name for item in fields(TrainBatch) if item.metadata == GRADIENT)
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),
             "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
         },
+        live=frozenset({"logprob_NSV"}),
         value_NSM=torch.stack([draw(), draw()], -1),
         values_NSM=torch.stack([draw(), draw()], -1),
     )
@@ -300,7 +301,7 @@ def test_a_small_step_makes_good_decisions_likelier(method):
 @pytest.mark.parametrize("method", OF_BATCH, ids=name)
 def test_needs_are_what_is_read(method):
     logprob_NS, b = batch()
-    always = ("mask_NS", "decisions", "part_NS", "turn_NS", "facts")
+    always = ("mask_NS", "decisions", "part_NS", "turn_NS", "facts", "live")
     columns = [f.name for f in dataclasses.fields(b) if f.name not in always]
     scores = {key: x for key, x in b.facts.items() if key in method.needs or not key.endswith("_NS")}
     only = dataclasses.replace(b, facts=scores, **{key: None for key in columns if key not in method.needs})

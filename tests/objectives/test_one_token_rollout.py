@@ -19,7 +19,7 @@ def logits(seed=0):
 
 def loss_of(objective, z_NSV):
     log_NSV = z_NSV.log_softmax(-1)
-    b = TrainBatch(mask_NS=MASK, facts={"logprob_NSV": log_NSV})
+    b = TrainBatch(mask_NS=MASK, facts={"logprob_NSV": log_NSV}, live=frozenset({"logprob_NSV"}))
     loss = objective(log_NSV.gather(-1, TARGET[..., None])[..., 0], b).loss_NS.sum()
     return loss.detach(), torch.autograd.grad(loss, z_NSV)[0]
 
@@ -69,7 +69,7 @@ def test_many_draws_tend_to_it():
 def test_a_golden_value():
     """Two tokens at odds 3 : 1, the rarer one right: at temperature 2 the odds are sqrt 3 : 1."""
     log_NSV = torch.tensor([[[0.75, 0.25]]], dtype=torch.float64).log()
-    b = TrainBatch(mask_NS=torch.tensor([[True]]), facts={"logprob_NSV": log_NSV})
+    b = TrainBatch(mask_NS=torch.tensor([[True]]), facts={"logprob_NSV": log_NSV}, live=frozenset({"logprob_NSV"}))
     terms = OneTokenRollout(temperature=2.0, other=-0.5)(log_NSV[..., 1], b)
     hit, (common, rare) = 1 / (1 + 3**0.5), log_NSV[0, 0]
     assert terms.metrics["rollout/hit"].item() == pytest.approx(hit)
@@ -91,7 +91,7 @@ def test_the_policy_gives_whole_distributions_with_gradient():
     picked_NS = whole_NSV.gather(-1, tokens.label_NS[..., None])[..., 0]
     there_NS = torch.tensor([[True, True], [True, False]])
     torch.testing.assert_close(picked_NS[there_NS], found.logprob_NS[there_NS])
-    b = TrainBatch(mask_NS=there_NS).with_columns(found.columns)
+    b = TrainBatch(mask_NS=there_NS).evaluated(found.columns)
     assert b.column("logprob_NSV", None).requires_grad and (b.column("logprob_NSV", None)[1, 1] == 0).all()
 
 

@@ -13,16 +13,14 @@ from torch import Tensor, nn
 
 from gimbal.records import AbstractDecisions
 
-# What an evaluation can be asked for.
-EVALUATED = frozenset({"entropy_NS", "hidden_NSH", "logprob_NSV"})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Log-probabilities of recorded decisions under the policy, with gradient, and what else was asked for of the same forward pass.
 
-    ``columns``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state it was read from; ``logprob_NSV``, all its
-    log-probabilities, which takes the memory of a whole table of logits (by token policies only).
+    ``columns`` are among what the policy ``provides``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state that
+    it was read from; ``logprob_NSV``, all its log-probabilities, which takes the memory of a whole table of logits; or any other of
+    [N, S, ...].
     """
 
     logprob_NS: Float[Tensor, "N S"]
@@ -30,7 +28,12 @@ class Evaluation:
 
 
 class AbstractPolicy(nn.Module, ABC):
-    """A torch module that evaluates decisions. How it samples is the business of an engine of its family."""
+    """A torch module that evaluates decisions. How it samples is the business of an engine of its family.
+
+    ``provides`` names the columns that ``evaluate`` can be asked for; a part that needs another one is refused.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def evaluate(

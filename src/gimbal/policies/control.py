@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -114,6 +114,8 @@ class AbstractControlPolicy(AbstractPolicy):
     Temperature T means p(a)^(1/T), normalised, as it does for tokens; 0 is the mode, whose log-probability counts as 0.
     """
 
+    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
+
     config: dict[str, Any]  # what the constructor needs; saved beside the weights
 
     @property
@@ -151,10 +153,6 @@ class AbstractControlPolicy(AbstractPolicy):
         logprob_K, entropy_K = self.assess(
             decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS], temperature
         )
-        if unknown := set(columns) - {"entropy_NS"}:
-            raise ValueError(
-                f"a control policy has no {', '.join(sorted(unknown))}; the part that reads it is for tokens"
-            )
         asked = {"entropy_NS": scatter(entropy_K, real_NS)} if columns else {}
         return Evaluation(logprob_NS=scatter(logprob_K, real_NS), columns=asked)
 

@@ -79,6 +79,8 @@ class Tokens(AbstractDecisions):
 class TokenPolicy(AbstractPolicy):
     """A transformers causal LM that evaluates recorded tokens without ever holding logits of the whole batch."""
 
+    provides: ClassVar[frozenset[str]] = frozenset({*STATISTICS, "hidden_NSH"})
+
     def __init__(self, model: Any, tokenizer: Any) -> None:
         super().__init__()
         self.model = model

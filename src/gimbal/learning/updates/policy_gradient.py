@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -19,18 +19,20 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
 from gimbal.controllers.base import AbstractStepSize
-from gimbal.critics.base import AbstractCriticSpec
+from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
-from gimbal.policies.base import EVALUATED, AbstractPolicy
+from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
 CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
 EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
+OF_POLICY = frozenset({"entropy_NS", "hidden_NSH"})  # columns of a batch that only a policy's evaluation fills
+FILLED = frozenset(item.name for item in fields(TrainBatch)) - OF_POLICY | preview.COLUMNS  # and those that others do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,12 @@ class AbstractPolicyGradient(AbstractUpdate):
         """What the loss is the sum of: the objective, which is corrected and masked, and the regularisers, which are not."""
         return self.objective, *self.regularisers
 
+    @property
+    def readers(self) -> tuple[Any, ...]:
+        """The parts that read columns."""
+        corrections = () if self.correction is None else (self.correction,)
+        return *self.summed, self.advantage, *self.shaping, *self.reward_shaping, *self.masks, *corrections
+
     def models(self) -> dict[str, ModelSpec]:
         specs = {POLICY: ModelSpec(optimizer=self.optimization.adamw(self.optimization.learning_rate))}
         if self.critic is not None:
@@ -69,12 +77,25 @@ class AbstractPolicyGradient(AbstractUpdate):
         return specs
 
     def init(self, models: Models) -> dict[str, Stateful]:
+        self._provided(models.policy, models.get(CRITIC))
         return {ANCHOR: self.anchor.start(models.policy)}
+
+    def _provided(self, policy: AbstractPolicy, critic: AbstractCritic | None) -> None:
+        """Refuses a part that reads a column which neither this policy can evaluate nor anybody else fills."""
+        read = {type(part).__name__: part.needs - FILLED for part in self.readers}
+        read |= {type(critic).__name__: critic.reads} if critic is not None else {}
+        for part, names in read.items():
+            for name in sorted(names - policy.provides):
+                has = ", ".join(sorted(policy.provides)) or "nothing besides log-probabilities"
+                raise ValueError(
+                    f"{part} reads {name}, which {type(policy).__name__} does not provide (it has {has}): drop the part, "
+                    "or use a policy whose `provides` has it"
+                )
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         needs, anchor = column_needs(self), models.parts[ANCHOR]
         critic = models.get(CRITIC)
-        asked = needs_of(*self.reward_shaping, self.advantage, *self.shaping) & EVALUATED
+        asked = needs_of(*self.reward_shaping, self.advantage, *self.shaping) & models.policy.provides
         if critic is not None:
             asked |= critic.reads
         found = models.evaluated(batch, asked) if asked else {}
@@ -146,12 +167,12 @@ class AbstractPolicyGradient(AbstractUpdate):
 
     def _current(self, models: Models, minibatch: TrainBatch) -> TrainBatch:
         """With what the policy says of the minibatch as this update begins, where a part needs that of all of it."""
-        late = needs_of(*self.summed, *self.masks)
+        late, provides = needs_of(*self.summed, *self.masks), models.policy.provides
         foreseen = not late.isdisjoint(preview.COLUMNS)
-        if "current_NS" in late and late.isdisjoint(EVALUATED) and not foreseen and _has_not_moved(models, minibatch):
+        if "current_NS" in late and late.isdisjoint(provides) and not foreseen and _has_not_moved(models, minibatch):
             minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
         elif "current_NS" in late or foreseen:
-            found = models.evaluated(minibatch, late & EVALUATED | ({"hidden_NSH"} if foreseen else set()))
+            found = models.evaluated(minibatch, late & provides | ({"hidden_NSH"} if foreseen else set()))
             found["current_NS"] = found.pop("logprob_NS")
             minibatch = minibatch.with_columns(found)
         if foreseen:
@@ -190,10 +211,10 @@ class AbstractPolicyGradient(AbstractUpdate):
         evaluation = models.policy.evaluate(
             decisions,
             temperature=models.forward.temperature,
-            columns=(needs & EVALUATED) | (critic.reads if critic is not None and valued else frozenset()),
+            columns=(needs & models.policy.provides) | (critic.reads if critic is not None and valued else frozenset()),
             checkpointing=self.optimization.checkpointing,
         )
-        micro = micro.with_columns(evaluation.columns)
+        micro = micro.evaluated(evaluation.columns)
         if critic is not None and "values_NS" in needs:
             micro = replace(micro, values_NS=critic.value(decisions, micro.hidden_NSH)[0])
         if critic is not None and "values_NSM" in needs:
@@ -240,11 +261,8 @@ class PolicyGradient(AbstractPolicyGradient):
 
 def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:
     """The optional columns that some part of the method reads."""
-    parts: list[Any] = [*method.summed, method.advantage, *method.shaping, *method.reward_shaping, *method.masks]
-    if method.correction is not None:
-        parts.append(method.correction)
     # The anchor is always there: it is what the discrepancy is measured against.
-    return needs_of(*parts) | {"proximal_NS"}
+    return needs_of(*method.readers) | {"proximal_NS"}
 
 
 def needs_of(*parts: Any) -> frozenset[str]:
