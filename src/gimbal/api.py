@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
-import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from gimbal.learning.ranks import rank
 from gimbal.policies.base import AbstractPolicy
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
-from gimbal.report.files import Summary
+from gimbal.report.files import METRICS, Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.run import AbstractRun
@@ -111,7 +111,7 @@ def stem_of(recipe: str) -> str:
 def launch(
     run: AbstractRun, directory: Path, recipe: str, *, resume: bool = False, track: Sequence[str] = ()
 ) -> Result:
-    """Train in this directory. A run that fails before it has written anything leaves nothing behind."""
+    """Train in this directory. A new run that fails before its first step has ended leaves nothing behind."""
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
@@ -124,11 +124,16 @@ def launch(
             summary = run_local(run, directory, resume=resume, name=recipe, track=track)
         return Result(directory=directory, run=run, summary=summary)
     except BaseException:
-        if not resume and os.listdir(directory) == [config.RECIPE_FILE]:
-            (directory / config.RECIPE_FILE).unlink()
-            with contextlib.suppress(OSError):  # somebody else may have put something there
-                directory.rmdir()
+        if not resume:
+            discard(directory)
         raise
+
+
+def discard(directory: Path) -> None:
+    """Remove a run's directory if the run has taken no step: there is nothing to look at, and nothing to go on from."""
+    metrics = directory / METRICS
+    if not (metrics.is_file() and metrics.stat().st_size):
+        shutil.rmtree(directory)
 
 
 @contextlib.contextmanager
@@ -215,8 +220,13 @@ def weights(directory: Path) -> Path:
 def way_on(directory: Path) -> str:
     """How a run that was stopped goes on, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
-        return "there is no checkpoint to go on from: start it again"
-    return f"it goes on from its checkpoint with: gimbal train --resume {shlex.quote(str(directory))}"
+        return "there is no checkpoint yet, so start it again"
+    return f"continue with: {resuming(directory)}"
+
+
+def resuming(directory: Path) -> str:
+    """The command that resumes a run."""
+    return f"gimbal train --resume {shlex.quote(str(directory))}"
 
 
 def evaluate(run: AbstractRun) -> Exam:

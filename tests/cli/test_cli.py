@@ -155,7 +155,7 @@ def test_dry_run_says_what_follows(capsys, tmp_path, monkeypatch):
 def test_dry_run_reads_a_file_of_tasks(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", TOY, "--dry-run", "tasks=absent.jsonl"]) == 2
-    assert "absent.jsonl cannot be read" in capsys.readouterr().err
+    assert "there is no file absent.jsonl" in capsys.readouterr().err
 
 
 def test_help_of_a_recipe_lists_every_key(capsys):
@@ -213,7 +213,7 @@ def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
 
 def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
     def interrupted(run, directory, *, resume=False, name="", track=()):
-        (directory / "metrics.jsonl").touch()
+        (directory / "metrics.jsonl").write_text("{}\n")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(local, "run_local", interrupted)
@@ -224,7 +224,7 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
 
 def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     def broken(run, directory, *, resume=False, name="", track=()):
-        (directory / "metrics.jsonl").touch()
+        (directory / "metrics.jsonl").write_text("{}\n")
         raise RewardError("reward mine broke")
 
     monkeypatch.setattr(local, "run_local", broken)
@@ -233,7 +233,7 @@ def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
     assert cli.main(["train", TOY, "--name", "my run"]) == 2
     assert capsys.readouterr().err.endswith(
-        "mended, it goes on from its checkpoint with: gimbal train --resume 'runs/my run'\n"
+        "reward mine broke. Fix it, then continue with: gimbal train --resume 'runs/my run'\n"
     )
 
 

@@ -20,6 +20,7 @@ USERS = Path(__file__).parent.parent / "users"  # files of a user's
 REWARDS = {
     "reference": ["reward={}:score"],
     "references": ["rewards=('{}:score', '{}:brevity')"],
+    "commas": ["reward={}:score*2,Pattern(pattern='a,b'),{}:brevity"],
     "added": ["rewards.0.weight=0.5", "rewards.1={}:brevity"],
     "weights": [
         "rewards=(Function(function='{}:score', weight=2), 'Pattern(pattern=\"a\")', Function(function='{}:brevity'))"
@@ -84,7 +85,8 @@ def test_what_a_command_line_names(parts, scores, place, monkeypatch):
     for form, words in REWARDS.items():
         given = [word.replace("{}", scores) for word in words]
         command("train", f"{parts}:recipe", *named(parts), *given, "--name", form)
-    saved = through_the_commands("weights")
+    saved = through_the_commands("commas")
+    assert [reward["weight"] for reward in saved["rewards"]] == [2, 1, 1] and saved["rewards"][1]["pattern"] == "a,b"
     assert saved["engine"]["tool"]["class"].endswith(":Shout") and saved["tasks"]["size"] == 6
     assert [reward.get("function") for reward in saved["rewards"]] == [f"{scores}:score", None, f"{scores}:brevity"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from gimbal import ops
 from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
-from gimbal.config.parts import PACKAGE
+from gimbal.config.classes import PACKAGE
 from gimbal.objectives import ClippedRatio
 
 

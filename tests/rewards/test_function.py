@@ -60,7 +60,9 @@ def test_verl_compute_score_reads_the_answer_or_its_own_column(module, group_of,
 
 
 def test_a_missing_column_is_named_with_those_there_are(module, group_of, opened):
-    with pytest.raises(RewardError, match=r"needs_column on task t1: it raised .*'colour'.*'answer'"):
+    with pytest.raises(
+        RewardError, match=r"needs_column takes the column `colour`, and task t1 has only answer, id, source"
+    ):
         opened(Function(function=f"{module}:needs_column"))(group_of("4"))
 
 
@@ -68,7 +70,7 @@ def test_a_missing_column_is_named_with_those_there_are(module, group_of, opened
     ("source", "message"),
     [
         ("wrong_shape", r"wrong_shape could not be loaded: .*its parameters are \(x\).*completions"),
-        ("absent", r"absent could not be loaded: .*holds no absent"),
+        ("absent", r"absent could not be loaded: my rewards.py has no absent"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused_at_loading(module, group_of, opened, source, message):
@@ -77,7 +79,7 @@ def test_a_function_that_cannot_be_used_is_refused_at_loading(module, group_of, 
 
 
 def test_a_missing_file_is_refused_at_opening():
-    with pytest.raises(RewardError, match=r"not there: .*nowhere\.py"):
+    with pytest.raises(RewardError, match=r"nowhere.py:f: there is no file .*nowhere\.py"):
         Function(function="nowhere.py:f").open()
 
 
@@ -132,7 +134,7 @@ def test_what_is_no_list_of_numbers_is_no_score(values):
     """Keys, bytes and members of a set can be gone through, and would pass for scores."""
     call = {"completions": ["a", "b"], "columns": {}, "prompt": "", "completion_ids": None}
     function, _ = make(lambda completions: values)
-    with pytest.raises(TypeError, match="expected a list of floats"):
+    with pytest.raises(ValueError, match=r"expected a list of 2 numbers|expected a number, or None"):
         function(call)
 
 
@@ -175,13 +177,16 @@ def test_printing_corrupts_nothing(group_of, opened, capfd):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ([1.0, float("nan")], "returned nan for sample 1"),
-        ([float("inf"), 0.0], "returned inf for sample 0"),
-        ([0.0, -1e308], "returned -1e\\+308 for sample 1; expected a number of size 1e\\+15 at most"),
-        ([1.0], "returned 1 scores, expected 2"),
-        ([1.0, 0.0, 1.0], "returned 3 scores, expected 2"),
+        ([1.0, float("nan")], "returned nan as the score of completion 1"),
+        ([float("inf"), 0.0], "returned inf as the score of completion 0"),
+        (
+            [0.0, -1e308],
+            "returned -1e\\+308 as the score of completion 1; expected a finite number of size 1e\\+15 at most",
+        ),
+        ([1.0], "returned 1 score for 2 completions"),
+        ([1.0, 0.0, 1.0], "returned 3 scores for 2 completions"),
         (0.5, "returned 0.5; expected a list"),
-        (["1.0", "0.0"], "returned .*expected a list of floats"),
+        (["1.0", "0.0"], "returned '1.0' as the score of completion 0; expected a number"),
     ],
 )
 def test_what_is_no_score_stops_the_run_with_got_and_expected(group_of, opened, returned, message):

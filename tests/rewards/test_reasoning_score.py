@@ -79,7 +79,7 @@ def test_a_text_that_hangs_the_scorer_costs_its_neighbours_nothing(group_of):
 
 
 def test_a_task_of_another_source_is_refused(reward, group_of):
-    with pytest.raises(ValueError, match=r"reads the columns .*'metadata'.*task t1 lacks"):
+    with pytest.raises(ValueError, match=r"reasoning-gym only, and task t1 is none: .*reward=file\.py:function"):
         reward(group_of("<answer>4</answer>"))
 
 

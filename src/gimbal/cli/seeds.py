@@ -41,6 +41,7 @@ def train_seeds(
     from gimbal.runtime import compose
 
     compose.check(run)  # what is refused is refused once
+    compose.accepted(run)
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= jobs <= len(cores):
         raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
@@ -59,6 +60,8 @@ def train_seeds(
         recipes.tell("stopped; the same command goes on")
         return 130
     if series.failed:
+        for name in series.failed:
+            api.discard(runs / name)  # unless it has taken a step
         named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
         raise ValueError(
             f"{len(series.failed)} of {len(seeds)} runs failed: {named}; the same command goes on with them"

@@ -53,7 +53,7 @@ def show(argv: Sequence[str]) -> int:
     import typing
 
     from gimbal import api, config, recipes
-    from gimbal.config.parts import describe
+    from gimbal.config.expected import describe
 
     asked = argv[0]
     known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
@@ -92,7 +92,7 @@ def fields_page(run: object, recipe: str) -> str:
     import typing
 
     from gimbal.config import paths
-    from gimbal.config.parts import describe
+    from gimbal.config.expected import describe
 
     lines = [f"gimbal train {recipe} [key=value ...]"]
     for prefix, part in {"": run, **paths(run)}.items():

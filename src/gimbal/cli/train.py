@@ -118,6 +118,7 @@ def _train(arguments: Arguments) -> int:
         print(config.dump(run, recipe), end="")
     elif "dry-run" in arguments.flags:
         print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")  # a file of tasks is read, and refused, now
+        compose.accepted(run)
         for warning in compose.check(run):
             recipes.tell(warning)
     elif text := arguments.flag("seeds"):
@@ -138,10 +139,10 @@ def _train(arguments: Arguments) -> int:
         except KeyboardInterrupt:
             recipes.tell(f"stopped; {api.way_on(directory)}")
             return 130
-        except RewardError as error:  # mended without a change of the recipe
+        except RewardError as error:  # can be fixed without a change of the recipe
             if checkpoint.newest(directory) is None:
                 raise
-            raise ValueError(f"{error}; mended, {api.way_on(directory)}") from error
+            raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error
     return 0
 
 

@@ -1,13 +1,11 @@
 """Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
 
+from gimbal.config.classes import catalogue, methods, nearest
 from gimbal.config.overrides import flatten, override, paths
 from gimbal.config.parts import (
     RECIPE_FILE,
     Text,
-    catalogue,
     find,
-    methods,
-    nearest,
     plain,
     read,
     refuse_while_loading,

@@ -15,7 +15,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
-from gimbal.config.parts import Text, nearest, read
+from gimbal.config.classes import nearest
+from gimbal.config.parts import Text, read
 
 Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the whole
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import math
@@ -21,14 +20,16 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from gimbal.config.classes import PACKAGE, catalogue, nearest
+from gimbal.config.expected import at_commas, expected
+
 RECIPE_FILE = "recipe.yaml"  # of a run, in its directory
-PACKAGE = Path(__file__).parent.parent
 REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, and nothing more
+WEIGHTED = re.compile(rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?")  # of a reward: mine.py:score*0.7
 # Kinds of parts that have short forms (a function, a file's name), and what turns these into a part and leaves all else as it is.
 SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
@@ -36,82 +37,13 @@ SHORT = {
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
+MOST_SHOWN = 80  # characters of a refused value
 MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
 _LOADING: list[Path] = []  # users' files being read just now, innermost last
-NO_METHODS = (
-    "AbstractTasks",
-    "AbstractDecisions",
-    "AbstractRun",
-    "AbstractPolicyGradient",
-)  # interfaces that are no methods
 
 
 class Text(str):
     """What somebody typed: "3" may still become a number, and "None" nothing at all. A plain str is a string."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A class of the package, as read from its source without importing it."""
-
-    name: str
-    module: str
-    line: int
-    summary: str  # first sentence of the docstring
-    bases: tuple[str, ...]
-    part: bool  # a dataclass: something a recipe may hold
-    confidence: (
-        str  # "verified", "partial" or "abstract-only" if the docstring says how well the work is known, else ""
-    )
-
-
-@cache
-def catalogue() -> dict[str, Entry]:
-    """Every public concrete class of the package by name."""
-    found: dict[str, Entry] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(("gimbal", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Abstract")):
-                bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-                part = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-                found[node.name] = Entry(
-                    node.name,
-                    module,
-                    node.lineno,
-                    first_sentence(node),
-                    bases,
-                    part,
-                    confidence(ast.get_docstring(node)),
-                )
-    return found
-
-
-def methods() -> dict[str, list[Entry]]:
-    """The parts that have an interface, by what they are: Objective, Advantage, Reward, ..."""
-    kinds: dict[str, list[Entry]] = {}
-    for entry in catalogue().values():
-        for base in entry.bases:
-            if entry.part and base.startswith("Abstract") and base not in NO_METHODS:
-                kinds.setdefault(base.removeprefix("Abstract").removesuffix("Spec"), []).append(entry)
-    return kinds
-
-
-def confidence(docstring: str | None) -> str:
-    """What a docstring's line "Confidence: ..." begins with."""
-    found = re.search(r"^Confidence: ([\w-]+)", docstring or "", re.MULTILINE)
-    return found[1] if found else ""
-
-
-def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[^.]{4}\.) (?=[A-Z])", paragraph)[0]
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a refusal: "; did you mean X?", or nothing if nothing is near."""
-    match = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {match[0]}?" if match else ""
 
 
 def find(name: str) -> type:
@@ -213,6 +145,12 @@ def _load_file(path: Path) -> types.ModuleType:
     return sys.modules[str(path)]
 
 
+def shown(value: Any) -> str:
+    """A value in a sentence, as it was given and not too long."""
+    text = str(value) if isinstance(value, Text) and value else repr(value)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
+
+
 def label(thing: type | Callable[..., Any]) -> str:
     """The name under which ``find`` and ``resolve`` come back to a class or function."""
     module, name = thing.__module__, thing.__qualname__
@@ -276,13 +214,13 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
         for choice in arguments:
             if str(choice) == str(value):
                 return choice
-        raise ValueError(f"{path} is {value!r}; it must be one of {', '.join(map(str, arguments))}")
+        raise ValueError(f"{path} is {shown(value)}; it must be one of {', '.join(map(str, arguments))}")
     elif origin is tuple:
         return _read_tuple(value, arguments, path)
     elif origin in (Sequence, list):
         return list(_read_tuple(value, (*arguments, ...), path))
     elif origin in (Mapping, dict):
-        data = expression(value, path) if isinstance(value, Text) else value
+        data = expression(value, path, expected(annotation, path)) if isinstance(value, Text) else value
         if isinstance(data, Mapping) and not isinstance(data.get("class"), type):  # else a constructor was typed
             return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
     elif origin is Callable:
@@ -296,14 +234,7 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
             return result
     else:
         return _read_part(value, annotation, path)
-    raise ValueError(f"{path} is {value!r}; it must be {describe(annotation)}")
-
-
-def describe(annotation: Any) -> str:
-    """An annotation in words of a signature: ``float``, ``int | None``, ``tuple[AbstractReward, ...]``."""
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation.__name__
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", str(annotation))
+    raise ValueError(f"{path} is {shown(value)}; it must be {expected(annotation, path)}")
 
 
 def _bool(value: Any) -> bool | None:
@@ -380,9 +311,7 @@ def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
 def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any, ...]:
     item = arguments[0]
     if isinstance(value, Text):
-        # A lone string or reference needs no brackets and no quotes: stop=END reward=mine.py:score
-        lone = (item is str and not value.startswith(("(", "["))) or REFERENCE.fullmatch(value)
-        value = (value,) if lone else expression(value, path)
+        value = _typed_items(value, item, path)
     items = tuple(value) if isinstance(value, list | tuple) else (value,)
     types_ = (item,) * len(items) if arguments[-1] is Ellipsis else arguments
     if len(types_) != len(items):
@@ -390,9 +319,20 @@ def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any,
     return tuple(read(x, t, f"{path}.{i}") for i, (x, t) in enumerate(zip(items, types_, strict=True)))
 
 
+def _typed_items(text: Text, item: Any, path: str) -> Any:
+    """The items of a list that was typed. A lone string needs no brackets and no quotes, and neither do references, one or several:
+    stop=END reward=mine.py:score reward=mine.py:score*0.7,ExactAnswer()"""
+    if (item is str and not text.startswith(("(", "["))) or WEIGHTED.fullmatch(text):
+        return (text,)
+    pieces = at_commas(text)
+    if any(WEIGHTED.fullmatch(piece) for piece in pieces):
+        return tuple(Text(piece) for piece in pieces if piece)
+    return expression(text, path, expected(tuple[item, ...], path))
+
+
 def _read_part(value: Any, base: type, path: str) -> Any:
     value = _long(value, base)
-    data = _long(expression(value, path), base) if isinstance(value, str) else value
+    data = _long(expression(value, path, expected(base, path)), base) if isinstance(value, str) else value
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
@@ -400,10 +340,8 @@ def _read_part(value: Any, base: type, path: str) -> Any:
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)
     if not isinstance(data, base):
-        got = type(data).__name__ if dataclasses.is_dataclass(data) else repr(data)
-        choices = ", ".join(sorted(e.name for e in catalogue().values() if base.__name__ in e.bases))
-        kind = base.__name__.removeprefix("Abstract")
-        raise ValueError(f"{path} is {got}; it must be of kind {kind}" + (f": {choices}" if choices else ""))
+        got = type(data).__name__ if dataclasses.is_dataclass(data) else shown(data)
+        raise ValueError(f"{path} is {got}; it must be {expected(base, path)}")
     return data
 
 
@@ -437,16 +375,20 @@ def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
     return cls(**{name: read(item, hints[name], f"{path}.{name}" if path else name) for name, item in given.items()})
 
 
-def expression(text: str, path: str) -> Any:
-    """The plain data of a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated."""
+def expression(text: str, path: str, way: str) -> Any:
+    """The plain data of a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated.
+
+    ``way``: what the key expects, told where the text is neither, or a lone name that is no part's.
+    """
+    if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), "None", "True", "False", "inf"):
+        raise ValueError(f"{path}={text}{nearest(text, catalogue())}; it must be {way}")
     own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
     source = "OWN" + (own[2] or "()") if own else text
     try:
         return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:  # the last two for what is nested deeply
         detail = f": {error}" if isinstance(error, TypeError) else ""
-        hint = "write a literal or a constructor call, strings in quotes, such as ClippedRatio(clip_high=0.28)"
-        raise ValueError(f"{path}={text} cannot be read{detail}; {hint}") from error
+        raise ValueError(f"{path}={text:.200} cannot be read{detail}; it must be {way}") from error
 
 
 def _data(node: ast.expr, own: str) -> Any:

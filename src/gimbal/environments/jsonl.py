@@ -82,6 +82,8 @@ def _lines(path: Path) -> Iterable[tuple[str, Any]]:
     """("line 3", its value) of every line that is not blank."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}; a file of tasks has one JSON object a line") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read as a JSONL file: {error}") from error
     # Not splitlines: strings in JSON may hold the other line separators.

@@ -12,7 +12,8 @@ from typing import Any
 
 from gimbal.config import flatten, nearest, read_file, resolve
 from gimbal.config import load as load_saved
-from gimbal.config.parts import broken, first_sentence
+from gimbal.config.classes import first_sentence
+from gimbal.config.parts import broken
 
 
 def tell(sentence: str) -> None:

@@ -23,6 +23,7 @@ import cloudpickle
 from gimbal.rewards._confine import NONCE, Order, confine
 from gimbal.rewards._supervisor import supervise
 
+OURS = Path(__file__).parent
 HIDDEN = (errno.EACCES, errno.ENOENT, errno.EROFS)  # how what is not granted looks
 MESSAGE = 400  # characters of an error that reach the parent's sentence
 
@@ -94,8 +95,14 @@ def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
     except BaseException as error:
         with contextlib.suppress(Exception):  # it may have closed what this writes to
             traceback.print_exc()
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
+        if (
+            isinstance(error, ValueError) and Path(file).parent == OURS
+        ):  # adapters.py refused it: a sentence for the user
+            return json.dumps({"nonce": nonce, "refused": str(error)[:MESSAGE]}).encode()
+        if isinstance(error, SyntaxError):  # it is in a file that was being imported, not in the frame that imported it
+            file, line = error.filename or file, error.lineno
+        where = f"{Path(file).name}, line {line}"
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE]  # one line, however much it quotes
         if isinstance(error, OSError) and error.filename is not None and error.errno in HIDDEN:
             text += "; `reads` and `writes` of a reward name what else it may open (docs/isolation.md)"

@@ -1,10 +1,13 @@
 """Users' reward functions: how one is found, which shape it has, how it is called. Runs in the worker: no torch
 here.
+
+A ValueError raised here is a sentence for the user, about the reward; _worker.py hands it on as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -14,10 +17,14 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from gimbal.config.classes import nearest
 from gimbal.config.parts import loading
 
 Values = list[float | None]
 Call = Mapping[str, Any]  # what function.Function._call lays out
+COLUMN = "column "  # before the name of a column that a function needs
+VERL = ("data_source", "solution_str", "ground_truth", "extra_info")
+GIVEN = ("prompts", "completions", "completion_ids")  # what every call has, beside the columns of the task
 SHAPES = (
     "f(prompts, completions, **columns) -> list of floats, f(group) -> list of floats, f(rollout) -> float, or "
     "f(data_source, solution_str, ground_truth, extra_info) -> float"
@@ -25,23 +32,33 @@ SHAPES = (
 
 
 def make(source: str | Callable[..., Any]) -> tuple[Callable[[Call], Values], list[str]]:
-    """The function under one signature, Call -> a score (or None) for each rollout, and which costly parts of a call
-    it reads.
+    """The function under one signature, Call -> a score (or None) for each rollout, and what it needs: costly parts of a
+    call by name, and each column that it cannot do without as COLUMN + its name.
     """
     function = _find(source) if isinstance(source, str) else source
     if isinstance(function, type):
         raise ValueError(f"it is a class; a part is written with brackets, {function.__name__}()")
+    if not callable(function):
+        raise ValueError(f"it is {function!r:.60}; a reward is a function, {SHAPES}")
     parameters = inspect.signature(function).parameters
-    if "solution_str" in parameters:
-        return lambda call: _each([function(**_verl(call, text)) for text in call["completions"]]), []
+    named = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
+    required = [p.name for p in named if p.default is p.empty]
+    if "solution_str" in parameters and set(required) <= set(VERL):
+        return lambda call: _each(
+            [function(**_taken(_verl(call, text), parameters)) for text in call["completions"]]
+        ), []
     if "completions" in parameters:
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         needs = ["completion_ids"] if "completion_ids" in parameters else ["columns"] if takes_all else []
-        return lambda call: _whole(function(**_trl(call, parameters))), needs
+        columns = [name for name in required if name not in GIVEN]
+        return (
+            lambda call: _whole(function(**_trl(call, parameters)), len(call["completions"])),
+            [*needs, *(COLUMN + name for name in columns)],
+        )
     if "group" in parameters or "rollout" in parameters:
         importlib.import_module("gimbal.records")  # with torch: now, while the run starts, not in the first call
     if "group" in parameters:
-        return lambda call: _whole(function(call["group"])), ["group"]
+        return lambda call: _whole(function(call["group"]), len(call["completions"])), ["group"]
     if "rollout" in parameters:
         return lambda call: _each([function(rollout) for rollout in call["group"].rollouts]), ["group"]
     raise ValueError(f"its parameters are ({', '.join(parameters)}); a reward is {SHAPES}")
@@ -60,9 +77,14 @@ def _find(source: str) -> Callable[..., Any]:
             spec.loader.exec_module(module)
     else:
         sys.path.append(os.getcwd())  # where a user's own modules are, for those who start from a console script
-        module = importlib.import_module(place)
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+                raise  # it is there, and imports something that is not
+            raise ValueError(f"there is no module {error.name}; a function in a file is path/file.py:{name}") from error
     if name not in vars(module):
-        raise ValueError(f"{place} holds no {name}")
+        raise ValueError(f"{Path(place).name} has no {name}{nearest(name, vars(module))}")
     return vars(module)[name]
 
 
@@ -76,11 +98,13 @@ def _trl(call: Call, parameters: Mapping[str, inspect.Parameter]) -> dict[str, A
         replies = [[{"role": "assistant", "content": text}] for text in call["completions"]]
         offered |= {"prompts": [messages] * count, "completions": replies}
     offered["completion_ids"] = call["completion_ids"]
+    return _taken(offered, parameters)
+
+
+def _taken(offered: dict[str, Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Of what is offered, what a function takes: all of it, or what its parameters name."""
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return offered
-    missing = [n for n, p in parameters.items() if p.default is p.empty and n not in offered]
-    if missing:
-        raise ValueError(f"it asks for {missing}; there are {sorted(offered)}")
     return {name: value for name, value in offered.items() if name in parameters}
 
 
@@ -103,24 +127,40 @@ def _each(values: list[Any]) -> Values:
             return await asyncio.gather(*values)
 
         values = asyncio.run(together())
-    return [_number(value["score"] if isinstance(value, Mapping) else value) for value in values]
+    return [_number(_score(value), at) for at, value in enumerate(values)]
 
 
-def _whole(values: Any) -> Values:
+def _score(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if "score" not in value:
+        raise ValueError(f"it returned the dict {value!r:.80}, which has no key 'score'; return a number, or that key")
+    return value["score"]
+
+
+def _whole(values: Any, count: int) -> Values:
     if inspect.iscoroutine(values):
         values = asyncio.run(values)
     try:
-        if isinstance(
-            values, str | bytes | Mapping | Set
-        ):  # they can be gone through, and what comes is no score of anything
-            raise TypeError
-        return [_number(value) for value in values]
-    except TypeError as error:
-        raise TypeError(f"it returned {values!r:.80}; expected a list of floats, one for each completion") from error
+        items = iter(values)
+    except TypeError:  # a lone number, None, an array of no dimensions
+        items = None
+    # Text, keys and members of a set can be gone through too, and are no scores.
+    if items is not None and not isinstance(values, str | bytes | Mapping | Set):
+        return [_number(value, at) for at, value in enumerate(items)]
+    raise ValueError(
+        f"it returned {values!r:.80}; expected a list of {count} numbers, one for each completion, as in "
+        "`return [float(len(text)) for text in completions]`"
+    )
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, at: int) -> float | None:
     """A plain float of whatever number it is (numpy's and torch's too); text is no number even where it would parse."""
-    if isinstance(value, str | bytes):
-        raise TypeError(f"a score is a number or None, not {value!r:.80}")
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError):  # what float() raises for what is no number
+        if not isinstance(value, str | bytes):
+            return float(value)
+    raise ValueError(
+        f"it returned {value!r:.80} as the score of completion {at}; expected a number, or None where the reward does not apply"
+    )

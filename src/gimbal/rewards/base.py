@@ -23,6 +23,10 @@ class AbstractReward(ABC):
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...
 
+    def accepts(self, task: Task) -> None:
+        """ValueError if it cannot score such a task, which would end the run later; asked before the first step."""
+        return None
+
     def follow_ups(self, group: Group) -> Sequence[Task]:
         """What the policy itself shall answer before the group is scored; the answers come in ``group.replies[self.name]``.
 

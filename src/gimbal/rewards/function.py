@@ -12,9 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from gimbal.config.parts import REFERENCE, at_top, label, main_file, resolve
-from gimbal.records import Group, Rollout
-from gimbal.rewards.adapters import make
+from gimbal.config.classes import nearest
+from gimbal.config.parts import WEIGHTED, at_top, label, main_file, resolve
+from gimbal.records import Group, Rollout, Task
+from gimbal.rewards.adapters import COLUMN, make
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError, Worker, WorkerError
 
@@ -109,7 +110,7 @@ class Function(AbstractReward):
             return self.function
         path = Path(place).expanduser().resolve()
         if not path.is_file():
-            raise RewardError(f"reward {self.function} names a file that is not there: {path}")
+            raise RewardError(f"reward {self.function}: there is no file {path}")
         return f"{path}:{own}"
 
     def _own(self) -> tuple[str, ...]:
@@ -127,11 +128,25 @@ class Function(AbstractReward):
     def close(self) -> None:
         self._worker.close()
 
+    def accepts(self, task: Task) -> None:
+        columns = _columns(task)
+        # A task without an answer has no column of that name either, unless the row itself says null.
+        there = [name for name in columns if name != "answer" or task.answer is not None or name in task.columns]
+        for name in (need.removeprefix(COLUMN) for need in self._worker.needs if need.startswith(COLUMN)):
+            if name not in there:
+                raise RewardError(
+                    f"reward {self.name} takes the column `{name}`, and task {task.id} has only {', '.join(sorted(there))}"
+                    f"{nearest(name, there)}; name the parameter after a column of the rows, or give it a default: {name}=None"
+                )
+
     def __call__(self, group: Group) -> list[float | None]:
+        self.accepts(group.task)
         try:
             values = self._worker(self._call(group, self._worker.needs))
         except WorkerError as error:
-            raise RewardError(f"reward {self.name} on task {group.task.id}: it {error}") from error
+            raise RewardError(
+                f"reward {self.name} on task {group.task.id}: {error}{self._hint(error, group.task)}"
+            ) from error
         self._check(values, group)
         return values
 
@@ -145,29 +160,42 @@ class Function(AbstractReward):
             "prompt": task.prompt,
             "completions": [rollout.text for rollout in group.rollouts],
             "completion_ids": [_token_ids(r) for r in group.rollouts] if asked else None,
-            "columns": {"id": task.id, "source": task.source, "answer": task.answer, **task.columns},
+            "columns": _columns(task),
             "group": group if "group" in needs else None,
         }
+
+    def _hint(self, error: WorkerError, task: Task) -> str:
+        """A KeyError in a function that takes **columns is most often a column that is not there."""
+        return f"; the columns are {', '.join(sorted(_columns(task)))}" if "raised KeyError" in str(error) else ""
 
     def _check(self, values: list[float | None], group: Group) -> None:
         where = f"reward {self.name} on task {group.task.id}"
         if not isinstance(values, list) or not all(value is None or isinstance(value, float | int) for value in values):
             raise RewardError(f"{where}: its process answered {values!r:.80}; expected a list of numbers")
         if len(values) != len(group.rollouts):
-            raise RewardError(f"{where}: it returned {len(values)} scores, expected {len(group.rollouts)}")
+            raise RewardError(
+                f"{where}: it returned {len(values)} score{'s' * (len(values) != 1)} for {len(group.rollouts)} completions; "
+                "expected one for each, None where it does not apply"
+            )
         for sample, value in enumerate(values):
             if value is not None and not abs(value) <= LARGEST:  # nan is not
                 raise RewardError(
-                    f"{where}: it returned {value} for sample {sample}; expected a number of size {LARGEST:g} at most, "
-                    "or None where it does not apply"
+                    f"{where}: it returned {value} as the score of completion {sample}; expected a finite number of size "
+                    f"{LARGEST:g} at most, or None where it does not apply"
                 )
 
 
 def short(value: Any) -> Any:
-    """A function, or a reference to one, as a reward; anything else as it is."""
+    """A function, or a reference to one (mine.py:score, or weighted mine.py:score*0.7), as a reward; anything else as it is."""
     if isinstance(value, str):
-        return Function(function=str(value)) if REFERENCE.fullmatch(value) else value
+        found = WEIGHTED.fullmatch(value)
+        return Function(function=found[1], weight=float(found[2] or 1)) if found else value
     return Function(function=value) if callable(value) and not isinstance(value, AbstractReward) else value
+
+
+def _columns(task: Task) -> dict[str, Any]:
+    """What a function is offered of a task, beside prompt and completions."""
+    return {"id": task.id, "source": task.source, "answer": task.answer, **task.columns}
 
 
 def _token_ids(rollout: Rollout) -> list[int]:

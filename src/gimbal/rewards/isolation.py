@@ -53,7 +53,7 @@ class RewardError(ValueError):
 
 
 class WorkerError(Exception):
-    """A call that gave no value; the text is the rest of a sentence that begins with what was called."""
+    """A call that gave no value; the text says why, after the name of what was called and a colon."""
 
 
 @cache
@@ -220,7 +220,7 @@ class Worker:
                 self._needs = self._exchange(None, START_SECONDS)
             except WorkerError as error:
                 self.close()
-                raise RewardError(f"reward {self.name} could not be loaded: it {error}") from error
+                raise RewardError(f"reward {self.name} could not be loaded: {error}") from error
             held = promises(self.lacking)
             if missing := tuple(promise for promise, holds in held.items() if not holds):
                 _warn(missing, tuple(f"{step}: {why}" for step, why in self.lacking.items()))
@@ -243,7 +243,7 @@ class Worker:
                 ended = True
         self.close()
         if not ended:
-            raise WorkerError("answered a call that nobody made, and was ended")
+            raise WorkerError("it answered a call that nobody made, and was ended")
 
     def close(self) -> None:
         if self._process is None:
@@ -281,9 +281,11 @@ class Worker:
         # What has handled a model's text may say anything: nothing is taken for granted of its reply.
         if not isinstance(reply, dict) or reply.get("nonce") != ("" if arguments is None else nonce.hex()):
             self.close()
-            raise WorkerError("answered another call than it was asked, and was ended")
+            raise WorkerError("it answered another call than it was asked, and was ended")
+        if "refused" in reply:
+            raise WorkerError(_plain(reply["refused"]))
         if "error" in reply:
-            raise WorkerError(f"raised {_plain(reply['error'])} ({_plain(reply.get('where'))})")
+            raise WorkerError(f"it raised {_plain(reply['error'])} ({_plain(reply.get('where'))})")
         return reply.get("value")
 
     def _expire(self) -> None:
@@ -325,8 +327,8 @@ class Worker:
         last = _plain(self._output.read()[-400:].decode(errors="replace").strip().rpartition("\n")[2])
         self.close()
         if self._late:
-            return f"did not return within {seconds:g} seconds and was ended"
-        return said + (f", its last output being: {last}" if last else "")
+            return f"it did not return within {seconds:g} seconds and was ended"
+        return f"it {said}" + (f", its last output being: {last}" if last else "")
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in (*KEPT, *self.variables) if name in os.environ}

@@ -43,14 +43,16 @@ class ReasoningScore(AbstractReward):
     def close(self) -> None:
         self._worker.close()
 
+    def accepts(self, task: Task) -> None:
+        if not {"question", "metadata", "parameters"} <= set(task.columns):
+            raise ValueError(
+                f"the reward {type(self).__name__} scores tasks of reasoning-gym only, and task {task.id} is none: give a reward of "
+                "your own, reward=file.py:function, or reward='ExactAnswer()', which compares with the column answer"
+            )
+
     def __call__(self, group: Group) -> list[float | None]:
         task = group.task
-        missing = {"question", "metadata", "parameters"} - set(task.columns)
-        if missing:
-            raise ValueError(
-                f"reward {self.name} reads the columns {sorted(missing)}, which task {task.id} lacks; it scores tasks "
-                "of ReasoningGym, others need ExactAnswer or a function"
-            )
+        self.accepts(task)
         texts = [rollout.text for rollout in group.rollouts]
         try:
             return self._score(task, texts)

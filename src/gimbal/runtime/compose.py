@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 from gimbal.engines.tempered import Tempered
+from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.updates.policy_gradient import column_needs, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE
 from gimbal.ops.paths import get_at
+from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import interactions
 from gimbal.runtime.run import AbstractRun, Run
 
@@ -65,6 +68,24 @@ def _controllers(run: AbstractRun) -> None:
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
+
+
+def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) -> None:
+    """Refuse, before the first step, tasks that cannot be read and rewards that cannot score them. ``rewards``: the run's, if open.
+
+    Of rows every one is looked at; of other tasks, which may be made as they are asked for, the first.
+    """
+    exam = run.held_out
+    sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
+    for tasks, own in sets:
+        with ExitStack() as opened:
+            used = rewards if own is None else None
+            if used is None:
+                given = run.rewards if own is None else own
+                used = [opened.enter_context(closing(reward.open())) for reward in given]
+            for index in range(len(tasks) if isinstance(tasks, Jsonl | Rows) else min(1, len(tasks))):
+                for reward in used:
+                    reward.accepts(tasks[index])
 
 
 def _outstanding(run: AbstractRun) -> None:

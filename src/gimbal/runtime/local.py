@@ -101,6 +101,7 @@ class Trainer:
     def _start(self, saved: Mapping[str, Any] | None) -> None:
         """Wire the rollout half, and bring everything to where it was saved, or to version 0."""
         run, policy = self.run, self.learner.policy
+        compose.accepted(run, self.rewards)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
@@ -362,7 +363,7 @@ class Session:
         try:
             metrics, groups, batch = trainer.advance()
         except (RewardError, Starved, Unserved):
-            # Nothing has been trained on since the last step, so the run can go on from here once the cause is mended.
+            # Nothing has been trained on since the last step, so the run can go on from here once the cause is fixed.
             self._save()
             raise
         self.totals["seconds"] += time.perf_counter() - started

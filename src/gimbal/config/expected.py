@@ -1,0 +1,75 @@
+"""What a key expects, in words: for a help page, and for the refusal of a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from gimbal.config.classes import catalogue
+
+SCALARS = {
+    float: "a number, such as 0.5",
+    int: "a whole number, such as 8",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+}
+# Kinds of parts that are given in a short form most often.
+KINDS = {
+    "AbstractReward": "a function (reward=mine.py:score), several with weights (reward=mine.py:score*0.7,mine.py:brevity*0.3), "
+    "or a reward of gimbal (reward='ExactAnswer()'; gimbal list methods)",
+    "AbstractTasks": "a file of rows (rows.jsonl), or tasks of gimbal such as ReasoningGym(name='chain_sum') (gimbal list tasks)",
+    "AbstractRuntimeSpec": "local or ray",
+    "AbstractObjective": "an objective, such as objective='ClippedRatio()' or objective='Reinforce()' (gimbal list methods)",
+    "AbstractAdvantage": "an estimator, such as advantage='GroupNormalized()' or advantage='LeaveOneOut()' (gimbal list methods)",
+    "AbstractAggregation": "TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)",
+    "HeldOut": "a file of rows (held_out=heldout.jsonl), or HeldOut(tasks=..., samples=4)",
+}
+NAMED = 6  # most parts of a kind that a sentence names
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in words of a signature: ``float``, ``int | None``, ``tuple[AbstractReward, ...]``."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", str(annotation))
+
+
+def expected(annotation: Any, path: str) -> str:
+    """What to type for the key ``path``: the end of "it must be ..."."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    if origin is Callable:
+        return "a function: path/file.py:name or pkg.module:name"
+    if origin in (tuple, list, Sequence):
+        return expected(arguments[0], path) if arguments[0] not in SCALARS else f"a list, such as {path}='(1, 2)'"
+    if origin in (Mapping, dict):
+        return f"a mapping: set an entry with {path}.NAME=VALUE, or all of them with {path}=\"{{'NAME': VALUE}}\""
+    if not isinstance(annotation, type):
+        return describe(annotation)
+    if annotation.__name__ in KINDS:
+        return KINDS[annotation.__name__]
+    names = sorted(entry.name for entry in catalogue().values() if annotation.__name__ in entry.bases)
+    if not names:
+        return f"{annotation.__name__}(...), whose fields `gimbal show {annotation.__name__}` lists"
+    more = " and others (gimbal list methods)" if len(names) > NAMED else ""
+    return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()'"
+
+
+def at_commas(text: str) -> list[str]:
+    """The text in pieces, split at commas that stand in no brackets and no quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([{") - (letter in ")]}") if not quote else 0
+        if letter == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces]

@@ -1,0 +1,103 @@
+"""What fails before the first step: one sentence that says what to type, and no directory."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gimbal import cli
+from gimbal.cli import seeds
+
+QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
+REWARDS = """
+def want(completions, gold): return [1.0 for _ in completions]
+def want_more(completions, gold, **columns): return [1.0 for _ in completions]
+def want_answer(completions, answer): return [float(a in c) for a, c in zip(answer, completions)]
+def read(completions, **columns): return [float(a in c) for a, c in zip(columns["gold"], completions)]
+def scalar(completions): return 1.0
+def nothing(completions): pass
+def nan(completions): return [float("nan") for _ in completions]
+def text(completions): return ["1.0" for _ in completions]
+def few(completions): return [1.0]
+def mapping(solution_str): return {"points": 1.0}
+number = 3
+"""
+LIST = r"; expected a list of 4 numbers, one for each completion, as in `return \[float"
+CASES = {
+    "mine.py:wan": r"mine\.py has no wan; did you mean want\?",
+    "mine.py:number": r"it is 3; a reward is a function",
+    "nowhere.py:f": r"reward nowhere\.py:f: there is no file .*nowhere\.py",
+    "nowhere.f:g": r"there is no module nowhere; a function in a file is path/file\.py:g",
+    "broken.py:f": r"it raised SyntaxError: .*\(broken\.py, line 1\)",
+    "mine.py:want": r"takes the column `gold`, and task rows:1 has only id, source; name the parameter after .* gold=None",
+    "mine.py:want_more": r"takes the column `gold`, and task rows:1 has only",
+    "mine.py:want_answer": r"takes the column `answer`, and task rows:1 has only id, source",
+    "mine.py:read": r"it raised KeyError: 'gold' \(mine\.py, line 5\); the columns are answer, id, source",
+    "mine.py:scalar": r"it returned 1\.0" + LIST,
+    "mine.py:nothing": r"it returned None" + LIST,
+    "mine.py:nan": r"it returned nan as the score of completion 0; expected a finite number",
+    "mine.py:text": r"it returned '1\.0' as the score of completion 0; expected a number, or None",
+    "mine.py:few": r"it returned 1 score for 4 completions; expected one for each",
+    "mine.py:mapping": r"it returned the dict {'points': 1\.0}, which has no key 'score'",
+    "ReasoningScore()": r"scores tasks of reasoning-gym only, and task rows:1 is none: .*reward=file\.py:function",
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(REWARDS)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1 + 1 ="}\n{"prompt": "2 + 1 ="}\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_reward_that_cannot_score(place, capsys):
+    for reward, sentence in CASES.items():
+        words = [QUICK, "tasks=rows.jsonl", "held_out=None", f"reward={reward}", "threads=1"]
+        assert cli.main(["train", *words]) == 2, reward
+        err = capsys.readouterr().err.strip()
+        assert re.search(sentence, err) and "\n" not in err and "--resume" not in err, (reward, err)
+        assert "adapters.py" not in err and "TypeError" not in err
+        assert not Path("runs").exists() or not list(Path("runs").iterdir()), reward
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tasks=nowhere.jsonl"], "there is no file nowhere.jsonl"),
+        (["held_out=nowhere.jsonl"], "there is no file nowhere.jsonl"),
+        (["model=/no/where"], "there is no model directory /no/where"),
+        (["engine=Conversation(engine=Native(), tool='mine.py:Calculator()')"], "mine.py has no Calculator"),
+        (["tasks=mine.py:Sums()"], "mine.py has no Sums"),
+        (["policy=mine.py:Net()"], "mine.py has no Net"),
+    ],
+)
+def test_a_part_that_is_not_there(place, capsys, words, sentence):
+    assert cli.main(["train", QUICK, "threads=1", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+@pytest.mark.parametrize("recipe", ["nowhere.yaml", "mine.py:recipe", "nowhere.py:recipe", "mine.py:want"])
+def test_a_recipe_that_is_not_there(place, capsys, recipe):
+    assert cli.main(["train", recipe]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not Path("runs").exists()
+
+
+def test_seeds_of_a_run_that_cannot_begin(place, capsys, monkeypatch):
+    """What every seed would be refused for is told once; a seed that fails before its first step leaves nothing."""
+    words = ["train", QUICK, "tasks=rows.jsonl", "held_out=None", "threads=1", "--seeds", "2"]
+    assert cli.main([*words, "reward=mine.py:wan"]) == 2
+    assert "did you mean want?" in capsys.readouterr().err and not Path("runs").exists()
+    monkeypatch.setattr(seeds.Series, "_train", lambda self, directory, job: 2)
+    assert cli.main([*words, "reward=mine.py:nan"]) == 2
+    assert "2 of 2 runs failed" in capsys.readouterr().err and not list(Path("runs").iterdir())
+
+
+def test_dry_run_loads_the_reward(place, capsys):
+    words = ["train", QUICK, "tasks=rows.jsonl", "held_out=None", "--dry-run"]
+    assert cli.main([*words, "reward=mine.py:want"]) == 2
+    assert "takes the column `gold`" in capsys.readouterr().err
+    assert cli.main([*words, "reward=mine.py:scalar"]) == 0
