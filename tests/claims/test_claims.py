@@ -2,7 +2,9 @@
 
 import sys
 from dataclasses import fields, replace
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -79,6 +81,20 @@ def test_five_against_five_differ_only_if_all_of_one_lie_above_all_of_the_other(
     assert dose.p_value([*low[:4], 0.65], high) > dose.P
 
 
+def test_the_interval_of_a_shift_holds_the_inner_differences_and_its_coverage_is_that_of_the_ranks():
+    one, other = [0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.01, 0.02, 0.03, 0.04]
+    assert dose.shift(one, other) == pytest.approx((0.28, 0.08, 0.48))
+    # A shift lies below the third difference if two or fewer pairs do: so many of the 252 ways to mix 5 and 5.
+    few = sum(sum(place - i for i, place in enumerate(places)) <= 2 for places in combinations(range(10), 5))
+    assert 1 - 2 * few / 252 == pytest.approx(0.968, abs=5e-4)
+
+
+def test_no_arm_is_best_at_an_end_of_the_grid():
+    for question, age, arm in {(run["question"], run["age"], run["arm"]) for run in RUNS}:
+        best = dose.best(RUNS, question, age, arm)
+        assert best is None or dose.RATES[0] < best < dose.RATES[-1], (question, age, arm)
+
+
 def tried(*scores: float) -> list[dict[str, object]]:
     head = {"question": "age", "arm": "clip", "age": 4, "seed": dose.TUNING}
     return [head | {"rate": rate, "score": score} for rate, score in zip(dose.RATES, scores, strict=False)]
@@ -110,13 +126,32 @@ def test_in_every_recorded_run_the_mechanism_was_at_work(run):
         assert min(run["multiplier"]) > 0 and len(set(run["multiplier"])) > 1
 
 
-def test_what_the_readme_says_follows_from_the_record():
-    def scores(question: str, age: int, arm: str) -> list[float]:
-        return page.values(RUNS, question, age, arm)
+def scores(question: str, age: int, arm: str) -> list[float]:
+    return page.values(RUNS, question, age, arm)
 
+
+def test_what_the_readme_says_follows_from_the_record():
     fresh = {arm: scores("age", 0, arm) for arm in ("plain", "clip")}
     assert all(dose.p_value(scores("age", age, "plain"), fresh["plain"]) < dose.P for age in (1, 4))
-    assert dose.p_value(scores("age", 4, "weighted"), fresh["plain"]) > dose.P
-    assert all(dose.p_value(scores("age", 4, arm), fresh["clip"]) > dose.P for arm in ("clip", "sampler", "decoupled"))
+    assert dose.p_value(scores("age", 4, "weighted"), scores("age", 4, "plain")) < dose.P
+    corrected = {
+        arm: fresh["plain" if arm == "weighted" else "clip"] for arm in ("weighted", "clip", "sampler", "decoupled")
+    }
+    assert all(dose.p_value(scores("age", 4, arm), same) > dose.P for arm, same in corrected.items())
+    lowest = {arm: dose.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
+    assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02]
     assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
     assert not any(score < dose.BEFORE for run in (*fresh.values(), scores("age", 4, "plain")) for score in run)
+
+
+@pytest.mark.parametrize(
+    ("question", "age", "priced"),
+    [("gap", 0, ("token", "rollout")), ("price", 4, ("present-present", "version-present"))],
+)
+def test_why_the_price_decides_nothing(question, age, priced):
+    def end(arm: str) -> float:
+        return fmean(fmean(run["gap"][-4:]) for run in dose.fresh(RUNS, question, age, arm))
+
+    for arm in priced:
+        assert end(arm) >= end("clip" if question == "gap" else "none-present")
+        assert all(sum(run["size"]) < 0.1 * sum(run["of"]) for run in dose.fresh(RUNS, question, age, arm))
