@@ -16,6 +16,7 @@ import dose
 import page
 
 from gimbal.advantages import DiscrepancyPenalty
+from gimbal.environments.demonstrations import exam
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
 
@@ -124,6 +125,17 @@ def test_in_every_recorded_run_the_mechanism_was_at_work(run):
         assert "gap" not in run or run["gap"][0] > dose.LIMIT
     if "multiplier" in run:
         assert min(run["multiplier"]) > 0 and len(set(run["multiplier"])) > 1
+
+
+@pytest.mark.slow
+def test_a_cell_can_be_run_again(monkeypatch):
+    """One with every part of the claim's own: price, an anchor for it, a coarse sampler and a controller."""
+    for name, small in {"STEPS": 2, "PROMPTS": 4, "GROUP": 2, "exam": lambda size: exam(size=2)}.items():
+        monkeypatch.setattr(dose, name, small)
+    found = dose.measure("price", "version-present", 1, 1e-4, 0)
+    recorded = next(run for run in RUNS if run["arm"] == "version-present")
+    assert set(found) == set(recorded) and found["oldest"] == 1 and 0 <= found["score"] <= 1
+    assert found["priced"] != found["gap"] and len(found["multiplier"]) == 2
 
 
 def scores(question: str, age: int, arm: str) -> list[float]:
