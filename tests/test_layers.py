@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "gimbal"
 LEVEL = {
     "durable": 0,
     "records": 0,
+    "composition": 0,
     "ops": 0,
     "config": 0,  # names other rooms only at run time, in text
     "objectives": 1,
@@ -35,6 +36,7 @@ LEVEL = {
 # Within a level, one way only.
 SIBLINGS = {
     ("ops", "records"),
+    ("ops", "composition"),
     ("critics", "policies"),
     ("learning", "engines"),
     ("runtime", "report"),

@@ -13,10 +13,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import AbstractPart
 from gimbal.records import TrainBatch
 
 
-class AbstractAdvantage(ABC):
+class AbstractAdvantage(AbstractPart, ABC):
     """batch -> advantage_NS. As an estimator it reads rewards, groups and values; as a shaping also ``advantage_NS``.
 
     Defined for all: a group of one and a group of equal rewards give 0 (unless the docstring says otherwise), never NaN.
@@ -37,7 +38,7 @@ class AbstractAdvantage(ABC):
         return {}
 
 
-class AbstractRewardShaping(ABC):
+class AbstractRewardShaping(AbstractPart, ABC):
     """batch -> reward_NS: a change of the rewards before any baseline is taken (so it enters the group's statistics)."""
 
     needs: ClassVar[frozenset[str]] = frozenset()

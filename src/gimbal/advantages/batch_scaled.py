@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -56,3 +59,7 @@ class BatchScaled(AbstractAdvantage):
             scale = ops.masked_std(measured_N, there_N, self.ddof) + self.eps
             centred_N = (centred_N / scale).where(scale > 0, 0)
         return centred_N.clamp(-self.limit, self.limit).to(return_N.dtype)[:, None] * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.spread != "none" and whole.has(Whitened):
+            yield Advice("Whitened after BatchScaled scales twice")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
 from gimbal.advantages.components import components
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops.chains import longest_chain
 from gimbal.records import TrainBatch
 
@@ -34,6 +35,7 @@ class ChainRanked(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("rewards",)
 
     rewards: tuple[str, ...] = ()
     ddof: int = 1
@@ -56,3 +58,7 @@ class ChainRanked(AbstractAdvantage):
             member_N = group_N == label
             rank_N[member_N] = longest_chain(score_NK[member_N])
         return rank_N
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractRewardShaping):
+            yield Advice("ChainRanked ranks by the rewards themselves, so reward_shaping does nothing")

@@ -35,6 +35,7 @@ class CliffProbe(AbstractRewardShaping):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("omitted",)
 
     omitted: str = ""
     weight: float = 1.0

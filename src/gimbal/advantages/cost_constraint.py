@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.advantages.base import AbstractRewardShaping
 from gimbal.advantages.components import added_at_end
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops.confidence import student_width
 from gimbal.records import TrainBatch
 
@@ -81,3 +82,7 @@ class CostConstraint(AbstractRewardShaping):
         width = self.inflation * student_width(self.tests, self.delta)
         width += self.own * student_width(n, self.delta) if n > 1 else 0
         return cost_N, float(ops.masked_mean(cost_N, there_N)), float(ops.masked_std(cost_N, there_N, ddof=1)), width
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if any(self.cost == f"score/{reward.name}" and reward.weight for reward in whole.run.rewards):
+            yield Advice("CostConstraint prices a cost that is a reward besides: give that reward weight 0")

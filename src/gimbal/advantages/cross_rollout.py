@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops.groups import group_others_mean, group_size
 from gimbal.records import TrainBatch
 
@@ -46,3 +48,7 @@ class CrossRolloutBaseline(AbstractAdvantage):
         value_N = ops.sequence_mean(batch.column("value_NS", self), batch.mask_NS)
         advantage_N = batch.return_N - group_others_mean(value_N, group_N)
         return advantage_N.where(group_size(group_N) > 1, 0)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(Whitened):
+            yield Advice("CrossRolloutBaseline has no scale in the paper, and Whitened gives it one")

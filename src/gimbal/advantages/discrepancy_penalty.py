@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import AT_SAMPLING, Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -39,3 +41,10 @@ class DiscrepancyPenalty(AbstractAdvantage):
         )
         excess_NS = ((proximal_NS - behavior_NS).abs() - self.threshold).clamp(min=0)
         return (batch.column("advantage_NS", self) - self.strength * excess_NS) * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.max_staleness > 0 and not whole.doing(AT_SAMPLING):
+            yield Advice(
+                "DiscrepancyPenalty on stale data prices what was learned since besides the gap between the engines: "
+                "anchor=SamplingVersion(window=...), or max_staleness=0"
+            )

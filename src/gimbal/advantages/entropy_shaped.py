@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.novelty_sharpened import NoveltySharpened
+from gimbal.composition import ENTROPY, Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -43,3 +46,12 @@ class EntropyShaped(AbstractAdvantage):
         # A density's entropy may be negative: there it adds nothing.
         bonus_NS = (self.strength * entropy_NS.clamp(min=0)).minimum(advantage_NS.abs() / self.cap)
         return (advantage_NS + bonus_NS) * batch.mask_NS
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(NoveltySharpened):
+            yield Advice(
+                "EntropyShaped and NoveltySharpened both raise unlikely decisions, and what they add has two caps, not one"
+            )

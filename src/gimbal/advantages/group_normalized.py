@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -38,3 +41,7 @@ class GroupNormalized(AbstractAdvantage):
         centred_N = return_N - ops.group_mean(return_N, group_N)
         scaled_N = centred_N / (ops.group_std(return_N, group_N, self.ddof) + self.eps)
         return scaled_N[:, None] * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(Whitened):
+            yield Advice("Whitened after GroupNormalized scales twice: GroupCentered before it is REINFORCE++-baseline")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractRewardShaping
+from gimbal.composition import REFERENCE
 from gimbal.records import TrainBatch
 
 
@@ -32,3 +33,6 @@ class KLReward(AbstractRewardShaping):
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         penalty_NS = ops.k1(batch.column("proximal_NS", self), batch.column("reference_NS", self))
         return batch.column("reward_NS", self) - self.coef * penalty_NS
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({REFERENCE})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gimbal.advantages.base import AbstractRewardShaping
 from gimbal.advantages.components import added_at_end, check_weights, components, weights_of
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -33,6 +34,7 @@ class LogTamed(AbstractRewardShaping):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("rewards",)
 
     rewards: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
@@ -66,3 +68,12 @@ class LogTamed(AbstractRewardShaping):
             limit = h_K.new_tensor(self.limit)
         # Equal h are equal to their mean but for rounding.
         return h_K > limit * (1 + 1e-9)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        given = {reward.name: reward.weight for reward in whole.run.rewards}
+        names = self.rewards or tuple(sorted(given))
+        weights = self.weights or (1.0,) * len(names)
+        if any(weight != given.get(name) for name, weight in zip(names, weights, strict=True)):
+            yield Advice(
+                "LogTamed has other weights than the rewards it tames, so what it takes away is not what they gave"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import ZERO_AT_MEDIAN, Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -54,3 +56,12 @@ class MedianCentered(AbstractAdvantage):
             teaching_N = ops.group_mean((advantage_N != 0).double(), group_N)
             advantage_N = (advantage_N / teaching_N).where(teaching_N > 0, 0)
         return advantage_N.to(torch.promote_types(batch.return_N.dtype, torch.float32))[:, None] * batch.mask_NS
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ZERO_AT_MEDIAN})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.num_generations % 2 == 0:
+            yield Advice(
+                "MedianCentered with an even num_generations: no rollout is the median, so none has advantage 0"
+            )

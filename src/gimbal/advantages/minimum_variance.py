@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import SEQUENCE_WEIGHT, Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -66,3 +69,17 @@ class MinimumVarianceCentered(AbstractAdvantage):
         top_N = log_N.new_full(log_N.shape, -math.inf).scatter_reduce(0, label_N, log_N, "amax")[label_N]
         weight_N = (log_N - top_N).exp().where(top_N > -math.inf, 1.0)
         return weight_N / ops.group_mean(weight_N, label_N)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.updates > 1:
+            yield Advice(
+                "MinimumVarianceCentered is optimal for the first update on a batch only, and there are several"
+            )
+        if self.cap not in {weight.cap for weight in whole.doing(SEQUENCE_WEIGHT)}:
+            yield Advice(
+                "MinimumVarianceCentered.cap is not the cap of SequenceWeight, so it is optimal for another gradient"
+            )
+        if whole.has(Whitened):
+            yield Advice(
+                "Whitened after MinimumVarianceCentered moves the baseline away from where the variance is least"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import ENTROPY, Advice, Composition, Verdict
 from gimbal.ops.effective_rank import effective_rank
 from gimbal.records import TrainBatch
 
@@ -104,3 +105,12 @@ class RankShaped(AbstractAdvantage):
         # The differences of successive velocities add up to the last less the first.
         acceleration_N = (last_N - first_N) / (steps_N - 1).clamp(min=1)
         return {"rank": rank_N, "velocity": sum_N / steps_N, "acceleration": acceleration_N}
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.rank == 0 and not whole.run.learns.controllers:
+            yield Advice(
+                "RankShaped has no baselines to compare with: bind a MovingAverage to its rank, velocity and acceleration"
+            )

@@ -29,6 +29,10 @@ class RankedRightly(AbstractRewardShaping):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"value_NS", "reward_NS", "group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "pair",
+        "preference",
+    )
 
     pair: str = ""
     preference: str = ""

@@ -34,6 +34,7 @@ class RelativeLength(AbstractRewardShaping):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("right",)
 
     right: str = "right"
     threshold: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,8 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
 from gimbal.advantages.components import check_weights, components, weights_of
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -35,6 +38,10 @@ class RewardDecoupled(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "rewards",
+        "gate",
+    )
 
     rewards: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
@@ -66,3 +73,11 @@ class RewardDecoupled(AbstractAdvantage):
             centre = "mean" if self.whiten == "full" else "none"
             sum_N = ops.group_normalised(sum_N, everything_N, centre=centre, ddof=self.ddof, eps=self.eps)
         return sum_N.float()[:, None] * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractRewardShaping):
+            yield Refusal(
+                "RewardDecoupled reads rewards by name, so what reward_shaping adds to their sum would be lost: drop one of the two"
+            )
+        if self.whiten != "off" and whole.has(Whitened):
+            yield Advice("Whitened after RewardDecoupled scales twice: set advantage.whiten=off, or drop Whitened")

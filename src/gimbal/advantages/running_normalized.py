@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.advantages.base import AbstractRewardShaping
 from gimbal.advantages.components import added_at_end
+from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.records import TrainBatch
 
 COUNT, MEAN, STD = "reward_moment/count", "reward_moment/mean", "reward_moment/std"
@@ -77,3 +78,13 @@ class RunningNormalized(AbstractRewardShaping):
         squares = float(ops.masked_std(return_N, there_N)) ** 2 * n + self.std**2 * max(self.count - 1, 0)
         squares += gap**2 * self.count * n / max(total, 1)
         return total, self.mean + gap * n / max(total, 1), math.sqrt(squares / max(total - 1, 1))
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if any(isinstance(shape, RunningNormalized) for shape in whole.all(AbstractRewardShaping)[1:]):
+            yield Refusal(
+                "RunningNormalized after another reward shaping takes penalties into its scale: put it first in reward_shaping"
+            )
+        if not whole.run.learns.controllers:
+            yield Advice(
+                "RunningNormalized has no memory without controllers on its count, mean and std: it normalises by the batch alone"
+            )

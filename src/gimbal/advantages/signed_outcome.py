@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.advantages.whitened import Whitened
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -33,6 +36,7 @@ class SignedOutcome(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("right",)
 
     positive: float = 0.1
     negative: float = 1.0
@@ -53,3 +57,7 @@ class SignedOutcome(AbstractAdvantage):
             outcome_N > self.threshold, self.positive
         )
         return weight_N[:, None] * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(Whitened):
+            yield Advice("Whitened brings back the baseline that SignedOutcome leaves out")

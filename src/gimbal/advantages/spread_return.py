@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractRewardShaping
+from gimbal.advantages.gae import GAE, ReturnToGo
+from gimbal.advantages.turn_gae import TurnGAE
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -29,3 +33,7 @@ class SpreadReturn(AbstractRewardShaping):
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         return_N = batch.column("reward_NS", self).sum(-1)
         return (return_N / batch.mask_NS.sum(-1).clamp(min=1))[:, None] * batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(GAE, TurnGAE, ReturnToGo):
+            yield Advice("SpreadReturn changes nothing for an estimator that sums a rollout's rewards")

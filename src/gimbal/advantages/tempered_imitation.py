@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import ENTROPY, TEMPERS, Advice, Composition, Refusal, Verdict
 from gimbal.records import TrainBatch
 
 
@@ -64,3 +65,16 @@ class TemperedImitation(AbstractAdvantage):
             "temperature", torch.full_like(batch.mask_NS[:, 0], self.temperature, dtype=torch.float32)
         )
         return torch.where((drawn_N / self.temperature - 1).abs() > 1e-6, drawn_N - self.temperature, 0)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.temperature != whole.run.sampling.temperature:
+            yield Refusal(
+                "TemperedImitation tells tempered groups by their temperature: set its temperature to sampling.temperature"
+            )
+        if not whole.doing(TEMPERS):
+            yield Advice(
+                "TemperedImitation without the engine Tempered: no group is at another temperature, so it does nothing"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.advantages.gae import GAE
+from gimbal.composition import FITS_TURNS, READS_TURNS, Advice, Composition, Verdict
 from gimbal.ops.discounted import generalised_advantages
 from gimbal.ops.levels import first_of_turn
 from gimbal.records import TrainBatch
@@ -49,3 +51,12 @@ class TurnGAE(AbstractAdvantage):
         value_NS, bootstrap_N = batch.column("value_NS", self), batch.column("bootstrap_N", self)
         turn_NS = generalised_advantages(reward_NS, value_NS, bootstrap_N, first_NS, self.gamma, self.lam)
         return ops.pooled(turn_NS, batch.mask_NS, "turn", batch.turns_NS, "sum")
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({READS_TURNS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(FITS_TURNS):
+            yield Advice(
+                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops.levels import first_of_turn
 from gimbal.records import TrainBatch
 
@@ -78,3 +80,7 @@ class TurnBalanced(AbstractAdvantage):
             turns_N = turns_N.sum() / (turns_N > 0).sum().clamp(min=1) + torch.zeros_like(turns_N)
         share_N = mask_NS.sum(-1) / turns_N.clamp(min=1)
         return advantage_NS * (share_N[:, None] / long_NS)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(ops.SequenceMean):
+            yield Advice("TurnBalanced counts on SequenceMean, and another aggregation weighs turns again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.ops.levels import Level, first_of_turn
 from gimbal.records import TrainBatch
 
@@ -47,3 +49,8 @@ class Whitened(AbstractAdvantage):
         centred_NS = exact_NS - ops.masked_mean(unit_NS, one_NS)
         whitened_NS = centred_NS / (ops.masked_std(unit_NS, one_NS) + self.eps) * batch.mask_NS
         return whitened_NS.to(advantage_NS.dtype)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        shapes = [part for part in whole.all(AbstractAdvantage) if "advantage_NS" in part.needs]
+        if any(isinstance(shape, Whitened) for shape in shapes[1:]):
+            yield Refusal("Whitened after another shaping would undo the signs that one gave: put it first in shaping")

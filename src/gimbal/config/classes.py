@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
-NO_METHODS = ("AbstractTasks", "AbstractDecisions", "AbstractRun", "AbstractPolicyGradient")  # interfaces that are no methods
+# Interfaces that are no methods.
+NO_METHODS = ("AbstractPart", "AbstractTasks", "AbstractDecisions", "AbstractRun", "AbstractPolicyGradient")
 
 
 @dataclasses.dataclass(frozen=True)

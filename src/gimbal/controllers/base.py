@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from gimbal.composition import AbstractPart
+
 State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
 
 
-class AbstractController(ABC):
+class AbstractController(AbstractPart, ABC):
     """A frozen dataclass of the rule's constants; its state is passed in and out. ``state["value"]`` is the coefficient."""
 
     @abstractmethod
@@ -24,7 +26,7 @@ class AbstractController(ABC):
         """The next state. ``signals`` are the metrics of the step; a missing signal is a KeyError that names it."""
 
 
-class AbstractStepSize(ABC):
+class AbstractStepSize(AbstractPart, ABC):
     """metrics of a minibatch -> factor of the learning rate for this one update. A frozen dataclass."""
 
     @abstractmethod

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.controllers.base import AbstractController, State
 
 
@@ -37,3 +38,8 @@ class Delayed(AbstractController):
 
     def _after(self, steps: float) -> State:
         return {"value": self.before if steps < self.steps else self.after, "steps": float(steps)}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        moves_rate = whole.run.learns.controllers.get("optimization.learning_rate") is self
+        if moves_rate and self.after != whole.run.learns.optimization.learning_rate:
+            yield Refusal("Delayed would replace optimization.learning_rate by a number of its own: give both the same")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from gimbal.composition import SEQUENCE_WEIGHT, Composition, Refusal, Verdict
 from gimbal.controllers.base import AbstractStepSize
 
 
@@ -40,3 +41,9 @@ class EffectiveSampleSize(AbstractStepSize):
                 f"one of {', '.join(sorted(metrics)) or 'the metrics of the objective'}"
             )
         return min(1.0, max(0.0, metrics[self.signal]) / self.full) ** self.power
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.signal == "ess/sequence" and not whole.doing(SEQUENCE_WEIGHT):
+            yield Refusal(
+                "EffectiveSampleSize goes by ess/sequence, which only SequenceWeight reports: use it as objective, or another signal"
+            )

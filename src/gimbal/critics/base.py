@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.composition import AbstractPart
 from gimbal.records import AbstractDecisions, TrainBatch
 
 
@@ -52,7 +53,7 @@ class AbstractCritic(nn.Module, ABC):
         return None
 
 
-class AbstractCriticSpec(ABC):
+class AbstractCriticSpec(AbstractPart, ABC):
     """The saved, frozen choice of a critic; ``load`` makes the live one (weights from the run's generator)."""
 
     fitted: ClassVar[bool] = False  # in ``observe``, and by no loss

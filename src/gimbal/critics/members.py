@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.composition import DISAGREES
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.ops import stable_hash
 from gimbal.records import AbstractDecisions
@@ -84,3 +85,6 @@ class Ensemble(AbstractCriticSpec):
         # Each from a stream of its own: critics that begin alike would agree until their data differ.
         live = [spec.load(stable_hash("member", m, seed)) for m, spec in enumerate(self.critics)]
         return EnsembleNetwork(live, self.temperature).eval()
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({DISAGREES})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.advantages.gae import GAE
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.ops.groups import group_others_mean, group_size
 from gimbal.records import AbstractDecisions, TrainBatch
@@ -123,3 +125,9 @@ class Probe(AbstractCriticSpec):
 
     def load(self, seed: int) -> FittedProbe:
         return FittedProbe(self).eval()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(GAE):
+            yield Advice(
+                "GAE reads Probe at every decision, whose features know the rollout they judge: use CrossRolloutBaseline"
+            )

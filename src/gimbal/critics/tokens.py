@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,8 +10,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from gimbal.advantages.gae import GAE
+from gimbal.advantages.horizon_routed import HorizonRouted
+from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.critics.members import AbstractMembers
+from gimbal.objectives.member_value_loss import MultiHorizonValueLoss
 from gimbal.ops import stable_hash
 from gimbal.policies.control import mlp
 from gimbal.policies.layout import apart, shared
@@ -63,6 +68,9 @@ class HiddenValue(AbstractCriticSpec):
     def load(self, seed: int) -> HiddenValueNetwork:
         return HiddenValueNetwork(self, stable_hash("critic", seed)).eval()
 
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from _horizons(self.heads, whole)
+
 
 class TrunkValueNetwork(AbstractMembers):
     """V(s) = scale * head(h(s)), h the last hidden state of a transformer that is the critic's own."""
@@ -111,6 +119,9 @@ class TrunkValue(AbstractCriticSpec):
             trunk.config.num_hidden_layers = len(stack)
         return TrunkValueNetwork(trunk, self, stream).eval()
 
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from _horizons(self.heads, whole)
+
 
 def _dtype(head: nn.Module) -> torch.dtype:
     return next(head.parameters()).dtype
@@ -125,3 +136,12 @@ def _real_NS(decisions: Tokens) -> Bool[Tensor, "N S"]:
 def _nothing(value_NSM: Float[Tensor, "N S M"]) -> Float[Tensor, "N M"]:
     """What is to be had after the end of a text."""
     return value_NSM.new_zeros(value_NSM.shape[0], value_NSM.shape[2])
+
+
+def _horizons(heads: int, whole: Composition) -> Iterator[Verdict]:
+    """What the heads of a critic ask of their readers; a rule of this room, since losses and estimators cannot import each other."""
+    losses = whole.all(MultiHorizonValueLoss)
+    if any(len(part.gammas) != heads for part in (*losses, *whole.all(HorizonRouted))):
+        yield Refusal("each of the gammas is the horizon of a head: set critic.heads to their number")
+    if any(loss.gammas[-1] != gae.gamma for loss in losses for gae in whole.all(GAE)):
+        yield Advice("GAE.gamma is not the last of the value loss's gammas, whose head it reads")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gimbal.composition import AbstractPart
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Drop, Group, Task
 
@@ -32,7 +33,7 @@ class AbstractCurriculum(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class AbstractCurriculumSpec(ABC):
+class AbstractCurriculumSpec(AbstractPart, ABC):
     """A curriculum as a recipe names it: a frozen dataclass."""
 
     @abstractmethod
@@ -47,7 +48,7 @@ class Plan:
     max_length: int
 
 
-class AbstractBudget(ABC):
+class AbstractBudget(AbstractPart, ABC):
     """How many rollouts of a task, and how long."""
 
     @abstractmethod
@@ -63,7 +64,7 @@ class AbstractBudget(ABC):
         return None
 
 
-class AbstractFilter(ABC):
+class AbstractFilter(AbstractPart, ABC):
     """What may train: the group (perhaps with fewer rollouts), or a Drop with its reason. A frozen dataclass."""
 
     @abstractmethod

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from gimbal.composition import ABSORBS_DISCREPANCY, AbstractPart, Advice, Composition, Refusal, Verdict
+from gimbal.objectives.base import AbstractCorrection
 from gimbal.records import Group, TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractStaleness(ABC):
+class AbstractStaleness(AbstractPart, ABC):
     """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k."""
 
     max_staleness: int = 0
@@ -147,6 +149,12 @@ class DropStale(AbstractStaleness):
         counted = [r.version_S[r.mask_S] for r in group.rows]
         return any(len(version_K) and version - int(version_K.min()) > self.max_staleness for version_K in counted)
 
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.max_staleness > 0:
+            yield Advice(
+                "DropStale selects against what takes long (see selection/sampled and selection/trained); Pace keeps the bound without"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskStale(AbstractStaleness):
@@ -178,3 +186,17 @@ class Reweight(AbstractStaleness):
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
         return self._earliest(stored)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if (
+            not whole.has(AbstractCorrection)
+            and not whole.doing(ABSORBS_DISCREPANCY)
+            and "behavior_NS" not in whole.needs
+        ):
+            yield Refusal(
+                "Reweight trains on what is older than max_staleness by its importance weights, and nothing here weighs: set "
+                "correction=TruncatedWeight() or anchor=Behavior()"
+            )
+        yield Advice(
+            "Reweight gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
+        )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.policies.base import AbstractPolicy
@@ -41,6 +42,13 @@ class Branched(AbstractEngineSpec):
 
     def start(self, policy: AbstractPolicy) -> BranchedEngine:
         return BranchedEngine(self, self.engine.start(policy))
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.held_out is not None and whole.run.held_out.engine is None:
+            yield Refusal(
+                "Branched splits rollouts where the policy was uncertain, so an evaluation drawn by it would not be of the policy: "
+                "held_out.engine='Native()', or held_out=None"
+            )
 
 
 class BranchedEngine(AbstractEngineAround):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gimbal.composition import OBSERVES
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.environments.tools import AbstractTool, Calculator
@@ -32,6 +33,9 @@ class Conversation(AbstractEngineSpec):
     def start(self, policy: AbstractPolicy) -> ConversationEngine:
         assert isinstance(policy, TokenPolicy), "a conversation is of tokens"
         return ConversationEngine(self, self.engine.start(policy), policy)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({OBSERVES})
 
 
 @dataclass(kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
 from gimbal.policies.base import AbstractPolicy
@@ -41,6 +43,12 @@ class CriteriaFirst(AbstractEngineSpec):
 
     def start(self, policy: AbstractPolicy) -> CriteriaFirstEngine:
         return CriteriaFirstEngine(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(GroupNormalized):
+            yield Refusal(
+                "GroupNormalized would compare criteria with judgements, which CriteriaFirst puts into one group: use Stratified"
+            )
 
 
 class CriteriaFirstEngine(AbstractEngineAround):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.objectives.base import AbstractCorrection
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
@@ -30,6 +32,10 @@ class Demonstrated(AbstractEngineSpec):
     def start(self, policy: AbstractPolicy) -> DemonstratedEngine:
         assert isinstance(policy, TokenPolicy), "demonstrations are texts"
         return DemonstratedEngine(policy, self.end)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractCorrection):
+            yield Refusal("demonstrations were not sampled, so no ratio to a sampler means anything: correction=None")
 
 
 class DemonstratedEngine(AbstractEngine):

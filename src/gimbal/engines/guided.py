@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from gimbal.composition import GUIDES, Advice, Composition, Verdict
+from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.demonstrated import DemonstratedEngine
 from gimbal.engines.native import Native
@@ -32,6 +34,13 @@ class Guided(AbstractEngineSpec):
 
     def start(self, policy: AbstractPolicy) -> GuidedEngine:
         return GuidedEngine(self, policy)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({GUIDES})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if any(repair.guides != self.guides for repair in whole.all(StepRepair)):
+            yield Advice("StepRepair.guides and Guided.guides differ")
 
 
 class GuidedEngine(AbstractEngineAround):

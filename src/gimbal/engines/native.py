@@ -8,7 +8,7 @@ but the newest; a step feeds the newest and draws the next. Prompts therefore en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness, check_slots
+from gimbal.composition import Composition, Verdict
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness, check_slots, overtaken
 from gimbal.engines.cache import EXTENT, SlotCache
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
@@ -65,6 +66,9 @@ class Native(AbstractEngineSpec):
     def start(self, policy: AbstractPolicy) -> NativeEngine:
         assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
         return NativeEngine(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from overtaken(self.cache, whole)
 
 
 class NativeEngine(AbstractEngine):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
+from gimbal.advantages.tempered_imitation import TemperedImitation
+from gimbal.composition import ABSORBS_DISCREPANCY, TEMPERS, Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
+from gimbal.objectives.base import AbstractCorrection
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
 
@@ -46,6 +49,21 @@ class Tempered(AbstractEngineSpec):
 
     def start(self, policy: AbstractPolicy) -> TemperedEngine:
         return TemperedEngine(self, self.engine.start(policy))
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({TEMPERS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractCorrection) or whole.doing(ABSORBS_DISCREPANCY):
+            yield Refusal(
+                "Tempered draws some groups at another temperature on purpose, and a correction for the sampler would undo it: "
+                "correction=None and anchor=Recompute()"
+            )
+        if not whole.has(TemperedImitation):
+            yield Refusal(
+                "Tempered draws some groups at another temperature, which must not train as if on-policy: "
+                "add TemperedImitation() to shaping"
+            )
 
 
 class TemperedEngine(AbstractEngineAround):

@@ -17,12 +17,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots, overtaken
 from gimbal.engines.precision import TOLERANCE, Fit, Form
 from gimbal.engines.receipts import Reading, fingerprint
 from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.lora import LoRA
 from gimbal.policies.token import TokenPolicy, Tokens
 from gimbal.records import Rollout
 
@@ -85,6 +87,11 @@ class VLLM(AbstractEngineSpec):
                 "train in one process"
             )
         return VLLMEngine(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(LoRA):
+            yield Refusal("VLLM is given whole models, and with policy.lora only the adapter travels: engine=Native()")
+        yield from overtaken(self.cache, whole)
 
 
 @dataclass(kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Task
 
 
-class AbstractTasks(ABC):
+class AbstractTasks(AbstractPart, ABC):
     """A finite, indexable set of tasks; procedural ones are just large. The same index is always the same task."""
 
     @abstractmethod

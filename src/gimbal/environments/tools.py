@@ -6,10 +6,11 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Task
 
 
-class AbstractTool(ABC):
+class AbstractTool(AbstractPart, ABC):
     """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy goes on.
 
     It is asked whenever one of its ``triggers`` has just been written. A frozen dataclass, without state: the text says it all.

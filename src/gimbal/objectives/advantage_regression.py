@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
+from gimbal.ops import SequenceSum
 from gimbal.records import Terms, TrainBatch
 
 
@@ -62,3 +64,7 @@ class AdvantageRegression(AbstractObjective):
             "regression/fitted": fitted_N.detach()[:, None] * batch.mask_NS,
         }
         return Terms((error_N.square() / 2)[:, None] * spread_NS, metrics)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(SequenceSum):
+            yield Advice("the loss of AdvantageRegression is of whole rollouts: aggregation=SequenceSum()")

@@ -15,12 +15,13 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Terms, TrainBatch
 
 UPDATE, DISCREPANCY = "update", "discrepancy"
 
 
-class AbstractObjective(ABC):
+class AbstractObjective(AbstractPart, ABC):
     """A loss of each decision: (logprob_NS with gradient, batch) -> Terms. A frozen dataclass of its coefficients.
 
     ``needs`` names the optional columns of the batch that it reads (``proximal_NS``, ``reference_NS``, ``entropy_NS``, ...): the
@@ -55,7 +56,7 @@ class AbstractObjective(ABC):
         return batch.mask_NS
 
 
-class AbstractCorrection(ABC):
+class AbstractCorrection(AbstractPart, ABC):
     """A detached weight of each decision for the gap between sampler and trainer; 0 masks the decision.
 
     The weight multiplies the loss of the objective (never that of regularisers). It is computed once over the global minibatch,
@@ -70,7 +71,7 @@ class AbstractCorrection(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractMask(ABC):
+class AbstractMask(AbstractPart, ABC):
     """Which decisions may push the policy: a whole minibatch -> keep_NS, without gradient. A frozen dataclass.
 
     Called after all statistics are taken. What is not kept leaves the objective's loss but stays in its denominator; with

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
+from gimbal.objectives.kl_hinge import KLHinge
+from gimbal.ops import SequenceMean
 from gimbal.records import Terms, TrainBatch
 
 
@@ -37,6 +40,10 @@ class ContrastiveLikelihood(AbstractObjective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "current_NS"})
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "right",
+        "preference",
+    )
 
     strength: float = 0.1
     tau: float = 10.0
@@ -73,6 +80,14 @@ class ContrastiveLikelihood(AbstractObjective):
         precise_NS = logprob_NS.to(torch.promote_types(logprob_NS.dtype, torch.float32)).where(batch.mask_NS, 0)
         taught_NS = (coefficient_N != 0).float()[:, None].expand_as(precise_NS)
         return Terms(-coefficient_N[:, None] * precise_NS, {"contrast/share": taught_NS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(KLHinge):
+            yield Advice("ContrastiveLikelihood without KLHinge: nothing bounds the update")
+        if not whole.has(SequenceMean):
+            yield Advice(
+                "ContrastiveLikelihood weighs rollouts itself, as SequenceMean leaves them; another aggregation weighs them again"
+            )
 
 
 def _softmax(x_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], member_N: Bool[Tensor, " N"]) -> Float[Tensor, " N"]:

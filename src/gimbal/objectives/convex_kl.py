@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import REFERENCE
 from gimbal.objectives.base import AbstractObjective
 from gimbal.objectives.kl_penalty import ESTIMATORS
 from gimbal.records import Terms, TrainBatch
@@ -45,3 +46,6 @@ class ConvexKL(AbstractObjective):
         kept_NS, estimate = logprob_NS.where(batch.mask_NS, 0), ESTIMATORS[self.estimator]
         loss_NS = self.mix * estimate(kept_NS, reference_NS) + (1 - self.mix) * estimate(kept_NS, proximal_NS)
         return Terms(self.coef * loss_NS, {"kl/ref": ops.k3(kept_NS.detach(), reference_NS)})
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({REFERENCE})

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import ENTROPY
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.objectives.clipped_ratio import k3_of
 from gimbal.objectives.covariance_mask import check_share, covariance, share_of
@@ -55,3 +56,6 @@ class CovarianceKL(AbstractObjective):
         loss_NS = self.coef * held_NS * log_ratio_NS.abs() - log_ratio_NS.exp() * batch.column("advantage_NS", self)
         metrics = {"covariance": batch.column("covariance_NS", self), "covariance/held": held_NS}
         return Terms(loss_NS, metrics | {"kl/old": k3_of(log_ratio_NS)})
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})

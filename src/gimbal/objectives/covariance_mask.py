@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import ENTROPY
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.clipped_ratio import check_bounds, clip_pessimistically
 from gimbal.ops.lots import first_by, lots
@@ -76,3 +77,6 @@ class CovarianceMask(AbstractMask):
             inside_NS &= clipped_NS == 0
         lot_NS = lots(batch.column("behavior_NS", self), batch.mask_NS, "covariance mask")
         return batch.mask_NS & ~first_by(inside_NS, share_of(batch, self.share), torch.zeros_like(lot_NS), lot_NS)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})

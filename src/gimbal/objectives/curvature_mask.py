@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractMask
 from gimbal.records import TrainBatch
 
@@ -63,3 +65,8 @@ class CurvatureMask(AbstractMask):
         alpha = self.learning_rate
         objective_NS = alpha * slope_NS + alpha**2 * (slope_NS.square() - variance_NS) / 2
         return (alpha * slope_NS).square() / 2, advantage_NS * objective_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        moved = any(path.endswith("learning_rate") for path in whole.run.learns.controllers)
+        if self.learning_rate != whole.run.learns.optimization.learning_rate and not moved:
+            yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
+from gimbal.ops import SequenceSum
 from gimbal.records import Terms, TrainBatch
 
 
@@ -74,6 +76,10 @@ class DirectPreference(AbstractObjective):
         there_N = batch.mask_NS.any(-1)
         together_NN = (group_N[:, None] == group_N) & there_N[:, None] & there_N
         return together_NN & (return_N[:, None] > return_N)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(SequenceSum):
+            yield Advice("the loss of DirectPreference is of whole rollouts: aggregation=SequenceSum()")
 
 
 def _over_rows(x_NN: Float[Tensor, "N N"]) -> Float[Tensor, " N"]:

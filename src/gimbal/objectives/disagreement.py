@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import DISAGREES, ENTROPY, Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractMask, AbstractObjective
 from gimbal.objectives.entropy_bonus import EntropyBonus
 from gimbal.ops.lots import first_by, lots
@@ -55,6 +56,9 @@ class DisagreementMask(AbstractMask):
     def __call__(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
         return batch.mask_NS & ~_extreme(batch, self, self.share, 1)
 
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from _one_critic(whole)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementEntropyBonus(AbstractObjective):
@@ -82,3 +86,14 @@ class AgreementEntropyBonus(AbstractObjective):
         batch = self.surveyed(logprob_NS, batch, SETTLED)
         terms = EntropyBonus(coef=self.coef)(logprob_NS, batch)
         return replace(terms, loss_NS=terms.loss_NS * batch.column(SETTLED, self))
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from _one_critic(whole)
+
+
+def _one_critic(whole: Composition) -> Iterator[Verdict]:
+    if not whole.doing(DISAGREES):
+        yield Advice("one critic cannot disagree with itself: critic=Ensemble(critics=(..., ...))")

@@ -8,6 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import ENTROPY
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -30,3 +31,6 @@ class EntropyBonus(AbstractObjective):
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         entropy_NS = batch.column("entropy_NS", self)
         return Terms(-self.coef * entropy_NS, {"entropy/policy": entropy_NS.detach()})
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import REFERENCE
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -70,3 +71,6 @@ class EntropyGatedKL(AbstractObjective):
         rein_NS = batch.column("kl_rein", self)[:, None] * batch.mask_NS
         metrics = {"kl/k1": ops.k1(kept_NS.detach(), reference_NS), "kl/rein": rein_NS}
         return Terms(rein_NS * ops.k2(kept_NS, reference_NS), metrics)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({REFERENCE})

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gimbal.composition import ENTROPY
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -86,3 +87,6 @@ class EntropySmoothing(AbstractObjective):
         before_NS = self.centres[turn] * batch.mask_NS if self.centres[turn] > 0 else entropy_NS
         own_NS = (entropy_NS * (all_N / count_N.clamp(min=1))[:, None]).where(self._turn_NS(batch) == turn, 0)
         return own_NS.where(count_N[:, None] > 0, before_NS).to(entropy_NS.dtype)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({ENTROPY})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.objectives.clipped_ratio import check_bounds, clip_pessimistically, k3_of
 from gimbal.records import Terms, TrainBatch
@@ -76,3 +78,9 @@ class GaussianTrust(AbstractObjective):
         # 0 ** 0 is 1: with decay 0 the newest anchor alone.
         log_KNS = (torch.tensor(self.decay, dtype=age_K.dtype) ** age_K).log()[:, None, None].expand_as(exponent_KNS)
         return (log_KNS - exponent_KNS if self.responsible else log_KNS).softmax(0)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.updates > 1 and math.inf in (self.clip_low, self.clip_high):
+            yield Advice(
+                "GaussianTrust without a clip and several updates a batch: its pull fades far away, so nothing bounds the ratio"
+            )

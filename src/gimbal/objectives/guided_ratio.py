@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gimbal.objectives.base import UPDATE, AbstractObjective
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.objectives.base import UPDATE, AbstractCorrection, AbstractObjective
 from gimbal.objectives.clipped_ratio import ClippedRatio, check_bounds
 from gimbal.records import Terms, TrainBatch
 
@@ -71,3 +73,9 @@ class GuidedRatio(AbstractObjective):
         after_NS = batch.mask_NS.flip(-1).cummax(-1).values.flip(-1)  # at or before the last counted decision
         left_NS = after_NS.flip(-1).cumsum(-1).flip(-1)
         return batch.mask_NS & (left_NS <= batch.column(GUIDED, self)[:, None])
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractCorrection):
+            yield Refusal(
+                "GuidedRatio has its own rule for decisions that a guide drew, and a correction weighs them again: correction=None"
+            )

@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import FITS_CRITIC
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -54,3 +55,6 @@ class HuberValueLoss(AbstractObjective):
         near_NS = error_NS.clamp(-self.delta, self.delta)
         # e n - n^2/2 with n = clip(e): e^2/2 inside, delta (|e| - delta/2) outside, and n carries the gradient of either.
         return near_NS.detach() * error_NS - 0.5 * near_NS.detach().square()
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FITS_CRITIC})

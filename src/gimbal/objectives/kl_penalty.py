@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import REFERENCE, Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -43,3 +45,12 @@ class KLPenalty(AbstractObjective):
         kept_NS = logprob_NS.where(batch.mask_NS, 0)
         loss_NS = self.coef * ESTIMATORS[self.estimator](kept_NS, reference_NS)
         return Terms(loss_NS, {"kl/ref": ops.k3(kept_NS.detach(), reference_NS)})
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({REFERENCE})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.estimator == "k1":
+            yield Advice(
+                "KLPenalty with k1 has no expected gradient, only noise: k2 pulls towards the reference, KLReward does so in the reward"
+            )

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import FITS_CRITIC
 from gimbal.objectives.base import AbstractObjective
 from gimbal.ops.discounted import generalised_advantages
 from gimbal.ops.lots import lots
@@ -74,6 +75,9 @@ class EnsembleValueLoss(AbstractObjective):
         metrics = {"value/loss": error_NSM.mean(-1).detach(), "value/disagreement": deviation_NS}
         return Terms(self.coef * loss_NS, metrics)
 
+    def effects(self) -> frozenset[str]:
+        return frozenset({FITS_CRITIC})
+
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHorizonValueLoss(AbstractObjective):
@@ -128,6 +132,9 @@ class MultiHorizonValueLoss(AbstractObjective):
             advantage_NS = generalised_advantages(reward_NS, value_NS, final_N, batch.mask_NS, gamma, self.lam)
             found.append(advantage_NS + value_NS)
         return torch.stack(found, -1)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FITS_CRITIC})
 
 
 def _half_squares(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import OBSERVES, Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Part, Terms, TrainBatch
 
@@ -53,3 +55,9 @@ class ObservationLikelihood(AbstractObjective):
             before_NS[:, shift:] &= observed_NS[:, :-shift]
         foreseen_NS = precise_NS.where(before_NS, 0)
         return Terms(-self.coef * foreseen_NS, {"nll/observation": -precise_NS.detach()})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(OBSERVES):
+            yield Advice(
+                "ObservationLikelihood learns from observations, and this engine yields none: engine=Conversation()"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -54,3 +56,7 @@ class OneTokenRollout(AbstractObjective):
         others_NS = ((tempered_NSV - norm_NS[..., None]).exp() * logprob_NSV).sum(-1)
         loss_NS = (-(1 - self.other) * hit_NS * own_NS - self.other * others_NS).where(batch.mask_NS, 0)
         return Terms(loss_NS, {"rollout/hit": hit_NS.where(batch.mask_NS, 0)})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.sampling.temperature != 1:
+            yield Advice("OneTokenRollout has a temperature of its own, on top of sampling.temperature")

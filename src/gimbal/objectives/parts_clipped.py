@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.objectives.clipped_ratio import check_bounds, clip_pessimistically, k3_of
 from gimbal.records import Part, Terms, TrainBatch
@@ -61,3 +63,9 @@ class PartsClipped(AbstractObjective):
             log_ratio_NS.exp(), batch.column("advantage_NS", self), low_NS, high_NS, self.dual_clip
         )
         return Terms(-surrogate_NS, metrics | {"kl/old": k3_of(log_ratio_NS)})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.policy.unit == "tokens":
+            yield Advice(
+                "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import ZERO_AT_MEDIAN, Composition, Refusal, Verdict
 from gimbal.objectives.base import AbstractMask
 from gimbal.records import TrainBatch
 
@@ -39,3 +41,9 @@ class PivotMask(AbstractMask):
         for label in torch.unique(group_N):
             keep_N[((group_N == label) & central_N).nonzero()[:1, 0]] = False
         return keep_N[:, None] & batch.mask_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(ZERO_AT_MEDIAN):
+            yield Refusal(
+                "PivotMask drops the rollout at the median, which has an advantage of its own unless advantage=MedianCentered()"
+            )

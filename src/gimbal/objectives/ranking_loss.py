@@ -36,6 +36,10 @@ class RankingLoss(AbstractObjective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"values_NS", "value_NS", "reward_NS", "group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "pair",
+        "preference",
+    )
 
     pair: str = ""
     preference: str = ""

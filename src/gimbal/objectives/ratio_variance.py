@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.objectives.clipped_ratio import k3_of
 from gimbal.records import Terms, TrainBatch
@@ -59,3 +60,7 @@ class RatioVariance(AbstractObjective):
 
     def _log_ratio(self, logprob_NS: Tensor, batch: TrainBatch) -> Tensor:
         return ops.log_ratio(logprob_NS, batch.column("proximal_NS", self)).clamp(-10, 10).where(batch.mask_NS, 0)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not self.strength and whole.updates > 1 and not whole.run.learns.controllers:
+            yield Advice("RatioVariance of strength 0 with several updates a batch: nothing bounds the ratio")

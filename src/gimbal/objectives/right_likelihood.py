@@ -29,6 +29,7 @@ class RightLikelihood(AbstractObjective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS"})
+    names_rewards: ClassVar[tuple[str, ...]] = ("right",)
 
     coef: float = 0.1
     right: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.objectives.clipped_ratio import check_bounds, clip_pessimistically, k3_of
 from gimbal.records import Terms, TrainBatch
@@ -47,3 +49,9 @@ class SequenceRatio(AbstractObjective):
             ratio_NS, batch.column("advantage_NS", self), self.clip_low, self.clip_high
         )
         return Terms((-surrogate_NS).where(batch.mask_NS, 0), clipped | {"kl/old": k3_of(log_ratio_NS)})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(ops.SequenceMean):
+            yield Advice(
+                "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.composition import SEQUENCE_WEIGHT, Advice, Composition, Verdict
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -59,3 +60,12 @@ class SequenceWeight(AbstractObjective):
     def _log_weight_N(self, logprob_NS: Tensor, batch: TrainBatch) -> Float[Tensor, " N"]:
         difference_NS = logprob_NS.where(batch.mask_NS, 0) - batch.column("behavior_NS", self)
         return difference_NS.double().sum(-1).to(difference_NS.dtype)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({SEQUENCE_WEIGHT})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(ops.TokenMean, ops.SequenceMean):
+            yield Advice(
+                "SequenceWeight is the gradient of whole sequences, and this aggregation divides it by lengths: use ConstantMean()"
+            )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import FITS_CRITIC, FITS_TURNS, READS_TURNS, Advice, Composition, Verdict
 from gimbal.objectives.base import AbstractObjective
 from gimbal.objectives.value_loss import ValueLoss
 from gimbal.ops.levels import first_of_turn
@@ -43,3 +45,12 @@ class TurnValueLoss(AbstractObjective):
 
     def _loss(self) -> ValueLoss:
         return ValueLoss(coef=self.coef, clip=self.clip)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FITS_CRITIC, FITS_TURNS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(READS_TURNS):
+            yield Advice(
+                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither"
+            )

@@ -35,6 +35,10 @@ class TwoChannelRatio(AbstractObjective):
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE})
     needs: ClassVar[frozenset[str]] = frozenset({"proximal_NS", "advantage_NS", "group_N"})
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "outcome",
+        "economy",
+    )
 
     outcome: str = "right"
     economy: str = "short"

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import FITS_CRITIC
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
@@ -44,3 +45,6 @@ class ValueLoss(AbstractObjective):
         clipped_NS = (old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip) - target_NS).square()
         loss_NS = 0.5 * torch.maximum(error_NS, clipped_NS)
         return Terms(self.coef * loss_NS, {"value/loss": loss_NS.detach()})
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FITS_CRITIC})

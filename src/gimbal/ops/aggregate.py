@@ -13,8 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from gimbal.composition import AbstractPart
 
-class AbstractAggregation(ABC):
+
+class AbstractAggregation(AbstractPart, ABC):
     """(mask_NS, part_NS) -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing.
 
     ``part_NS`` holds ``records.Part`` codes, for aggregations that weigh parts of a rollout apart; None is one part.

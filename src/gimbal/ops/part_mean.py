@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from gimbal.composition import MARKS_CONTROL, Advice, Composition, Verdict
 from gimbal.ops.aggregate import AbstractAggregation, TokenMean
 from gimbal.records import Part
 
@@ -41,3 +43,9 @@ class PartMean(AbstractAggregation):
         for part in Part:
             weight_NS += getattr(self, part.name.lower()) * TokenMean()(mask_NS & (part_NS == part))
         return weight_NS
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.control != 1 and not whole.doing(MARKS_CONTROL):
+            yield Advice(
+                "PartMean weighs control decisions, and nothing in this run marks any: filters=(ControlPrefix(),) does"
+            )

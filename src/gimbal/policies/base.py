@@ -11,6 +11,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.composition import AbstractPart
 from gimbal.records import AbstractDecisions
 
 
@@ -59,7 +60,7 @@ class AbstractPolicy(nn.Module, ABC):
         """Into the layout that the spec's ``model`` loads from."""
 
 
-class AbstractPolicySpec(ABC):
+class AbstractPolicySpec(AbstractPart, ABC):
     """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
 
     unit: ClassVar[str] = "decisions"  # what a user calls them

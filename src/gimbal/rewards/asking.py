@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Task
 from gimbal.rewards.scoring import NoVerdict
 
@@ -26,7 +27,7 @@ class JudgeError(Exception):
         self.reason = reason
 
 
-class AbstractJudge(ABC):
+class AbstractJudge(AbstractPart, ABC):
     """A question -> an answer (text, or a number at once). Called from several threads; JudgeError where there is none."""
 
     @abstractmethod

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Group, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractReward(ABC):
+class AbstractReward(AbstractPart, ABC):
     """Group -> one score for each rollout; None where it does not apply. ``name`` is its key in metrics and in ``Rollout.scores``.
 
     A reward is a frozen dataclass (it is part of the saved recipe) with a ``weight``. ``open`` is called once before the first

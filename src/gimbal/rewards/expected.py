@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 
@@ -22,3 +25,9 @@ class Expected(AbstractReward):
     def __call__(self, group: Group) -> list[float | None]:
         value = group.task.columns.get(self.column)
         return [None if value is None else float(value)] * len(group.rollouts)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.weight and any("group_N" in part.needs for part in whole.all(AbstractAdvantage)):
+            yield Advice(
+                "Expected is the same for a whole group, so a group estimator cancels it: use ReturnToGo, or weight 0"
+            )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.records import Group
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
@@ -84,6 +85,12 @@ class SetDiversity(AbstractReward):
             answer = extract(text, self.opening, self.closing)
             return frozenset() if answer is None else frozenset({answer})
         return frozenset(text[i : i + 3] for i in range(max(1, len(text) - 2))) if text else frozenset()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.sets < 2 or whole.run.num_generations % self.sets:
+            yield Refusal(
+                "SetDiversity compares sets of equal size: let num_generations be a multiple of its sets, and sets at least 2"
+            )
 
 
 def _diversity(keys: Sequence[frozenset[str]]) -> float:

@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.scoring import NoVerdict
 
 
-class AbstractPreference(ABC):
+class AbstractPreference(AbstractPart, ABC):
     """Group -> P(rollout i beats rollout j) in [0, 1] for every pair, [i][j] and [j][i] summing to 1; None: not compared.
 
     A frozen dataclass, saved with the recipe. It need not come of any score, nor be transitive: a person, a judge or a game may

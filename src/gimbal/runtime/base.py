@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from gimbal.composition import AbstractPart
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group
@@ -70,8 +71,10 @@ class Host:
     metrics: Callable[[], Mapping[str, float]] = dict  # of a step, beside those of every runtime
 
 
-class AbstractRuntimeSpec(ABC):
+class AbstractRuntimeSpec(AbstractPart, ABC):
     """The saved, frozen choice of a runtime."""
+
+    stands_still: ClassVar[bool] = False  # whether nothing is generated while the learner steps
 
     @abstractmethod
     def open(self, wanted: Wanted) -> Host: ...
@@ -86,6 +89,8 @@ def short(value: Any) -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Local(AbstractRuntimeSpec):
     """One process, one thing after the other: two runs of one seed are the same to the bit."""
+
+    stands_still: ClassVar[bool] = True
 
     def open(self, wanted: Wanted) -> Host:
         return Host(engine=wanted.engine.start(wanted.policy), scorer=AtOnce(wanted.opened))

@@ -1,19 +1,35 @@
-"""Whether the parts of a run fit together: refusals and warnings, each with its reason, before anything starts."""
+"""Whether the parts of a run fit together: refusals and advice, each with its reason, before anything starts.
+
+A rule about one part stands in that part (``fits``). Here is what is about the run as a whole: what no part can see because it is about
+a part that is missing, about several that are alike, or about the sum of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import fields
 from typing import Any
 
-from gimbal.engines.tempered import Tempered
+from gimbal.composition import (
+    ABSORBS_DISCREPANCY,
+    ENTROPY,
+    FITS_CRITIC,
+    REFERENCE,
+    TEMPERS,
+    AbstractPart,
+    Advice,
+    Composition,
+    Refusal,
+    Verdict,
+)
 from gimbal.environments.jsonl import Jsonl, Rows
-from gimbal.learning.updates.policy_gradient import column_needs, needs_of
-from gimbal.objectives.base import DISCREPANCY, UPDATE
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
+from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import interactions
-from gimbal.runtime.run import AbstractRun, Run
+from gimbal.runtime.run import AbstractRun
 
 LOST = {
     "bfloat16": 256,
@@ -25,49 +41,67 @@ MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of t
 
 
 def check(run: AbstractRun) -> list[str]:
-    """Warnings; a ValueError where the combination cannot mean what it says."""
-    _outstanding(run)
-    if not run.sampling.trainable:
-        raise ValueError(
-            "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
-            "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
+    """Advice; a ValueError where the combination cannot mean what it says."""
+    advice: dict[str, None] = {}  # in order, each once: two engines in one run may say the same
+    for verdict in verdicts(run):
+        if isinstance(verdict, Refusal):
+            raise ValueError(verdict.reason)
+        advice[verdict.reason] = None
+    return list(advice)
+
+
+def verdicts(run: AbstractRun) -> Iterator[Verdict]:
+    """What there is to say, first about the run as a whole: what a part says may count on that."""
+    whole = Composition(run)
+    yield from _outstanding(run)
+    yield from _trainable(run)
+    yield from _controllers(run, whole)
+    if isinstance(run.learns, AbstractPolicyGradient):
+        yield from _gradient(run.learns, run, whole)
+    yield from _alike(whole)
+    yield from _rewards_there(run, whole)
+    if run.oversampling > 1 and not run.filters:
+        yield Advice(
+            "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus"
         )
-    _faults(run)
-    if isinstance(run, Run):
-        _gradient(run)
-        interactions.refuse(run)
-    _controllers(run)
-    return [*_warnings(run), *interactions.warn(run)] if isinstance(run, Run) else []
+    for part in whole.parts:
+        yield from part.fits(whole)
 
 
-def _gradient(run: Run) -> None:
-    """The parts of a policy gradient."""
-    _ratios_once(run)
-    _roles(run)
-    _critic(run)
-    if "group_N" in column_needs(run) and run.num_generations == 1:
-        raise ValueError(
-            f"{type(run.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
+def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """The parts of a policy gradient beside each other."""
+    yield from _ratios_once(method)
+    yield from _roles(method)
+    yield from _critic(method, whole)
+    if "group_N" in whole.needs and run.num_generations == 1:
+        yield Refusal(
+            f"{type(method.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
             "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
         )
+    yield from _unbounded(method, run, whole)
+    yield from _never_clips(method, run, whole)
+    yield from _coarse(method, run)
+    if method.reference_resets and "reference_NS" not in whole.needs:
+        yield Advice("reference_resets renew a reference that no part reads")
 
 
-def _controllers(run: AbstractRun) -> None:
-    """Each moves a number that is there, by a signal that is measured."""
-    update = run.learns
-    for path, rule in update.controllers.items():
-        try:
-            value = get_at(update, path)
-        except KeyError as error:
-            raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
-        signal = str(getattr(rule, "signal", ""))
-        if isinstance(run, Run) and signal.startswith("mismatch/") and DISCREPANCY in run.anchor.absorbs:
-            raise ValueError(
-                f"the controller of {path} goes by {signal}, which the anchor {type(run.anchor).__name__} leaves unmeasured: "
-                "use anchor=Recompute()"
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
+def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
+    owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
+    for name, ratios in _consumers(method):
+        for ratio in sorted(ratios):
+            if ratio in owner:
+                yield Refusal(
+                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, which would then count twice: drop one of them "
+                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
+                )
+            owner[ratio] = name
+
+
+def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]]:
+    parts: list[Any] = [method.objective, *method.regularisers]
+    if method.correction is not None:
+        parts.append(method.correction)
+    return [(type(part).__name__, part.consumes) for part in parts]
 
 
 def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) -> None:
@@ -88,95 +122,148 @@ def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) 
                     reward.accepts(tasks[index])
 
 
-def _outstanding(run: AbstractRun) -> None:
+def _outstanding(run: AbstractRun) -> Iterator[Verdict]:
     """All that staleness admits is dispatched before the first step."""
     count = (run.max_staleness + 1) * run.prompts_per_step * run.num_generations * run.oversampling
     if count > MOST_OUTSTANDING:
-        raise ValueError(
+        yield Refusal(
             f"max_staleness={run.max_staleness} lets {count:.3g} rollouts be drawn or wait at once, and gimbal holds "
             f"{MOST_OUTSTANDING:,} at most: lower it (in {run.steps} steps nothing gets older than {max(0, run.steps - 1)}), "
             "prompts_per_step or num_generations"
         )
 
 
-def _roles(run: Run) -> None:
+def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
     """The estimator starts from rewards, a shaping from advantages; a penalty on the discrepancy needs one to measure."""
-    if "advantage_NS" in run.advantage.needs:
-        raise ValueError(
-            f"{type(run.advantage).__name__} changes advantages and is no estimator: put it into shaping=(...)"
+    if "advantage_NS" in method.advantage.needs:
+        yield Refusal(
+            f"{type(method.advantage).__name__} changes advantages and is no estimator: put it into shaping=(...)"
         )
-    for shape in run.shaping:
+    for shape in method.shaping:
         if "advantage_NS" not in shape.needs:
-            raise ValueError(
-                f"{type(shape).__name__} estimates advantages anew and would discard those of {type(run.advantage).__name__}: "
+            yield Refusal(
+                f"{type(shape).__name__} estimates advantages anew and would discard those of {type(method.advantage).__name__}: "
                 "set it as advantage= and take it out of shaping"
             )
-        if DISCREPANCY in run.anchor.absorbs and {"proximal_NS", "behavior_NS"} <= shape.needs:
-            raise ValueError(
+        if DISCREPANCY in method.anchor.absorbs and {"proximal_NS", "behavior_NS"} <= shape.needs:
+            yield Refusal(
                 f"{type(shape).__name__} prices the gap between anchor and sampler, which is always 0 with the anchor "
-                f"{type(run.anchor).__name__}: use anchor=Recompute()"
+                f"{type(method.anchor).__name__}: use anchor=Recompute()"
             )
 
 
-def _faults(run: AbstractRun) -> None:
-    """Faults that this run has nothing to be injected into."""
-    on = run.faults.active.keys() if run.faults is not None else set[str]()
-    if "token_drift" in on and run.policy.unit != "tokens":
-        raise ValueError(f"faults.token_drift is for texts, and {type(run.policy).__name__} decides no tokens")
-    if any(name.startswith("reward_") for name in on) and not run.rewards:
-        raise ValueError("the reward faults change scores, and this run has dense rewards of its environment only")
-
-
-def _critic(run: Run) -> None:
+def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verdict]:
     """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
-    trained = bool({"values_NS", "values_NSM"} & column_needs(run))
-    read = bool({"value_NS", "value_NSM"} & needs_of(*run.reward_shaping, run.advantage, *run.shaping))
-    if (trained or read) and run.critic is None:
-        raise ValueError(
-            "a part reads the critic's values, but there is no critic: set critic=, or use a group estimator"
+    trained = bool({"values_NS", "values_NSM"} & whole.needs)
+    read = bool({"value_NS", "value_NSM"} & needs_of(*method.reward_shaping, method.advantage, *method.shaping))
+    if (trained or read) and method.critic is None:
+        yield Refusal("a part reads the critic's values, but there is no critic: set critic=, or use a group estimator")
+    if method.critic is not None and method.critic.fitted and trained:
+        yield Refusal(
+            f"{type(method.critic).__name__} is fitted after each step, and no loss can train it: drop the value loss"
         )
-    if run.critic is not None and run.critic.fitted and trained:
-        raise ValueError(
-            f"{type(run.critic).__name__} is fitted after each step, and no loss can train it: drop the value loss"
-        )
-    if run.critic is not None and not trained and not run.critic.fitted:
-        raise ValueError("there is a critic that no part trains: add ValueLoss() to regularisers, or drop critic=")
-    if run.critic is not None and not read:
-        raise ValueError(
-            f"there is a critic, but {type(run.advantage).__name__} does not read its values: use GAE, or drop critic="
+    if method.critic is not None and not trained and not method.critic.fitted:
+        yield Refusal("there is a critic that no part trains: add ValueLoss() to regularisers, or drop critic=")
+    if method.critic is not None and not read:
+        yield Refusal(
+            f"there is a critic, but {type(method.advantage).__name__} does not read its values: use GAE, or drop critic="
         )
 
 
-def _warnings(run: Run) -> Iterable[str]:
-    consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
-    if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
-        yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
-    own = DISCREPANCY in run.anchor.absorbs or isinstance(run.engine, Tempered)
-    if run.max_staleness > 0 and run.correction is None and not own and "behavior_NS" not in column_needs(run):
-        yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() does"
-    dtype, rate = str(vars(run.policy).get("dtype")), run.optimization.learning_rate
+def _trainable(run: AbstractRun) -> Iterator[Verdict]:
+    if not run.sampling.trainable:
+        yield Refusal(
+            "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
+            "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
+        )
+
+
+def _alike(whole: Composition) -> Iterator[Verdict]:
+    """Parts that do the same thing, each as if alone."""
+    if len(whole.doing(FITS_CRITIC)) > 1:
+        yield Refusal("two parts fit the critic: keep one value loss")
+    if len(whole.doing(ENTROPY)) > 1:
+        yield Advice("two parts push the entropy")
+    if len(whole.doing(REFERENCE)) > 1:
+        yield Advice("two parts pull towards the reference")
+
+
+def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """A reward that a part names and the run lacks would be a KeyError after the first rollouts."""
+    known = {reward.name for reward in run.rewards}
+    for part in whole.parts:
+        unknown = sorted(set(_named(part)) - known)
+        if unknown and not isinstance(part, AbstractReward):
+            yield Refusal(
+                f"{type(part).__name__} reads the reward {unknown[0]!r}, and this run has {sorted(known) or 'none'}: add a reward of "
+                "that name (weight 0 if it only measures), or name another"
+            )
+
+
+def _named(part: AbstractPart) -> Iterator[str]:
+    """The rewards that a part names: as the facts that they become, and in the fields that it says hold such names."""
+    for item in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, item.name)
+        if isinstance(value, str) and value.startswith("score/"):
+            yield value.removeprefix("score/")
+        elif item.name in part.names_rewards:
+            yield from (name for name in (value if isinstance(value, tuple) else (value,)) if name)
+
+
+def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """A controller moves a number that is there, by a signal that somebody measures."""
+    for path, rule in run.learns.controllers.items():
+        try:
+            value = get_at(run.learns, path)
+        except KeyError as error:
+            yield Refusal(f"a controller moves {path}, and this run has no {error.args[0]!r} there")
+            continue
+        signal = str(vars(rule).get("signal", ""))
+        anchors = whole.doing(ABSORBS_DISCREPANCY)
+        if signal.startswith("mismatch/") and anchors:
+            yield Refusal(
+                f"the controller of {path} goes by {signal}, which the anchor {type(anchors[0]).__name__} leaves unmeasured: "
+                "use anchor=Recompute()"
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield Refusal(f"a controller moves {path}, which is {value!r} and not a number")
+
+
+def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """Ratios that drift from 1 without a part that minds."""
+    consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
+    if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
+        yield Advice(
+            "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
+        )
+    own = whole.doing(ABSORBS_DISCREPANCY) or whole.doing(TEMPERS)
+    if run.max_staleness > 0 and method.correction is None and not own and "behavior_NS" not in whole.needs:
+        yield Advice("nothing corrects for the sampler's distribution: correction=TruncatedWeight() does")
+
+
+def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
+    dtype, rate = str(vars(run.policy).get("dtype")), method.optimization.learning_rate
     if dtype in LOST:
-        yield (
+        yield Advice(
             f"policy.dtype={dtype} holds weights so coarsely that an update of less than about 1/{LOST[dtype]} of a weight is lost. An "
             f"update is about the learning rate, {rate:g} here, so weights above {LOST[dtype] * rate:.2g} hardly move: "
             "policy.dtype=float32"
         )
 
 
-def _consumers(run: Run) -> list[tuple[str, frozenset[str]]]:
-    parts: list[Any] = [run.objective, *run.regularisers]
-    if run.correction is not None:
-        parts.append(run.correction)
-    return [(type(part).__name__, part.consumes) for part in parts]
+def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """Parts that go by the ratio to the anchor, which is 1 at every gradient: the anchor is the policy before the only update.
 
-
-def _ratios_once(run: Run) -> None:
-    owner: dict[str, str] = {ratio: f"the anchor {type(run.anchor).__name__}" for ratio in run.anchor.absorbs}
-    for name, ratios in _consumers(run):
-        for ratio in sorted(ratios):
-            if ratio in owner:
-                raise ValueError(
-                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, which would then count twice: drop one of them "
-                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
-                )
-            owner[ratio] = name
+    Anchors at the version that sampled are that too where no data is stale. A part that also reads the ratio to the sampler has that
+    to go by, and one with stages takes several updates of its own.
+    """
+    at_update = isinstance(method.anchor, Recompute) or (method.anchor.at_sampling and run.max_staleness == 0)
+    by_ratio = any(
+        UPDATE in part.consumes and DISCREPANCY not in part.consumes and type(part).stages is AbstractObjective.stages
+        for part in method.summed
+    )
+    if whole.updates == 1 and at_update and by_ratio:
+        yield Advice(
+            "one update a batch, and the anchor is the policy as that update begins: the ratio is always 1 and no clip ever acts, "
+            "which is the plain policy gradient; optimization.minibatches=4 takes four updates, of which three can be clipped"
+        )

@@ -7,13 +7,14 @@ Each fault is a wrapper around the part that would fail, so nothing else in gimb
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, Finished, Request
 from gimbal.engines.precision import TOLERANCE, rounded
 from gimbal.engines.receipts import Prints
@@ -34,7 +35,7 @@ CONTROLS = ("seed", "slow_steps", "unproved")  # fields that by themselves break
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faults:
+class Faults(AbstractPart):
     """Seeded faults; every knob is off at 0, None or False. Shares and probabilities lie in [0, 1].
 
     The sampler: ``logprob_noise``, standard deviation (nats) of an error on each recorded log-probability. ``weight_precision``,
@@ -90,6 +91,13 @@ class Faults:
         """The knobs that are not off."""
         values = {item.name: vars(self)[item.name] for item in fields(self) if item.name not in CONTROLS}
         return {name: value for name, value in values.items() if value}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        """Faults that this run has nothing to be injected into would look like faults that do no harm."""
+        if self.token_drift and whole.run.policy.unit != "tokens":
+            yield Refusal(f"faults.token_drift is for texts, and {type(whole.run.policy).__name__} decides no tokens")
+        if any(name.startswith("reward_") for name in self.active) and not whole.run.rewards:
+            yield Refusal("the reward faults change scores, and this run has dense rewards of its environment only")
 
     def sentence(self) -> str:
         named = ", ".join(f"{name}={value}" for name, value in self.active.items()) or "none of them active"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.budgets.fixed import COLUMN
 from gimbal.dataflow.curricula.epochs import Epochs
@@ -81,6 +82,8 @@ class Allocated(AbstractCurriculumSpec):
     Confidence: partial; U and its use are verified; ours: the Gaussian process that predicts p, ``noise``, ``least`` and ``most``.
     """
 
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
+
     order: AbstractCurriculumSpec = Epochs()
     prompts: int = 16
     rollouts: int = 8
@@ -103,6 +106,12 @@ class Allocated(AbstractCurriculumSpec):
 
     def start(self, tasks: AbstractTasks, seed: int) -> AllocatedCurriculum:
         return AllocatedCurriculum(self, self.order.start(tasks, seed))
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if (self.prompts, self.rollouts) != (whole.run.prompts_per_step, whole.run.num_generations):
+            yield Advice(
+                "Allocated shares out another number of rollouts than a batch holds: let prompts and rollouts be those of the run"
+            )
 
 
 class AllocatedCurriculum(AbstractCurriculum):

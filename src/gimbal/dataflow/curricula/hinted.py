@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from gimbal.composition import SUPERSEDES, Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -50,6 +51,8 @@ class Hinted(AbstractCurriculumSpec):
     Confidence: verified.
     """
 
+    names_rewards: ClassVar[tuple[str, ...]] = ("right",)
+
     order: AbstractCurriculumSpec = Epochs()
     stages: tuple[float, ...] = (0.25, 0.5, 0.75)
     right: str = ""
@@ -68,6 +71,12 @@ class Hinted(AbstractCurriculumSpec):
 
     def start(self, tasks: AbstractTasks, seed: int) -> HintedCurriculum:
         return HintedCurriculum(self, self.order.start(tasks, seed))
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(SUPERSEDES):
+            yield Advice(
+                "Hinted asks failed tasks again, and the failed groups take up batches all the same: put Superseded() first in filters"
+            )
 
 
 class HintedCurriculum(AbstractCurriculum):

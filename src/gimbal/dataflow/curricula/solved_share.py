@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from gimbal.composition import KEEPS_SOLVED, Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -32,6 +33,12 @@ class SolvedShare(AbstractCurriculumSpec):
     Confidence: verified; ours: a chance sent along with tasks, which acts on groups dispatched after it was found.
     """
 
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "necessary",
+        "steps",
+        "right",
+    )
+
     order: AbstractCurriculumSpec = Epochs()
     gain: float = 0.2
     start_economy: float = 0.5
@@ -49,6 +56,10 @@ class SolvedShare(AbstractCurriculumSpec):
 
     def start(self, tasks: AbstractTasks, seed: int) -> SolvedShareCurriculum:
         return SolvedShareCurriculum(self, self.order.start(tasks, seed))
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(KEEPS_SOLVED):
+            yield Advice("SolvedShare says which solved groups KeepSolved lets through: use both or neither")
 
 
 class SolvedShareCurriculum(AbstractCurriculum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
@@ -30,6 +30,8 @@ class Tracked(AbstractCurriculumSpec):
 
     Confidence: partial; ours: a constant ``forget`` and the prior in place of one rollout a task.
     """
+
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
 
     order: AbstractCurriculumSpec = Epochs()
     forget: float = 0.92

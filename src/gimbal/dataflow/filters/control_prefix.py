@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gimbal.composition import MARKS_CONTROL
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.records import Drop, Group, Part, Rollout
 
@@ -34,3 +35,6 @@ class ControlPrefix(AbstractFilter):
             return rollout
         control_S = rollout.mask_S & (rollout.mask_S.cumsum(0) <= self.decisions)
         return replace(rollout, part_S=torch.where(control_S, Part.CONTROL, Part.RESPONSE))
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({MARKS_CONTROL})

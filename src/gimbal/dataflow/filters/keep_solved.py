@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
+from gimbal.composition import KEEPS_SOLVED, Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractFilter
-from gimbal.dataflow.curricula.solved_share import COLUMN
+from gimbal.dataflow.curricula.solved_share import COLUMN, SolvedShare
 from gimbal.ops import philox
 from gimbal.records import Drop, Group
 
@@ -20,6 +23,8 @@ class KeepSolved(AbstractFilter):
     - no such column, or a chance of 0: ZeroVariance, where rewards are binary.
     """
 
+    names_rewards: ClassVar[tuple[str, ...]] = ("right",)
+
     right: str = ""
     threshold: float = 1.0
     seed: int = 0
@@ -33,3 +38,10 @@ class KeepSolved(AbstractFilter):
         solved = right == len(group.episodes)
         draw = philox(self.seed, "keep_solved", group.task.id, group.index).random()
         return Drop("solved") if solved and draw >= chance else group
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({KEEPS_SOLVED})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(SolvedShare):
+            yield Advice("SolvedShare says which solved groups KeepSolved lets through: use both or neither")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.records import Drop, Group
@@ -15,6 +16,11 @@ class NoTradeOff(AbstractFilter):
 
     A success is a score of the reward ``right`` above ``threshold``. Published: ``least`` 0.01, of tokens a forward pass.
     """
+
+    names_rewards: ClassVar[tuple[str, ...]] = (
+        "right",
+        "name",
+    )
 
     right: str
     name: str

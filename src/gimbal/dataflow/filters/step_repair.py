@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from gimbal.composition import GUIDES, Composition, Refusal, Verdict
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.dataflow.filters.step_turns import decision_of
 from gimbal.policies.token import Tokens
@@ -104,6 +106,10 @@ class StepRepair(AbstractFilter):
 
     def _spans(self, rollout: Rollout) -> list[tuple[int, int]]:
         return step_spans(rollout.text, self.opening, self.closing, self.separator)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.doing(GUIDES):
+            yield Refusal("StepRepair takes the first rollouts of a group for a guide's: use engine=Guided()")
 
 
 def _guided(rollout: Rollout, decisions: int) -> Rollout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gimbal.composition import SUPERSEDES
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.dataflow.curricula.hinted import comes_again
 from gimbal.records import Drop, Group
@@ -20,3 +21,6 @@ class Superseded(AbstractFilter):
 
     def __call__(self, group: Group) -> Group | Drop:
         return Drop("hinted") if comes_again(group) else group
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({SUPERSEDES})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gimbal.advantages.relative_length import RelativeLength
+from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.records import Drop, Group
 
@@ -26,3 +30,11 @@ class ZeroVariance(AbstractFilter):
     def __call__(self, group: Group) -> Group | Drop:
         score_G = group.score_G
         return Drop("zero_variance") if float(score_G.max() - score_G.min()) <= self.eps else group
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(SignedOutcome):
+            yield Advice("SignedOutcome learns most from groups that all fail, and ZeroVariance drops them")
+        if whole.has(RelativeLength):
+            yield Advice(
+                "RelativeLength tells answers apart by length, and ZeroVariance drops groups that differ in nothing else before it can"
+            )

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import ABSORBS_DISCREPANCY, AT_SAMPLING, AbstractPart
 from gimbal.learning.ranks import several
+from gimbal.objectives.base import DISCREPANCY
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
@@ -43,7 +45,7 @@ class Forward:
         return evaluate
 
 
-class AbstractAnchor(ABC):
+class AbstractAnchor(AbstractPart, ABC):
     """(batch, evaluate) -> proximal_NS, before the first update on the batch.
 
     A frozen dataclass. One that keeps weights of its own returns a live anchor from ``start``, which the learner then uses: it sees
@@ -53,6 +55,10 @@ class AbstractAnchor(ABC):
 
     absorbs: ClassVar[frozenset[str]] = frozenset()
     at_sampling: ClassVar[bool] = False  # it is the policy of the version that drew each decision
+
+    def effects(self) -> frozenset[str]:
+        does = {AT_SAMPLING: self.at_sampling, ABSORBS_DISCREPANCY: DISCREPANCY in self.absorbs}
+        return frozenset(effect for effect, so in does.items() if so)
 
     @abstractmethod
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.packing import pack
+from gimbal.engines.native import Native
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, alone, keys_of
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
@@ -38,6 +40,13 @@ class Interruption(AbstractAnchor):
     def start(self, policy: AbstractPolicy) -> LiveInterruption:
         alone()
         return LiveInterruption()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not (whole.run.runtime.stands_still and isinstance(whole.run.engine, Native)):
+            yield Refusal(
+                "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local() and "
+                "engine=Native(): use these, or anchor=SamplingVersion(window=...)"
+            )
 
 
 class LiveInterruption(AbstractAnchor):

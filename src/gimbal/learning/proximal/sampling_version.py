@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.dataflow.staleness import Reweight
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
 from gimbal.learning.proximal.old_policy import OldPolicy
 from gimbal.policies.base import AbstractPolicy
@@ -52,6 +54,16 @@ class SamplingVersion(AbstractAnchor):
 
     def start(self, policy: AbstractPolicy) -> LiveSamplingVersion | OldPolicy:
         return OldPolicy(self, policy) if self.apart else LiveSamplingVersion(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.window < whole.run.max_staleness:
+            yield Refusal(
+                "SamplingVersion keeps fewer versions than decisions may be old: set anchor.window to max_staleness"
+            )
+        if whole.has(Reweight):
+            yield Refusal(
+                "SamplingVersion keeps a number of versions, and Reweight lets decisions be older than any number: staleness=Pace()"
+            )
 
 
 class LiveSamplingVersion(AbstractAnchor):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
+from gimbal.objectives.gaussian_trust import GaussianTrust
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -41,6 +43,10 @@ class Snapshots(AbstractAnchor):
 
     def start(self, policy: AbstractPolicy) -> LiveSnapshots:
         return LiveSnapshots(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.count > 1 and not whole.has(GaussianTrust):
+            yield Advice("Snapshots keeps more weights than any part reads: GaussianTrust does, or set anchor.count=1")
 
 
 class LiveSnapshots(AbstractAnchor):

@@ -28,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
+from gimbal.composition import AbstractPart
 from gimbal.controllers.base import AbstractController
 from gimbal.learning.method import AdamW, Optimization
 from gimbal.learning.proximal.base import Forward
@@ -180,7 +181,7 @@ class Models:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractUpdate(ABC):
+class AbstractUpdate(AbstractPart, ABC):
     """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there."""
 
     optimization: Optimization = Optimization()

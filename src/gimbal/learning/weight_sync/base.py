@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gimbal.composition import AbstractPart
 from gimbal.engines.base import AbstractEngine
 from gimbal.learning.weight_sync.delta import Packet, Stamp
 
@@ -48,7 +49,7 @@ class AbstractWeightSync(ABC):
         return None
 
 
-class AbstractWeightSyncSpec(ABC):
+class AbstractWeightSyncSpec(AbstractPart, ABC):
     """The saved, frozen choice of a way for the weights; ``start`` makes the live one."""
 
     @abstractmethod

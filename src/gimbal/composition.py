@@ -1,0 +1,128 @@
+"""What a part says about the run it is put into: what it refuses, what it advises, and what it does that others ask about.
+
+``runtime.compose.check`` asks every part of a run, users' own too, at any depth. The rule stands in the part that it is about; where it
+is about two, in the one whose room may import the other's. Rooms that may not import each other meet in an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+Kind = TypeVar("Kind")
+
+# Effects: what a part does to the run, for rules that do not care which part does it.
+ENTROPY = "pushes the entropy"
+REFERENCE = "pulls towards the reference"
+FITS_CRITIC = "is the critic's loss"
+FITS_TURNS = "fits values at the first decisions of turns alone"
+READS_TURNS = "reads values at the first decisions of turns alone"
+DISAGREES = "has several critics"
+ZERO_AT_MEDIAN = "gives the rollout at its group's median no advantage"
+SEQUENCE_WEIGHT = "weighs whole sequences, up to its cap, and reports ess/sequence"
+AT_SAMPLING = "evaluates each decision by the version that drew it"
+ABSORBS_DISCREPANCY = "leaves no discrepancy to correct"
+TEMPERS = "draws some groups at another temperature"
+GUIDES = "takes some rollouts of a group from a guide"
+OBSERVES = "puts observations into rollouts"
+MARKS_CONTROL = "marks control decisions"
+KEEPS_SOLVED = "lets through as many solved groups as their curriculum says"
+SUPERSEDES = "drops groups whose task is asked again"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a run cannot mean what it says, and what to type."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What somebody would want to know about a run that may start all the same."""
+
+    reason: str
+
+
+Verdict = Refusal | Advice
+
+
+@runtime_checkable
+class Chosen(Protocol):
+    """A run as its parts see it; what learns and its settings are ``learns``. (The class of runs stands in a room above theirs.)"""
+
+    @property
+    def policy(self) -> Any: ...
+    @property
+    def engine(self) -> Any: ...
+    @property
+    def held_out(self) -> Any: ...
+    @property
+    def sampling(self) -> Any: ...
+    @property
+    def rewards(self) -> tuple[Any, ...]: ...
+    @property
+    def prompts_per_step(self) -> int: ...
+    @property
+    def num_generations(self) -> int: ...
+    @property
+    def max_staleness(self) -> int: ...
+    @property
+    def runtime(self) -> Any: ...
+    @property
+    def learns(self) -> Any: ...
+
+
+class AbstractPart:
+    """Whatever a run is made of. By default a part fits everywhere, does nothing that others ask about and names no reward."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()  # the optional columns of a batch that it reads
+    names_rewards: ClassVar[tuple[str, ...]] = ()  # its fields that hold names of rewards of the run, "" being none
+
+    def effects(self) -> frozenset[str]:
+        """What it does, in words that other parts ask about with ``Composition.doing``."""
+        return frozenset()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        """What it refuses and advises in this run. What it can see of itself alone it checks when it is made."""
+        yield from ()
+
+
+class Composition:
+    """The parts of a run by what they are and do, wherever in it they stand."""
+
+    def __init__(self, run: Chosen) -> None:
+        self.run = run
+        self.records = list(_walk(run))
+        self.parts = [part for part in self.records if isinstance(part, AbstractPart)]
+
+    def all(self, *kinds: type[Kind]) -> list[Kind]:
+        return [part for part in self.records if isinstance(part, kinds)]
+
+    def has(self, *kinds: type) -> bool:
+        return bool(self.all(*kinds))
+
+    def doing(self, effect: str) -> list[Any]:
+        return [part for part in self.parts if effect in part.effects()]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The optional columns of a batch that some part reads."""
+        return frozenset().union(*(part.needs for part in self.parts))
+
+    @property
+    def updates(self) -> int:
+        """Of the policy on one batch."""
+        return self.run.learns.optimization.epochs * self.run.learns.optimization.minibatches
+
+
+def _walk(here: Any) -> Iterator[Any]:
+    """Every record in this one, at any depth."""
+    if is_dataclass(here) and not isinstance(here, type):
+        children: Any = [getattr(here, item.name) for item in fields(here)]
+        yield here
+    else:
+        children = here.values() if isinstance(here, Mapping) else here if isinstance(here, tuple) else ()
+    for child in children:
+        yield from _walk(child)
