@@ -350,6 +350,10 @@ class TrainBatch:
     turn_NS: Int[Tensor, "N S"] | None = None
     group_N: Int[Tensor, " N"] | None = None
     sample_N: Int[Tensor, " N"] | None = None  # index within the group
+    episode_N: Int[Tensor, " N"] | None = None  # rows with one label came of one attempt, and share its score
+    parent_N: Int[Tensor, " N"] | None = None  # the row that it split off, -1 where it began at the prompt
+    fork_N: Int[Tensor, " N"] | None = None  # how many first decisions it took over from that row; they are masked here
+    role_N: Int[Tensor, " N"] | None = None  # who acted: a place in ``roles``
     current_NS: Float[Tensor, "N S"] | None = (
         None  # the policy being trained, as this minibatch begins, without gradient
     )
@@ -364,9 +368,26 @@ class TrainBatch:
     value_NSM: Float[Tensor, "N S M"] | None = None  # value_NS of each member of the critic
     values_NSM: Float[Tensor, "N S M"] | None = field(default=None, metadata=GRADIENT)  # values_NS of each member
     row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
+    roles: tuple[str, ...] = ()
     facts: Mapping[str, Tensor] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
     decisions: AbstractDecisions | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether an episode has more rows than one."""
+        return self.episode_N is not None and len(self.episode_N.unique()) < len(self.episode_N)
+
+    @property
+    def spoken_N(self) -> Int[Tensor, " N"]:
+        """The row that speaks for each row's episode: the last of those with decisions that count. Without labels, each for itself."""
+        own_N = torch.arange(self.shape[0], device=self.mask_NS.device)
+        if self.episode_N is None:
+            return own_N
+        label_N = self.episode_N.unique(return_inverse=True)[1]
+        ranked_N = own_N + self.shape[0] * self.mask_NS.any(-1)
+        last_E = torch.full_like(own_N, -1).scatter_reduce_(0, label_N, ranked_N, "amax")
+        return last_E[label_N] % self.shape[0]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -409,11 +430,11 @@ class TrainBatch:
 
     @property
     def return_N(self) -> Float[Tensor, " N"]:
-        """The undiscounted sum of each row's rewards."""
+        """The undiscounted sum of each row's rewards, which is that of its episode: see ``pack``."""
         return self.column("reward_NS", self).sum(-1)
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
-        """These rows, every column trimmed to the longest of them."""
+        """These rows, every column trimmed to the longest of them. A row whose parent is not among them has none."""
         decisions = None if self.decisions is None else self.decisions.select(rows)
         if decisions is not None:
             longest = decisions.shape[1]
@@ -429,6 +450,10 @@ class TrainBatch:
         for item in fields(self):
             if isinstance(value := getattr(self, item.name), Tensor):
                 columns[item.name] = pick(value)
+        if self.parent_N is not None:
+            place_N = torch.full_like(self.parent_N, -1)
+            place_N[rows] = torch.arange(len(rows), device=place_N.device)
+            columns["parent_N"] = torch.where(columns["parent_N"] < 0, -1, place_N[columns["parent_N"].clamp(min=0)])
         return replace(self, **columns)
 
     def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
@@ -445,7 +470,7 @@ class TrainBatch:
     def to(self, device: torch.device) -> TrainBatch:
         moved: dict[str, Any] = {"facts": {key: x.to(device) for key, x in self.facts.items()}}
         for item in fields(self):
-            if item.name not in ("facts", "live") and (value := getattr(self, item.name)) is not None:
+            if isinstance(value := getattr(self, item.name), Tensor | AbstractDecisions):
                 moved[item.name] = value.to(device)
         return replace(self, **moved)
 

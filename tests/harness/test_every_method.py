@@ -92,6 +92,9 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
         bootstrap_N=draw()[:, 0],
         version_NS=torch.zeros(n, s, dtype=torch.long),
         group_N=torch.tensor([7, 7, 3, 3, 9, 9])[:n],
+        episode_N=torch.arange(n),
+        parent_N=torch.full((n,), -1),
+        fork_N=torch.zeros(n, dtype=torch.long),
         turn_NS=(torch.arange(s) >= 2).long().expand(n, s).clone(),
         part_NS=torch.where(mask_NS, Part.RESPONSE, Part.OBSERVATION),
         hidden_NSH=torch.randn(n, s, 4, generator=g).to(dtype),
@@ -301,7 +304,7 @@ def test_a_small_step_makes_good_decisions_likelier(method):
 @pytest.mark.parametrize("method", OF_BATCH, ids=name)
 def test_needs_are_what_is_read(method):
     logprob_NS, b = batch()
-    always = ("mask_NS", "decisions", "part_NS", "turn_NS", "facts", "live")
+    always = ("mask_NS", "decisions", "part_NS", "turn_NS", "roles", "facts", "live")
     columns = [f.name for f in dataclasses.fields(b) if f.name not in always]
     scores = {key: x for key, x in b.facts.items() if key in method.needs or not key.endswith("_NS")}
     only = dataclasses.replace(b, facts=scores, **{key: None for key in columns if key not in method.needs})

@@ -24,6 +24,16 @@ def test_weights_by_hand(aggregation, long, short):
 
 
 @pytest.mark.parametrize("aggregation", EVERY)
+def test_an_episode_cut_into_rows_weighs_what_it_weighs_whole(aggregation):
+    whole_NS = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    cut_NS = torch.tensor([[1, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    cut, whole = aggregation(cut_NS, episode_N=torch.tensor([7, 3, 3, 7])), aggregation(whole_NS)
+    torch.testing.assert_close(cut[[0, 3]].sum(), whole[0].sum())
+    torch.testing.assert_close(cut[1], whole[1, :3])
+    torch.testing.assert_close(aggregation(cut_NS, episode_N=torch.tensor([2, 0, 5, 1])), aggregation(cut_NS))
+
+
+@pytest.mark.parametrize("aggregation", EVERY)
 def test_an_empty_batch_weighs_nothing(aggregation):
     for n, s in ((3, 4), (0, 4), (3, 0)):
         weight_NS = aggregation(torch.zeros(n, s, dtype=torch.bool))

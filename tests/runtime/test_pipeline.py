@@ -1,13 +1,18 @@
 """What leaves the dataflow is counted: rollouts that no reward applies to, and rollouts that a filter takes out."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small import Digits, small_run
 
+from gimbal.advantages import Stratified
 from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.packing import pack
+from gimbal.records import Episode
 from gimbal.runtime.local import Trainer
 
 
@@ -30,3 +35,15 @@ def test_rollouts_that_leave_a_group_are_counted(single_thread):
     assert scored > 0 and scored == trainer.pipeline.drops["rollouts/WithoutTheLast"]
     assert metrics["drops/rollouts/unscored"] == scored
     assert batch.shape[0] == len(groups) * (trainer.run.num_generations - 2)
+
+
+def test_what_would_count_rows_is_refused_by_name(single_thread):
+    trainer = Trainer(small_run(advantage=Stratified()))
+    groups, _ = trainer.pipeline.next_batch(0)
+    double = [
+        replace(g, episodes=tuple(Episode(rows=(e.last, replace(e.last, row=1))) for e in g.episodes)) for g in groups
+    ]
+    with pytest.raises(ValueError, match=r"^Stratified compares rows, .*GroupNormalized"):
+        trainer.learner.prepare(pack(double))
+    trainer.learner.prepare(pack(groups))
+    trainer.close()

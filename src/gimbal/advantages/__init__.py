@@ -17,6 +17,7 @@ from gimbal.advantages.group_centered import GroupCentered
 from gimbal.advantages.group_normalized import GroupNormalized
 from gimbal.advantages.horizon_routed import HorizonRouted
 from gimbal.advantages.kl_reward import KLReward
+from gimbal.advantages.leaf_mean import LeafMean
 from gimbal.advantages.leave_one_out import LeaveOneOut
 from gimbal.advantages.log_mean_exp_centered import LogMeanExpCentered
 from gimbal.advantages.log_tamed import LogTamed
@@ -61,6 +62,7 @@ __all__ = [
     "GroupNormalized",
     "HorizonRouted",
     "KLReward",
+    "LeafMean",
     "LeaveOneOut",
     "LogMeanExpCentered",
     "LogTamed",

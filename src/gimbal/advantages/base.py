@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -24,6 +25,19 @@ class AbstractAdvantage(AbstractPart, ABC):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    per_episode: ClassVar[bool] = False  # all decisions of an episode get one number, found by what it earned in all
+
+    def of_rows(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        """The advantages of a batch whose episodes may have several rows; with one row each it is the call itself.
+
+        What is ``per_episode`` is asked about one row of each, so that statistics count episodes, and all its rows get the answer.
+        """
+        if not (self.per_episode and batch.several):
+            return self(batch)
+        row_E, place_N = batch.spoken_N.unique(return_inverse=True)
+        one = batch.select(row_E)
+        advantage_E = self(one)[torch.arange(len(row_E)), one.mask_NS.int().argmax(-1)]
+        return advantage_E[place_N][:, None] * batch.mask_NS
 
     @property
     def fewest(self) -> int:

@@ -37,6 +37,7 @@ class BatchScaled(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     spread: Literal["rewards", "centred", "none"] = "rewards"
     ddof: int = 1

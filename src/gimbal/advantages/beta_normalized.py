@@ -35,6 +35,7 @@ class BetaNormalized(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
     names_rewards: ClassVar[tuple[str, ...]] = ("rewards",)
 
     rewards: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ class GroupNormalized(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     ddof: int = 1
     eps: float = 1e-6

@@ -26,6 +26,7 @@ class LeaveOneOut(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         return_N = batch.return_N

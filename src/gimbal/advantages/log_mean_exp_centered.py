@@ -31,6 +31,7 @@ class LogMeanExpCentered(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     temperature: float = 1.0
 

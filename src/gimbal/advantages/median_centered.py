@@ -35,6 +35,7 @@ class MedianCentered(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     scale: Literal["mad", "std", "none"] = "mad"
     floor: float = 0.25

@@ -36,6 +36,7 @@ class Polychromic(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
+    per_episode: ClassVar[bool] = True
 
     size: int = 4
     kinds: str = ""

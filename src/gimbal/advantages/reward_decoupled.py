@@ -38,6 +38,7 @@ class RewardDecoupled(AbstractAdvantage):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group_N"})
+    per_episode: ClassVar[bool] = True
     names_rewards: ClassVar[tuple[str, ...]] = (
         "rewards",
         "gate",

@@ -10,15 +10,21 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from gimbal.records import Group, Rollout, TrainBatch
+from gimbal.records import Episode, Group, Rollout, TrainBatch
 
 
 def pack(groups: Sequence[Group]) -> TrainBatch:
-    """One row a rollout, in the order of dispatch, padded to the longest. A rollout's score joins its last counted reward."""
+    """All rows in the order of dispatch, padded to the longest.
+
+    The last counted reward of each row takes in what else its episode earned, its score above all, so that the rewards of any row add
+    up to the return of its episode, and returns compare whatever an episode was cut into.
+    """
     rollouts = [row for group in groups for row in group.rows]
     assert rollouts, "a batch holds at least one rollout"
     for rollout in rollouts:
         rollout.validate()
+
+    roles = tuple(sorted({row.role for row in rollouts}))
 
     def padded(name: str) -> Shaped[Tensor, "N S"]:
         return pad_sequence([getattr(rollout, name) for rollout in rollouts], batch_first=True)
@@ -27,9 +33,16 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         mask_NS=padded("mask_S"),
         behavior_NS=padded("behavior_S"),
         version_NS=padded("version_S"),
-        reward_NS=pad_sequence([_reward_S(rollout) for rollout in rollouts], batch_first=True),
+        reward_NS=pad_sequence(
+            [_reward_S(row, e) for group in groups for e in group.episodes for row in e.rows], batch_first=True
+        ),
         group_N=torch.tensor([group.index for group in groups for _ in group.rows]),
         sample_N=torch.tensor([rollout.sample for rollout in rollouts]),
+        episode_N=torch.tensor([number for number, e in enumerate(_episodes(groups)) for _ in e.rows]),
+        parent_N=torch.tensor(_parents(groups)),
+        fork_N=torch.tensor([row.fork[1] if row.fork else 0 for row in rollouts]),
+        role_N=torch.tensor([roles.index(row.role) for row in rollouts]),
+        roles=roles,
         part_NS=_optional(rollouts, "part_S"),
         turn_NS=_optional(rollouts, "turn_S"),
         facts=_facts(rollouts),
@@ -55,12 +68,30 @@ def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
     }
 
 
-def _reward_S(rollout: Rollout) -> Tensor:
-    if rollout.score is None or not bool(rollout.mask_S.any()):
-        return rollout.reward_S
-    reward_S = rollout.reward_S.clone()
+def _episodes(groups: Sequence[Group]) -> list[Episode]:
+    return [episode for group in groups for episode in group.episodes]
+
+
+def _parents(groups: Sequence[Group]) -> list[int]:
+    """The row of the batch that each row split off, -1 where it began at the prompt, or where that one was dropped."""
+    parents: list[int] = []
+    for group in groups:
+        last: dict[int, int] = {}  # of each sample so far: the row that speaks for it
+        for episode in group.episodes:
+            for row in episode.rows:
+                parents.append(last.get(row.fork[0], -1) if row.fork else -1)
+                last[row.sample] = len(parents) - 1
+    return parents
+
+
+def _reward_S(row: Rollout, episode: Episode) -> Tensor:
+    elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
+    earned = elsewhere if row.score is None else row.score + elsewhere
+    if not (row.score is not None or elsewhere) or not bool(row.mask_S.any()):
+        return row.reward_S
+    reward_S = row.reward_S.clone()
     # On the last decision that counts: what lies under the mask is never read.
-    reward_S[int(rollout.mask_S.nonzero()[-1])] += rollout.score
+    reward_S[int(row.mask_S.nonzero()[-1])] += earned
     return reward_S
 
 

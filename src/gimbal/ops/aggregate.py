@@ -17,22 +17,46 @@ from gimbal.composition import AbstractPart
 
 
 class AbstractAggregation(AbstractPart, ABC):
-    """(mask_NS, part_NS) -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing.
+    """(mask_NS, part_NS, episode_N) -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing.
 
-    ``part_NS`` holds ``records.Part`` codes, for aggregations that weigh parts of a rollout apart; None is one part.
+    ``part_NS`` holds ``records.Part`` codes, for aggregations that weigh parts of a rollout apart; None is one part. Rows with one
+    label in ``episode_N`` are one sequence, whatever it was cut into; None is one row a sequence.
     """
 
     @abstractmethod
     def __call__(
-        self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N S"]: ...
+
+
+def _sequences(
+    mask_NS: Bool[Tensor, "N S"], episode_N: Int[Tensor, " N"] | None
+) -> tuple[Int[Tensor, " N"], Int[Tensor, ""]]:
+    """Counted decisions of each row's sequence, and the number of sequences that have any."""
+    length_N = mask_NS.sum(-1)
+    if episode_N is None:
+        return length_N, (length_N > 0).sum()
+    label_N = episode_N.unique(return_inverse=True)[1]
+    length_E = torch.zeros_like(length_N).index_add_(0, label_N, length_N)
+    return length_E[label_N], (length_E > 0).sum()
 
 
 @dataclass(frozen=True)
 class TokenMean(AbstractAggregation):
-    """tok(x) = sum(m x) / sum(m): every decision of the minibatch counts the same (DAPO, arXiv:2503.14476)."""
+    """tok(x) = sum(m x) / sum(m): every decision of the minibatch counts the same (DAPO, arXiv:2503.14476).
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
+    However an episode is cut into rows: what rows share is counted once, for it is masked in all but the row that drew it.
+    """
+
+    def __call__(
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N S"]:
         return mask_NS.float() / mask_NS.sum().clamp(min=1)
 
 
@@ -40,27 +64,41 @@ class TokenMean(AbstractAggregation):
 class SequenceMean(AbstractAggregation):
     """seq(x) = 1/N sum_i 1/L_i sum_t m x: every rollout counts the same, its decisions share its weight (GRPO, arXiv:2402.03300).
 
-    N counts rows with at least one decision. With equal lengths it equals TokenMean.
+    N counts episodes with at least one decision, and L_i the decisions of all rows of an episode: one that was cut into many rows
+    counts once. With equal lengths it equals TokenMean.
     """
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
-        length_N = mask_NS.sum(-1)
-        return mask_NS / length_N.clamp(min=1)[:, None] / (length_N > 0).sum().clamp(min=1)
+    def __call__(
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N S"]:
+        length_N, count = _sequences(mask_NS, episode_N)
+        return mask_NS / length_N.clamp(min=1)[:, None] / count.clamp(min=1)
 
 
 @dataclass(frozen=True)
 class SequenceSum(AbstractAggregation):
-    """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient of whole sequences (RLOO, arXiv:2402.14740)."""
+    """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient of whole sequences (RLOO, arXiv:2402.14740).
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
-        return mask_NS.float() / mask_NS.any(-1).sum().clamp(min=1)
+    N counts episodes, of however many rows.
+    """
+
+    def __call__(
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N S"]:
+        return mask_NS.float() / _sequences(mask_NS, episode_N)[1].clamp(min=1)
 
 
 @dataclass(frozen=True)
 class ConstantMean(AbstractAggregation):
     """const(x) = 1/N sum_i 1/C sum_t m x with a constant C = ``length``, usually the length budget (Dr. GRPO, arXiv:2503.20783).
 
-    ``length`` 1 is SequenceSum; all rows of length C give SequenceMean.
+    N counts episodes, of however many rows. ``length`` 1 is SequenceSum; all episodes of length C give SequenceMean.
     """
 
     length: float = 64.0
@@ -69,5 +107,10 @@ class ConstantMean(AbstractAggregation):
         if self.length <= 0:
             raise ValueError(f"ConstantMean.length is {self.length}; it is a number of decisions above 0")
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
-        return mask_NS.to(torch.float32) / (mask_NS.any(-1).sum().clamp(min=1) * self.length)
+    def __call__(
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N S"]:
+        return mask_NS.to(torch.float32) / (_sequences(mask_NS, episode_N)[1].clamp(min=1) * self.length)

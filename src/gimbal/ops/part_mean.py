@@ -37,7 +37,12 @@ class PartMean(AbstractAggregation):
         if min(self.response, self.control, self.latent, self.observation) < 0:
             raise ValueError("PartMean weighs parts by 0 or above; 0 leaves a part out")
 
-    def __call__(self, mask_NS: Bool[Tensor, "N S"], part_NS: Int[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
+    def __call__(
+        self,
+        mask_NS: Bool[Tensor, "N S"],
+        part_NS: Int[Tensor, "N S"] | None = None,
+        episode_N: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N S"]:
         part_NS = torch.full_like(mask_NS, Part.RESPONSE, dtype=torch.long) if part_NS is None else part_NS
         weight_NS = torch.zeros(mask_NS.shape, device=mask_NS.device)
         for part in Part:

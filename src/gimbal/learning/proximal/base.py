@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -120,6 +121,13 @@ def weight_bytes(policy: AbstractPolicy) -> int:
     return sum(x.numel() * x.element_size() for x in policy.parameters())
 
 
-def keys_of(batch: TrainBatch) -> list[tuple[int, int]]:
-    """(group, sample) of each row."""
-    return list(zip(batch.column("group_N", batch).tolist(), batch.column("sample_N", batch).tolist(), strict=True))
+def keys_of(batch: TrainBatch) -> list[tuple[int, int, int]]:
+    """(group, sample, which row of its episode) of each row of a whole batch."""
+    group_N, sample_N = batch.column("group_N", batch).tolist(), batch.column("sample_N", batch).tolist()
+    episode_N = range(batch.shape[0]) if batch.episode_N is None else batch.episode_N.tolist()
+    seen: Counter[int] = Counter()
+    keys = []
+    for group, sample, episode in zip(group_N, sample_N, episode_N, strict=True):
+        keys.append((group, sample, seen[episode]))
+        seen[episode] += 1
+    return keys

@@ -54,10 +54,17 @@ class LiveInterruption(AbstractAnchor):
 
     def __init__(self) -> None:
         self.version = 0
-        self.known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # by (group, sample): behavior, proximal
+        self.known: dict[
+            tuple[int, int, int], tuple[Tensor, Tensor]
+        ] = {}  # by (group, sample, row): behavior, proximal
 
     def leaving(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
-        rollouts = {(group.index, rollout.sample): (group, rollout) for group in held() for rollout in group.rollouts}
+        rollouts = {
+            (group.index, episode.sample, number): (group, row)
+            for group in held()
+            for episode in group.episodes
+            for number, row in enumerate(episode.rows)
+        }
         self.known = {key: value for key, value in self.known.items() if key in rollouts}
         new = [key for key, (_, r) in rollouts.items() if r.length > len(self.known.get(key, ((),))[0])]
         if not new:

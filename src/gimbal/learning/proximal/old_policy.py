@@ -42,7 +42,9 @@ class OldPolicy(AbstractAnchor):
         alone()
         self.window, self.versions = spec.window, 1
         self.weight_bytes = weight_bytes(policy)
-        self.asked: dict[int, tuple[list[int], int, Future[Tensor]]] = {}  # by group: samples, oldest version, answer
+        self.asked: dict[
+            int, tuple[list[tuple[int, int, int]], int, Future[Tensor]]
+        ] = {}  # by group: keys, oldest version, answer
         start = (spec, pickle.dumps(frozen_copy(policy).cpu()), str(next(policy.parameters()).device))
         self.process = ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=start
@@ -50,22 +52,22 @@ class OldPolicy(AbstractAnchor):
         self._tell(os.getpid)  # it starts at once
 
     def arrived(self, group: Group, forward: Forward) -> None:
-        samples = [rollout.sample for rollout in group.rollouts]
-        answer = self._tell(_evaluated, pickle.dumps(pack([group])), forward)
-        self.asked[group.index] = (samples, group.oldest, answer)
+        batch = pack([group])
+        answer = self._tell(_evaluated, pickle.dumps(batch), forward)
+        self.asked[group.index] = (keys_of(batch), group.oldest, answer)
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:
         result_NS = torch.zeros(batch.shape, device=batch.mask_NS.device)
-        for row, (index, sample) in enumerate(keys_of(batch)):
-            if index not in self.asked:
+        for row, key in enumerate(keys_of(batch)):
+            if (index := key[0]) not in self.asked:
                 raise ValueError(
                     f"the old-policy process was not told of group {index}: call learner.arrived(group) for each group before prepare, "
                     "or use SamplingVersion(apart=False)"
                 )
-            samples, _, answer = self.asked[index]
-            logprob_S = self._answer(answer)[samples.index(sample)][: batch.shape[1]]
+            keys, _, answer = self.asked[index]
+            logprob_S = self._answer(answer)[keys.index(key)][: batch.shape[1]]
             result_NS[row, : len(logprob_S)] = logprob_S.to(result_NS)
-        for index in {index for index, _ in keys_of(batch)}:
+        for index in {key[0] for key in keys_of(batch)}:
             del self.asked[index]
         return result_NS.where(batch.mask_NS, 0)
 

@@ -94,6 +94,8 @@ class AbstractPolicyGradient(AbstractUpdate):
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         needs, anchor = column_needs(self), models.parts[ANCHOR]
+        if batch.several:
+            self._refuse_rows()
         critic = models.get(CRITIC)
         asked = needs_of(*self.reward_shaping, self.advantage, *self.shaping) & models.policy.provides
         if critic is not None:
@@ -125,7 +127,7 @@ class AbstractPolicyGradient(AbstractUpdate):
             reports |= reward_shape.report(batch)
             batch = replace(batch, reward_NS=reward_shape(batch))
         reports |= self.advantage.report(batch)
-        batch = replace(batch, advantage_NS=self.advantage(batch))
+        batch = replace(batch, advantage_NS=self.advantage.of_rows(batch))
         if has_critic:
             # Before any shaping: the critic predicts returns, not what the method makes of them.
             batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
@@ -133,6 +135,19 @@ class AbstractPolicyGradient(AbstractUpdate):
             reports |= shape.report(batch)
             batch = replace(batch, advantage_NS=shape(batch))
         return batch, reports
+
+    def _refuse_rows(self) -> None:
+        """A part that compares the rows of a group would count an episode of several rows several times."""
+        shaped: list[AbstractAdvantage | AbstractRewardShaping] = [*self.reward_shaping, *self.shaping]
+        parts = [*shaped, *self.summed, *self.masks, *([self.correction] if self.correction is not None else [])]
+        parts += [] if self.advantage.per_episode else [self.advantage]
+        if names := [
+            type(part).__name__ for part in parts if "group_N" in part.needs and "episode_N" not in part.needs
+        ]:
+            raise ValueError(
+                f"{', '.join(names)} compares rows, and the episodes of this batch have several each, which would count several "
+                "times: use a workflow of one row an episode, or parts that compare episodes (GroupNormalized, LeaveOneOut, LeafMean)"
+            )
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
         return self.objective.stages(minibatch)
@@ -161,7 +176,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         facts = {"correction": correction_NS}
         for number, part in enumerate(self.summed):
             counted_NS = part.counted(minibatch)
-            facts[f"weight/{number}"] = self.aggregation(counted_NS, minibatch.part_NS)
+            facts[f"weight/{number}"] = self.aggregation(counted_NS, minibatch.part_NS, minibatch.episode_N)
             facts[f"share/{number}"] = ops.TokenMean()(counted_NS)
         return minibatch.with_columns(facts), metrics
 
