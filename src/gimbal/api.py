@@ -120,6 +120,8 @@ def launch(
                 f"{directory} goes on with a changed {config.RECIPE_FILE}: {told}; it is no longer the run it was"
             )
         run = settled(run)
+        for warning in () if resume else recipes.warnings(run, recipe):
+            recipes.tell(warning)
         with _alone(directory):
             summary = run_local(run, directory, resume=resume, name=recipe, track=track)
         return Result(directory=directory, run=run, summary=summary)

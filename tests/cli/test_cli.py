@@ -179,6 +179,19 @@ def test_a_run_is_saved_and_its_name_never_used_again(trained, capsys):
     assert (recipe, run, run.seed) == (TOY, trained[2][0], 5)
 
 
+def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
+    """What a user changes is, in one line; and the same through a file, a series and a dry run."""
+    Path("mine.yaml").write_text("recipe: grpo\nsteps: 3\n")
+    for words in (["grpo"], ["mine.yaml"], ["grpo", "steps=3", "seed=2"], ["grpo", "--dry-run"]):
+        assert cli.main(["train", *words]) == 0
+        out, err = capsys.readouterr()
+        assert not err and out.count("\n") == 1, (words, out, err)
+    for words in ([], ["--dry-run"]):
+        assert cli.main(["train", "grpo", "objective=Reinforce()", *words]) == 0
+        err = capsys.readouterr().err
+        assert err.startswith("gimbal: no part bounds the update") and err.count("\n") == 1
+
+
 def test_from_starts_anew_and_resume_goes_on(trained):
     cli.main(["train", TOY, "steps=3", "--name", "first"])
     assert cli.main(["train", "--from", "first", "clip_high=0.4", "--name", "second"]) == 0

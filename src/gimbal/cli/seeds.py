@@ -40,7 +40,8 @@ def train_seeds(
     from gimbal import api, recipes
     from gimbal.runtime import compose
 
-    compose.check(run)  # what is refused is refused once
+    for warning in recipes.warnings(run, recipe):  # what is refused is refused once
+        recipes.tell(warning)
     compose.accepted(run)
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= jobs <= len(cores):

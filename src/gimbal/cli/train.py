@@ -119,7 +119,7 @@ def _train(arguments: Arguments) -> int:
     elif "dry-run" in arguments.flags:
         print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")  # a file of tasks is read, and refused, now
         compose.accepted(run)
-        for warning in compose.check(run):
+        for warning in recipes.warnings(run, recipe):
             recipes.tell(warning)
     elif text := arguments.flag("seeds"):
         from gimbal.cli.seeds import numbers, train_seeds

@@ -47,6 +47,16 @@ def function(recipe: str) -> Callable[[], Any]:
     return vars(importlib.import_module(f"gimbal.recipes.{recipe}"))[recipe]
 
 
+def warnings(run: Any, recipe: str) -> list[str]:
+    """What is doubtful in a run and was not so in the recipe as it ships: that one's docstring says what it is."""
+    from gimbal.runtime import compose  # late, as below
+
+    while recipe.endswith(_FILES) and Path(recipe).is_file():
+        recipe = str(read_file(Path(recipe)).get("recipe", ""))
+    shipped = compose.check(function(recipe)()) if recipe in names() else []
+    return [sentence for sentence in compose.check(run) if sentence not in shipped]
+
+
 def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = tell) -> Any:
     """The Run of a recipe, by name, by reference, or by a YAML or JSON file that names one, with overrides.
 

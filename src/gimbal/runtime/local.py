@@ -282,12 +282,10 @@ def run_local(
     Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
     (KeyboardInterrupt is raised then); a second one ends it at once.
     """
-    warnings = compose.check(run)
+    compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
     console = Console(run.steps, name or directory.name)
     try:
-        for warning in warnings:
-            console.note(warning)
         if run.faults is not None:
             console.alarm(run.faults.sentence())
         start = checkpoint.resumable(directory, console.alarm) if resume else None
