@@ -13,16 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from gimbal import config, recipes
+from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank
 from gimbal.policies.base import AbstractPolicy
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
-from gimbal.report.files import METRICS, Summary
+from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.run import AbstractRun
 
 RUNS = "runs"
+KEPT = (
+    "a resumed run keeps its settings; only steps=N may be changed. For other settings start a new run: "
+    "gimbal train --from {0} [key=value ...], with model={0}/model from the weights that it has learned"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +63,9 @@ def train(
     tracked = trackers.asked(track)
     directory = None if resume is None else find_run(resume, Path(runs))
     if directory is not None:
-        if overrides or name:
-            raise ValueError("a resumed run goes on as it was; to change it, train it anew from its recipe.yaml")
-        recipe, run = config.load(directory, AbstractRun)
+        if set(overrides) - {"steps"} or name:
+            raise ValueError(KEPT.format(directory))
+        recipe, run = to_resume(directory, overrides.get("steps"))
     else:
         run = recipes.load(recipe, config.flatten(overrides))
     if rank() > 0:  # under torchrun what comes after this call is for rank 0
@@ -115,10 +120,13 @@ def launch(
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-        if resume and (told := changes(run, directory)):
+        if resume and (done := finished(run, directory)) is not None:
             recipes.tell(
-                f"{directory} goes on with a changed {config.RECIPE_FILE}: {told}; it is no longer the run it was"
+                f"{directory} is finished ({done.steps} steps); to train further: {resuming(directory)} steps={2 * run.steps}"
             )
+            return Result(directory=directory, run=run, summary=done)
+        if resume and (told := changed(run, directory)):
+            recipes.tell(told)
         run = settled(run)
         for warning in () if resume else recipes.warnings(run, recipe):
             recipes.tell(warning)
@@ -129,6 +137,29 @@ def launch(
         if not resume:
             discard(directory)
         raise
+
+
+def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
+    """(name of the recipe, the run) of a directory; with ``steps`` it has that many from now on, and its recipe says so."""
+    recipe, run = config.load(directory, AbstractRun)
+    if steps is None:
+        return recipe, run
+    longer = config.override(run, {"steps": steps})
+    done = len(JsonLines(directory / METRICS).read())
+    if longer.steps <= done:
+        raise ValueError(
+            f"{directory} has done {done} steps; steps counts from its beginning, and must be above {done}"
+        )
+    config.save(config.dump(longer, recipe), directory / config.RECIPE_FILE)
+    return recipe, longer
+
+
+def finished(run: AbstractRun, directory: Path) -> Summary | None:
+    """The summary of a run that has done all its steps."""
+    if not (directory / SUMMARY).is_file() or not (directory / "model").is_dir():
+        return None
+    summary = Summary.load(directory / SUMMARY)
+    return summary if summary.steps >= run.steps else None
 
 
 def discard(directory: Path) -> None:
@@ -149,8 +180,8 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def changes(run: AbstractRun, directory: Path) -> str:
-    """What sets the run apart from the one that wrote its newest checkpoint, ``steps 4 -> 6``; "" if nothing does."""
+def changed(run: AbstractRun, directory: Path) -> str:
+    """What sets the run apart from the one that wrote its newest checkpoint, and what that means; "" if nothing does."""
     newest = checkpoint.newest_whole(directory, lambda passed: None, config.RECIPE_FILE)
     if newest is None or not (newest / config.RECIPE_FILE).is_file():
         return ""
@@ -160,7 +191,16 @@ def changes(run: AbstractRun, directory: Path) -> str:
     )
     apart = [key for key in sorted(was | now) if was.get(key) != now.get(key)]
     ends = [key for key in apart if not any(other.startswith(key + ".") for other in apart)]
-    return ", ".join(f"{key} {was.get(key)} -> {now.get(key)}" for key in ends)
+    if not ends:
+        return ""
+    told = f"{directory} continues with {', '.join(f'{key} {was.get(key)} -> {now.get(key)}' for key in ends)}: "
+    if ends != ["steps"]:
+        return told + "it is not the same run any more, and cannot be compared as one"
+    if any(isinstance(part, Optimization) and part.decay != "constant" for part in config.paths(run).values()):
+        return (
+            told + "the learning rate decays towards the last step, so this is not the same as a run of that many steps"
+        )
+    return told + "the same as a run of that many steps"
 
 
 def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:

@@ -94,7 +94,10 @@ def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
         (["train", TOY, "seed=1", "--seed", "2"], "seed is given twice"),
         (["train", TOY, "--name"], "--name needs a value"),
         (["train", TOY, "--from", "x"], "from and RECIPE both say what to train"),
-        (["train", "--resume", "x", "steps=3"], "a resumed run goes on as it was"),
+        (
+            ["train", "--resume", "x", "seed=3"],
+            "gimbal train --from x [key=value ...], with model=x/model from the weights",
+        ),
         (["train", "--resume", "x"], "there is no run x"),
         (["train", TOY, "num_generations=1"], "compares the rollouts of a group"),
         (["train", TOY, "anchor=Behavior()"], "both"),
@@ -286,7 +289,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
     assert not capsys.readouterr().err
     recipe.write_text(recipe.read_text().replace("num_generations: 8", "num_generations: 4"))
     cli.main(["train", "--resume", "one"])
-    assert "runs/one goes on with a changed recipe.yaml: num_generations 8 -> 4;" in capsys.readouterr().err
+    assert "runs/one continues with num_generations 8 -> 4: it is not the same run any more" in capsys.readouterr().err
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):

@@ -23,7 +23,7 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   --name NAME        of the directory runs/NAME; never used twice
   --runs DIRECTORY   other than runs
   --from RUN         the recipe of an earlier run, anew; overrides allowed
-  --resume RUN       go on where it stopped, to the same bits
+  --resume RUN       continue where it stopped, bit for bit; with steps=N train it further
   --replay RUN       do a run of --runtime ray again in one process, from its recorded schedule; says whether the batches are the same
   --seeds 5          the runs NAME-s0 to NAME-s4, each in a process of its own; --seeds 3,8 are these two. The same command
                      again goes on with those that stopped or failed. `gimbal compare` puts them beside others
@@ -56,8 +56,10 @@ def train(argv: Sequence[str]) -> int:
     chosen = [name for name in ("from", "resume") if name in arguments.flags] + ["RECIPE"] * len(arguments.words)
     if len(chosen) > 1:
         raise ValueError(f"{' and '.join(chosen)} both say what to train; give one of them")
-    if "resume" in arguments.flags and (arguments.overrides or "name" in arguments.flags):
-        raise ValueError("a resumed run goes on as it was; to change it use --from, which starts it anew")
+    if "resume" in arguments.flags and (set(arguments.overrides) - {"steps"} or "name" in arguments.flags):
+        from gimbal.api import KEPT
+
+        raise ValueError(KEPT.format(arguments.flags["resume"]))
     if "seeds" in arguments.flags and ("resume" in arguments.flags or "seed" in arguments.overrides):
         raise ValueError(
             "--seeds says which seeds; leave out seed=, and give the first command again rather than --resume"
@@ -93,15 +95,15 @@ def _train(arguments: Arguments) -> int:
     from gimbal.report import trackers
     from gimbal.rewards.isolation import RewardError
     from gimbal.runtime import checkpoint, compose
-    from gimbal.runtime.run import AbstractRun
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flags.get("track", ""))
     earlier = arguments.flag("resume") or arguments.flag("from")
     found = api.find_run(earlier, runs) if earlier else None
     if found is not None:
-        recipe, run = config.load(found, AbstractRun)
-        run = configured(run, arguments.overrides, recipes.tell)
+        recipe, run = api.to_resume(found, arguments.overrides.get("steps") if "resume" in arguments.flags else None)
+        if "from" in arguments.flags:
+            run = configured(run, arguments.overrides, recipes.tell)
     else:
         recipe = arguments.words[0] if arguments.words else "demo"
         run = recipes.load(recipe, arguments.overrides)
