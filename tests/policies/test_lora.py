@@ -148,3 +148,23 @@ def test_what_is_amiss_is_said_in_a_sentence(tmp_path):
         LoRA(rank=0)
     with pytest.raises(ValueError, match="does not load as an adapter"):
         replace(ADAPTED, lora=LoRA(adapter=str(tmp_path))).load()
+
+
+def test_an_adapter_that_lacks_a_matrix_is_refused(tmp_path):
+    """peft draws what is missing anew, with a warning at most."""
+    from safetensors.torch import load_file, save_file
+
+    ADAPTED.load().save(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    whole = load_file(file)
+    name = sorted(whole)[0]
+    for content, told in (
+        ({key: tensor for key, tensor in whole.items() if key != name}, "1 missing, such as "),
+        (whole | {"base_model.model.other.lora_A.weight": torch.zeros(1)}, "1 unknown, such as other.lora_A"),
+    ):
+        save_file(content, file)
+        for policy in (replace(ADAPTED, lora=LoRA(adapter=str(tmp_path))), CausalLM(model=str(tmp_path))):
+            with pytest.raises(ValueError, match=told):
+                policy.load()
+    save_file(whole, file)
+    CausalLM(model=str(tmp_path)).load()

@@ -177,3 +177,20 @@ def test_a_prompt_that_the_model_cannot_hold(tmp_path):
     ):
         with pytest.raises(ValueError, match=reason):
             CausalLM(model=model).load().encode_task(Task(id="t", prompt=prompt))
+
+
+def test_a_model_that_no_directory_and_no_hub_has_ends_in_one_sentence(monkeypatch):
+    """Asked once, with a time limit: transformers would try for a minute."""
+    asked = []
+
+    def away(self, name, timeout):
+        asked.append((name, timeout))
+        raise ConnectionError("Name or service\nnot known")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", away)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda name, file: None)
+    with pytest.raises(
+        ValueError, match=r"no model directory nowhere, and .*\(Name or service not known\); give policy"
+    ):
+        CausalLM(model="nowhere").load()
+    assert asked == [("nowhere", 10.0)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 ADAPTER = "default"  # peft's name of it
+PREFIX = "base_model.model."  # which peft puts before the names in its files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class LoRA:
             except (OSError, ValueError, RuntimeError) as error:
                 # peft and transformers raise all three for what is missing or does not fit.
                 raise ValueError(f"{self.adapter} does not load as an adapter of this model: {error}") from error
+            _fits(self.adapter, model)
             return
         config = LoraConfig(
             r=self.rank,
@@ -54,7 +58,28 @@ class LoRA:
 def whole_model(directory: str, *, dtype: torch.dtype) -> Any:
     """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model."""
     adapted = _peft().AutoPeftModelForCausalLM.from_pretrained(directory, dtype=dtype)
+    _fits(directory, adapted)
     return adapted.merge_and_unload().requires_grad_(True)
+
+
+def _fits(directory: str, adapted: Any) -> None:
+    """Refuse an adapter whose file lacks matrices or holds others than this model has: peft draws the missing ones and goes on."""
+    from peft import get_peft_model_state_dict
+
+    file = Path(directory) / "adapter_model.safetensors"
+    if not file.is_file():  # older layouts, which torch reads
+        return
+    with safe_open(file, "pt") as opened:
+        there = {name.removeprefix(PREFIX) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
+    wanted = {name.removeprefix(PREFIX) for name in get_peft_model_state_dict(adapted, adapter_name=ADAPTER)}
+    if there != wanted:
+        lost, more = sorted(wanted - there), sorted(there - wanted)
+        told = [
+            f"{len(names)} {what}, such as {names[0]}"
+            for names, what in ((lost, "missing"), (more, "unknown"))
+            if names
+        ]
+        raise ValueError(f"{file} does not hold the matrices of its adapter_config.json: {'; '.join(told)}")
 
 
 def merged(model: Any) -> dict[str, Tensor]:

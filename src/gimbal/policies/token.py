@@ -21,6 +21,7 @@ from gimbal.records import AbstractDecisions, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
+HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
     "logprob_NSV": lambda p_CV, logits_CV, norm_C: logits_CV - norm_C[:, None],
@@ -267,6 +268,8 @@ class CausalLM(AbstractPolicySpec):
             raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
         if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
             raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
+        if not local.exists():
+            _hub_has(self.path)
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.path)
             if self.fresh:
@@ -305,6 +308,23 @@ class CausalLM(AbstractPolicySpec):
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return CausalLM(model=str(directory), dtype=self.dtype)
+
+
+def _hub_has(name: str) -> None:
+    """Refuse at once a name that is no directory and that the hub cannot give: transformers would ask again for a minute."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):  # where it lies, if it was fetched before
+            HfApi().model_info(name, timeout=HUB_SECONDS)
+    except (
+        Exception
+    ) as error:  # of the hub's client or of the HTTP library under it: each means that there is no such model to be had
+        why = " ".join(str(error).split())[:120]
+        raise ValueError(
+            f"there is no model directory {name}, and the Hugging Face hub gives no model of that name ({why}); "
+            f"give policy.model=DIRECTORY, or {TINY}"
+        ) from error
 
 
 @contextmanager
