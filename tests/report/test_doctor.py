@@ -126,7 +126,7 @@ def test_the_best_evaluation_on_the_way_counts_and_what_is_left_to_go_back_to(re
     relabel(directory, **{"eval/pass@1": [*[None] * 9, 0.7, *[None] * 9, 0.4]})
     (sign,) = examine(directory).outcomes
     assert "0.700 (step 10) to 0.400 (step 20" in sign.evidence and "it was 0.300 before step 1" in sign.evidence
-    assert "no checkpoint from before the fall is left" in sign.evidence
+    assert "no checkpoint from before the fall was kept" in sign.evidence
     for step in (8, 15):
         (directory / "checkpoints" / f"step_{step:06d}").mkdir(parents=True)
     assert "checkpoints/step_000008 is from before the fall" in examine(directory).outcomes[0].evidence
@@ -143,6 +143,17 @@ def relabel(directory, **columns):
 def test_what_the_evaluation_won_no_score_takes_back(record):
     assert names(record(exam=(0.3, 0.6), reward__mean=(0.6, 0.3))) == []
     assert names(record(exam=(0.3, 0.31), reward__mean=(0.6, 0.1))) == ["reward fell", "wrong sign"]
+
+
+def test_a_score_that_rose_and_fell_again_counts_where_the_evaluation_saw_only_the_ends(record):
+    """CartPole at a hundred times its learning rate: 16, 500, 49; its evaluation rose from 23 to 47, and nothing was said."""
+    rows = list(map(float, [*range(20, 500, 60), *[500] * 8, *range(500, 20, -60), *[50] * 8]))
+    directory = record(run=CONTROL, exam=(23.0, 47.0), steps=32, reward__std=10.0, sync__moved=28.0)
+    relabel(directory, **{"reward/mean": rows})
+    assert names(directory) == ["reward fell", "learning rate too high"]
+    half = list(map(float, [*range(20, 500, 60), *[500] * 8, *range(500, 420, -10), *[420] * 8]))
+    relabel(directory, **{"reward/mean": half})
+    assert names(directory) == []
 
 
 SICK = {
@@ -191,6 +202,8 @@ SICK = {
     ],
     "max_length too small": [
         (FLAT | {"length__truncated_frac": 0.4}, FLAT | {"length__truncated_frac": 0.2}),
+        # It learns to stop in time; steps too large take it to the limit.
+        (FLAT | {"length__truncated_frac": (0.5, 0.11)}, FLAT | {"length__truncated_frac": (0.0, 1.0)}),
     ],
     "entropy bonus too strong": [
         (
@@ -227,7 +240,7 @@ SICK = {
     ],
     "learning rate too high": [
         (BAD | {"sync__moved": 0.3}, BAD | {"sync__moved": 0.1}),
-        (BAD | {"kl__old": 0.1}, BAD | {"kl__old": 0.01}),
+        (BAD | {"kl__old": 0.1}, BAD | {"kl__old": 0.09}),
         (
             BAD | {"mismatch__k3": 0.1, "staleness__mean": 1.0, "staleness__share__0": 0.0},
             BAD | {"mismatch__k3": 0.1, "staleness__mean": 4.0, "staleness__share__0": 0.0},
@@ -298,14 +311,13 @@ def test_causes_come_before_effects_and_all_are_told(record):
     diagnosis = examine(directory)
     assert diagnosis.text().count("next:") == 1 and "0.2" in diagnosis.text()
     assert json.loads(diagnosis.json())["name"] == "reward fell: no delivery"
-    assert "do not say that no delivery brought it about and not mismatch or learning rate too high" in diagnosis.text()
+    said = "no delivery is the likeliest cause, and may have brought about the rest (mismatch, learning rate too high, "
+    assert said in diagnosis.text()
 
 
 def test_a_fall_without_a_cause_says_so_and_what_to_try(record):
     text = examine(record(exam=(0.5, 0.1), **FLAT)).text()
-    assert (
-        "why does not show in the figures" in text and "next: gimbal train" in text and "learning_rate=3.3e-05" in text
-    )
+    assert "no cause shows in the metrics" in text and "next: gimbal train" in text and "learning_rate=3e-05" in text
 
 
 def test_nothing_learned_takes_a_cause_or_a_long_calm_run(record):
@@ -324,6 +336,15 @@ def test_control_is_judged_by_its_return(record):
         "reward fell",
     ]
     assert names(record(**well, reward__mean=(-1200.0, -200.0), exam=(-1200.0, -180.0))) == []
+
+
+def test_control_hears_no_words_of_tokens(record):
+    """Whatever ails it, and where nothing does: a rule for texts has nothing to say of a pendulum."""
+    for pairs in SICK.values():
+        for changes in (change for pair in pairs for change in pair):
+            run = CONTROL | {key: value for key, value in changes.get("run", {}).items() if key not in TOKENS}
+            text = examine(record(**changes | {"run": run, "exam": (-1200.0, -900.0)})).text().lower()
+            assert not any(word in text for word in ("token", "pass@1", "pass rate", "run-away", "text")), text
 
 
 def test_the_noise_of_a_short_or_restless_run_is_no_trend(record):

@@ -89,9 +89,22 @@ def test_a_fall_is_told_and_nothing_green_stands_beside_it(tmp_path):
     assert (
         "fell from 0.470 to 0.060" in text and "Look at: evaluation fell, reward fell" in text and "No sign" not in text
     )
-    # The same run with an evaluation that rose: what it won, the score does not take back.
+    # The same run with an evaluation that rose: what it won, the score does not take back, but nothing green stands beside the score.
     summary(before={"eval/pass@1": 0.06}, after={"eval/pass@1": 0.47}, steps=24).save(directory / "summary.json")
-    assert "No sign of trouble in loss, evaluation. 24" in conclusion(describe([RunOnDisk.read(directory)])[0])
+    runs, _ = describe([RunOnDisk.read(directory)])
+    assert "rose from 0.060 to 0.470 (+0.410). Look at: reward. 24" in conclusion(runs)
+
+
+def test_a_drop_that_may_be_chance_gets_no_check_mark_either(tmp_path):
+    """2.4 standard errors below the start: too little to call a fall, and no sign of health."""
+    tasks = {"class": "ReasoningGym", "size": 64}
+    run = RUN | {"held_out": {"class": "HeldOut", "tasks": tasks, "samples": 4}}
+    directory = make_run(tmp_path / "a", recipe=yaml.safe_dump({"recipe": "demo", "run": {"seed": 0, **run}}))
+    for after, bad in ((0.27, True), (0.36, False)):
+        summary(before={"eval/pass@1": 0.37}, after={"eval/pass@1": after}).save(directory / "summary.json")
+        runs, _ = describe([RunOnDisk.read(directory)])
+        (mark,) = [item for item in runs[0]["signs"] if item["what"] == "evaluation"]
+        assert mark["bad"] is bad and ("Look at: evaluation" in conclusion(runs)) is bad
 
 
 def test_a_fall_whose_chance_nobody_knows_is_not_passed_over(tmp_path):

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gimbal.report.record import Record, Sign, names
+from gimbal.report.record import CONTROL, Record, Sign, names
 
 # Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that compare within the group may
 # differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
@@ -40,10 +40,7 @@ def no_delivery(record: Record) -> Sign | None:
 def not_finite(record: Record) -> Sign | None:
     if record.stopped is None or record.stopped["error"] != "NotFinite":
         return None
-    rate = record.setting("optimization.learning_rate", 1e-4)
-    return Sign(
-        name="not finite", evidence=record.stopped["sentence"], experiment=record.again(f"learning_rate={rate / 3:.2g}")
-    )
+    return Sign(name="not finite", evidence=record.stopped["sentence"], experiment=record.again(record.rate(0.3)))
 
 
 def lost_samples(record: Record) -> Sign | None:
@@ -52,7 +49,7 @@ def lost_samples(record: Record) -> Sign | None:
     counted = sum(max(record(name), default=0.0) for name in names(record, "drops/rollouts/"))
     if doubled == 0 and missing <= counted:
         return None
-    evidence = f"{doubled:.0f} rollouts were trained on twice; {missing:.0f} never came, {counted:.0f} of them for a counted reason"
+    evidence = f"{doubled:.0f} rollouts were trained on twice; {missing:.0f} are missing, {counted:.0f} of these for a counted reason"
     return Sign(name="lost samples", evidence=evidence, experiment=record.again("runtime=Local()"))
 
 
@@ -64,14 +61,16 @@ def noisy_reward(record: Record) -> Sign | None:
     share = sum(n * frac for n, frac in zip(repeats, unlike, strict=True)) / texts
     if share < UNLIKE:
         return None
-    evidence = f"of {texts:.0f} texts written several times for one task, {share:.0%} were not scored alike (limit {UNLIKE:.0%})"
+    evidence = (
+        f"of {texts:.0f} texts drawn more than once for one task, {share:.0%} got different scores (limit {UNLIKE:.0%})"
+    )
     return Sign(name="noisy reward", evidence=evidence, experiment=record.again("learning_rate=0", "record_every=1"))
 
 
 def mismatch(record: Record) -> Sign | None:
     """Sampler and trainer disagree at equal weights, from the first step on."""
-    first = next(iter(_fresh(record)), None)
-    return mismatch_grown(record) if first is not None and _discrepancy([first], [first]) >= DISCREPANCY else None
+    first = next(iter(_fresh(record)), None)  # one step tells the second estimate well, the first badly
+    return mismatch_grown(record) if first is not None and _discrepancy([], [first]) >= DISCREPANCY else None
 
 
 def mismatch_grown(record: Record) -> Sign | None:
@@ -87,6 +86,8 @@ def mismatch_grown(record: Record) -> Sign | None:
     engine = record.setting("engine.precision", "float32")
     weights = max(record.directory.glob("checkpoints/step_*"), default=record.directory / "checkpoints")
     command = f"gimbal doctor {weights} --engine native:{engine} --against native:float32"
+    if record.family == CONTROL:
+        command = record.again("engine.dtype=float32")
     return Sign(name="mismatch", evidence=evidence, experiment=command)
 
 
@@ -132,7 +133,8 @@ def gradient_died(record: Record) -> Sign | None:
         return None
     alike = record.late("reward/zero_std_frac") or 0.0
     evidence = (
-        f"gradient norm {norm:.2g}, {live or 0:.1%} of decisions have a gradient, {alike:.0%} of groups score alike"
+        f"the gradient norm is {norm:.2g}, {live or 0:.1%} of decisions have a gradient, and in {alike:.0%} of the groups all scores "
+        "are the same"
     )
     more = 2 * record.setting("num_generations", 8)
     return Sign(name="dead gradient", evidence=evidence, experiment=record.again(f"num_generations={more}"))

@@ -24,11 +24,15 @@ ALL, TEXT = (TOKENS, CONTROL, None), (TOKENS,)
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """``sign`` of a run, asked of policies of these families; ``always``, or only of a run that fell or learned nothing."""
+    """``sign`` of a run, asked of policies of these families: ``always``; of a run that fell, stopped or learned nothing; or, where a
+    setting is so far off that it speaks for itself (``blatant``), also of one that has not learned beyond doubt. ``alone``: only where
+    no other holds."""
 
     sign: Callable[[Record], Sign | None]
     families: Sequence[str | None] = ALL
     always: bool = False
+    blatant: bool = False
+    alone: bool = False
 
 
 # From causes to effects. The first that holds is the likely cause; all that hold are told.
@@ -40,23 +44,23 @@ RULES: Sequence[Rule] = (
     Rule(sign=ailments.mismatch, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
-    Rule(sign=settings.temperature, families=TEXT),
+    Rule(sign=settings.temperature, families=TEXT, blatant=True),
     Rule(sign=settings.cut_short, families=TEXT),
-    Rule(sign=settings.loud_entropy),
+    Rule(sign=settings.loud_entropy, blatant=True),
     Rule(sign=ailments.starved_at_once, always=True),
     Rule(sign=settings.few_rollouts),
     Rule(sign=ailments.dead_gradient, always=True),
     Rule(sign=settings.staleness),
     Rule(sign=settings.fast),
     Rule(sign=settings.critic),
-    Rule(sign=settings.held_back),
+    Rule(sign=settings.held_back, blatant=True),
     Rule(sign=settings.slow),
     Rule(sign=ailments.mismatch_grown, always=True),
     Rule(sign=ailments.filter_starvation, always=True),  # after what may have brought it about
     Rule(sign=ailments.gradient_died, always=True),
     Rule(sign=settings.length_runaway, families=TEXT, always=True),
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
-    Rule(sign=settings.calm_fall),
+    Rule(sign=settings.calm_fall, alone=True),
 )
 
 
@@ -91,13 +95,12 @@ class Diagnosis:
             return "\n".join([*lines, f"  {self.looked_at}"])
         if not self.causes:
             lines.append(
-                "  why does not show in the figures; if slower steps do the same, look at what is rewarded and how"
+                "  no cause shows in the metrics; if it happens at a lower learning rate too, check what the reward pays for"
             )
         elif self.outcomes and len(self.causes) > 1:
-            others = " or ".join(sign.name for sign in self.causes[1:])
+            others = ", ".join(sign.name for sign in self.causes[1:])
             lines.append(
-                f"  the figures alone do not say that {self.cause} brought it about and not {others}; if the experiment changes "
-                "nothing, it was not the first"
+                f"  {self.cause} is the likeliest cause, and may have brought about the rest ({others}); the next run changes it alone"
             )
         lines.append(f"  next: {(self.causes or self.outcomes)[0].experiment}")
         return "\n".join(lines)
@@ -118,11 +121,15 @@ def judged(record: Record) -> Diagnosis:
     """The diagnosis of what is on record."""
     fallen = [_fall(record, change) for change in record.fallen]
     ill = bool(fallen) or record.flat or record.stopped is not None
-    asked = [rule for rule in RULES if record.family in rule.families and (rule.always or ill)]
+    asked = [
+        rule
+        for rule in RULES
+        if record.family in rule.families and (rule.always or ill or (rule.blatant and record.unsure))
+    ]
     named: dict[str, Sign] = {}
     explained = False
     for rule in asked:
-        if (sign := rule.sign(record)) is not None:
+        if not (rule.alone and named) and (sign := rule.sign(record)) is not None:
             named.setdefault(sign.name, sign)
             explained = explained or not rule.always
     if record.flat and (explained or _long(record)):
@@ -145,17 +152,18 @@ def _fall(record: Record, change: Change) -> Sign:
         if record.learned is not None and change.start.step:
             evidence += f"; it was {figure(record.learned.start.value)} {when(record.learned.start.step)}"
     else:
-        evidence = f"{'the score' if name == 'reward/mean' else 'the pass rate'} went from {change}, means over steps of training"
+        evidence = (
+            f"{'the score' if name == 'reward/mean' else 'the pass rate'} went from {change}, means over several steps"
+        )
     saved = record.checkpoint(change.start.step)
     if saved is not None:
         evidence += f"; {saved} is from before the fall"
     elif change.start.step:
-        evidence += "; no checkpoint from before the fall is left (checkpoint_every, keep_checkpoints)"
-    rate = record.setting("optimization.learning_rate", 1e-4)
+        evidence += "; no checkpoint from before the fall was kept (checkpoint_every, keep_checkpoints)"
     return Sign(
         name="evaluation fell" if change.name.startswith("eval/") else "reward fell",
         evidence=evidence,
-        experiment=record.again(f"learning_rate={rate / 3:.2g}"),
+        experiment=record.again(record.rate(0.3)),
     )
 
 
@@ -173,12 +181,11 @@ def _nothing_learned(record: Record) -> Sign:
     if record.learned is not None:
         told.append(f"held-out {record.learned.name.removeprefix('eval/')} went from {record.learned}")
     if record.reward is not None:
-        told.append(f"the score in training from {record.reward}")
-    rate = record.setting("optimization.learning_rate", 1e-4)
+        told.append(f"the score in training went from {record.reward}")
     return Sign(
         name="nothing learned",
-        evidence=", ".join(told) + ": no more than chance moves them",
-        experiment=record.again(f"learning_rate={rate * 3:.2g}"),
+        evidence=", ".join(told) + ": no change beyond chance",
+        experiment=record.again(record.rate(3.0)),
     )
 
 
@@ -197,5 +204,5 @@ def _looked_at(record: Record) -> str:
     shown = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
     exam = ""
     if record.exam is not None:
-        exam = f"held-out {record.exam.name.removeprefix('eval/')} at its best and at the end: {record.exam}; "
-    return f"{len(record.rows)} steps; {exam}medians of the second half: {', '.join(shown)}"
+        exam = f"held-out {record.exam.name.removeprefix('eval/')} from its best to the end: {record.exam}; "
+    return f"{len(record.rows)} steps; {exam}medians over the second half: {', '.join(shown)}"

@@ -148,10 +148,10 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
     if not fell:  # a check mark is no answer to a fall
         if record.exam is not None:
-            sign("evaluation", False, f"at its best and at the end: {record.exam}")
+            sign("evaluation", record.exam.sank, f"from its best to the end: {record.exam}")
         change = None if record.offline else record.from_best("reward/mean")
-        if change is not None and not change.fell:
-            sign("reward", False, f"score, at its best and at the end: {change}")
+        if change is not None:
+            sign("reward", change.sank, f"score, from its best to the end: {change}")
     for limit in LIMITS:
         if record.family in limit.families and (ends := edges(metrics.get(limit.metric, ()))) is not None:
             sign(limit.what, limit.bad(*ends), limit.text.format(*ends))

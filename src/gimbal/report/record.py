@@ -23,6 +23,10 @@ SOLVED = 0.95  # above it groups are all alike, and gradients small, because the
 EXAM, CURVE = 3.0, 4.0
 WORTH = 0.05  # a change of a pass rate that is worth a name; of a return, as a share of its size
 NEAR = 3  # steps around an evaluation whose spread of returns stands for its own
+LOST = 0.5  # share of what a score had won by which it counts as lost again
+LONG_RUN = (
+    200  # steps from which an experiment is shorter than the run; a shorter run has shown what it shows only at its end
+)
 TREND = 8  # steps from which a run has a beginning and an end, a quarter of it each
 
 
@@ -76,6 +80,11 @@ class Change:
     def rose(self) -> bool:
         """Probably: half of the limit is enough, for this only silences."""
         return self.by > 0 and (self.error is None or self.by > self.limit / 2 * self.error)
+
+    @property
+    def sank(self) -> bool:
+        """Perhaps: too little to speak of a fall, too much to call it well."""
+        return self.by < 0 and (self.error is None or -self.by > self.limit / 2 * self.error)
 
     @property
     def surely_rose(self) -> bool:
@@ -227,10 +236,13 @@ class Record:
 
     @cached_property
     def fallen(self) -> list[Change]:
-        """Evaluation and score, where they fell beyond chance, in this order. What the evaluation won, no score takes back."""
+        """Evaluation and score, where they fell beyond chance, in this order. What the evaluation won, no score takes back, but one
+        that rose on the way and lost most of it again: an evaluation of the two ends does not see that."""
         found = [self.exam] if self.exam is not None and self.exam.fell else []
-        if self.offline or (not found and self.learned is not None and self.learned.rose):
+        if self.offline:
             return found
+        if not found and self.learned is not None and self.learned.rose:
+            return self._lost_again
         names = ("reward/mean", "pass_rate") if self.family == TOKENS else ("reward/mean",)
         for name in names:
             changes = [
@@ -239,6 +251,14 @@ class Record:
             if changes:
                 return [*found, min(changes, key=lambda change: change.by)]
         return found
+
+    @property
+    def _lost_again(self) -> list[Change]:
+        ends, change = self.ends("reward/mean"), self.from_best("reward/mean")
+        if ends is None or change is None or change.error is None or not change.fell:
+            return []
+        won = change.start.value - ends.start.value
+        return [change] if won > change.limit * change.error and -change.by > LOST * won else []
 
     @cached_property
     def flat(self) -> bool:
@@ -252,8 +272,16 @@ class Record:
         return not self.learned.rose and (self.reward is None or not self.reward.surely_rose)
 
     @property
+    def unsure(self) -> bool:
+        """Whether a gain is not beyond doubt, in a run long enough for one."""
+        change = self.learned or self.reward
+        return change is not None and len(self.rows) >= TREND and not change.surely_rose and not self.solved
+
+    @property
     def solved(self) -> bool:
-        return (self.late("pass_rate") or 0.0) >= SOLVED and self.family != CONTROL
+        """The mean counts, not the median: of two rollouts a step, most steps may be right throughout and the rest all wrong."""
+        rates = self("pass_rate")
+        return bool(rates) and self.family != CONTROL and statistics.fmean(rates[len(rates) // 2 :]) >= SOLVED
 
     def setting(self, path: str, default: Any) -> Any:
         """A field of the recipe by its dotted path."""
@@ -272,9 +300,14 @@ class Record:
         return next((path for path in reversed(kept) if int(path.name.removeprefix("step_")) <= step), None)
 
     def again(self, *changes: str) -> str:
-        """The run anew and shorter, with these keys, as a shell takes it."""
-        words = ["gimbal", "train", "--from", str(self.directory), f"steps={max(12, len(self.rows) // 4)}", *changes]
-        return shlex.join(words)
+        """The run anew with these keys, as a shell takes it: as long as it was to be, or a quarter of a long run."""
+        planned = self.setting("steps", len(self.rows))
+        shorter = [f"steps={planned // 4}"] if planned > LONG_RUN else []
+        return shlex.join(["gimbal", "train", "--from", str(self.directory), *shorter, *changes])
+
+    def rate(self, factor: float) -> str:
+        """The learning rate times this, as the key of an experiment."""
+        return f"learning_rate={short(self.setting('optimization.learning_rate', 1e-4) * factor)}"
 
 
 def noise(values: Sequence[float]) -> float:
@@ -293,6 +326,11 @@ def _limit(errors: float, candidates: int) -> float:
 
 def figure(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def short(value: float) -> str:
+    """One digit, as one types it: 30, 0.01, 3e-05."""
+    return f"{float(f'{value:.0e}'):g}"
 
 
 def when(step: int) -> str:

@@ -6,13 +6,14 @@ import math
 import statistics
 
 from gimbal.report.ailments import LIVE, NO_GRADIENT
-from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign
+from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short
 
 # Mean |change of a decision's log-probability| by one step, or the KL that goes with it. Clipping begins at a ratio of 1.2, which is
-# 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1.
-LARGE_MOVE, LARGE_KL = 0.2, 0.04
+# 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1, at a KL of
+# 0.005 to 0.04 (the canary is of one task, and may be surer than others: so either is enough).
+LARGE_MOVE, LARGE_KL = 0.2, 0.1
 # ... and what a decision moves in the whole run if every step moves it the same way: too little to change what is written.
-SMALL_MOVE = 0.1
+SMALL_MOVE, SMALL_KL, HEALTHY_MOVE = 0.1, 1e-3, 0.05
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
 FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice ...
 LONG = 20  # ... and so is what a shorter run learns from them; from here on nothing learned is worth a word by itself
@@ -21,9 +22,12 @@ LONG = 20  # ... and so is what a shorter run learns from them; from here on not
 STALE, OLD = 0.05, 1.5
 HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the model was trained on
 ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one that is being learned also takes entropy
-ENTROPY_GROWN, LOUD = 1.3, 0.5  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
+ENTROPY_GROWN, LOUD, USUAL_BONUS = 1.3, 0.5, 0.01  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
-HELD = 0.1  # what the KL to the reference may cost a decision, of advantages of size 1
+HELD, USUAL_KL = (
+    0.1,
+    0.05,
+)  # what the KL to the reference may cost a decision, of advantages of size 1; a usual coefficient
 # Of the returns' variance explained: clearly worse than a constant, which is more than a critic that has yet to learn.
 WORSE = -0.2
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
@@ -35,19 +39,20 @@ def wrong_sign(record: Record) -> Sign | None:
     order = record.early("advantage/order")
     if (weight := _first_weight(record)) < 0:
         return _turned(record, weight)
-    if order is not None and order < TURNED:
+    # Of the very first step too: what a step too large leaves behind has no order.
+    if order is not None and order < TURNED and record("advantage/order")[0] < TURNED:
         evidence = (
             f"scores and advantages have a correlation of {order:.2f} in the first steps (advantage/order; limit {TURNED:g}, healthy "
-            "runs are near 1): worse rollouts are made likelier"
+            "runs are near 1): worse rollouts are reinforced"
         )
         change = "shaping=()" if record.run.get("shaping") else "advantage=GroupNormalized()"
     elif (mirrored := _mirrored(record)) is not None:
         score, exam = mirrored
         evidence = (
-            f"score and evaluation add up to {abs(score.start.value + exam.start.value):.2f} at the beginning and "
-            f"{abs(score.end.value + exam.end.value):.2f} at the end, as if right answers were what costs: the score went from "
-            f"{score}, pass@1 from {exam}. A reward that can be gamed may look the same; if the evaluation "
-            "rises in the experiment, it was the sign"
+            f"training score and held-out pass@1 add up to {abs(score.start.value + exam.start.value):.2f} at the beginning and "
+            f"{abs(score.end.value + exam.end.value):.2f} at the end, as if the reward paid for wrong answers: the score went from "
+            f"{score}, pass@1 from {exam}. A reward that can be gamed may look the same; if the evaluation rises in the next run, "
+            "the sign was wrong"
         )
         change = "rewards.0.weight=-1"
     else:
@@ -61,7 +66,7 @@ def _first_weight(record: Record) -> float:
 
 
 def _turned(record: Record, weight: float) -> Sign:
-    evidence = f"the first reward has a weight of {weight:g}: what it calls solved is paid for least"
+    evidence = f"the first reward has weight {weight:g}: right answers get the lowest score"
     return Sign(name="wrong sign", evidence=evidence, experiment=record.again("rewards.0.weight=1"))
 
 
@@ -73,30 +78,50 @@ def _mirrored(record: Record) -> tuple[Change, Change] | None:
     error = math.hypot(score.error, exam.error)  # of a difference, a little more than that of one end
     sums = (score.start.value + exam.start.value, score.end.value + exam.end.value)
     alike = any(all(abs(total - whole) <= 2 * error for total in sums) for whole in (0.0, 1.0))
-    return (score, exam) if alike and exam.fell and score.by > score.error else None
+    return (score, exam) if alike and exam.fell and _apart(record, score, exam) else None
 
 
 def reward_hacking(record: Record) -> Sign | None:
-    """The score rises and what it stands for falls: the evaluation, or the first reward's verdict."""
+    """The score rises and what it stands for falls: the evaluation, or the first reward's verdict. Or the evaluation stands still,
+    where it is not by the same rewards."""
     score, passes = record.ends("reward/mean"), record.ends("pass_rate")
-    if score is None or score.error is None or score.by <= score.error:
+    if score is None or score.error is None:
         return None
-    # Where the evaluation fell, a score that follows it would have fallen too; where only the pass rate may have, both must be sure.
-    if record.exam is not None and record.exam.fell:
+    rose = score.by > SURE * score.error
+    drop = 0.0 if passes is None or passes.error is None else -passes.by
+    if record.exam is not None and record.exam.fell and (rose or _apart(record, score, record.exam)):
         fell = f"the evaluation ({record.exam.name.removeprefix('eval/')}) fell from {record.exam}"
-    elif passes is not None and -passes.by > max(WORTH, SURE * (passes.error or 0.0)) and score.by > SURE * score.error:
+    elif passes is not None and (
+        (passes.fell and score.by > score.error) or (rose and drop > max(WORTH, SURE * (passes.error or 0.0)))
+    ):
         fell = f"the pass rate (the first reward's verdict) fell from {passes}"
+    elif rose and _paid_for_other(record) and record.learned is not None and not record.learned.rose:
+        fell = f"the evaluation, which is by other rewards, did not rise: {record.learned}"
     else:
         return None
     if (weight := _first_weight(record)) < 0:
         return _turned(record, weight)
     others = len(record.run.get("rewards") or ())
-    change = f"rewards.{others - 1}.weight=0" if others > 1 else "regularisers=(KLPenalty(),)"
+    held = f"regularisers.{len(record.run.get('regularisers') or ())}=KLPenalty()"
+    change = f"rewards.{others - 1}.weight=0" if others > 1 else held
     return Sign(
         name="reward hacking",
-        evidence=f"the score rose from {score} while {fell}",
+        evidence=f"the training score went from {score}, while {fell}",
         experiment=record.again(change),
     )
+
+
+def _apart(record: Record, score: Change, exam: Change) -> bool:
+    """Whether what is paid is not what is evaluated, and did not follow it down: it rose a little, or it should have fallen as far."""
+    if not _paid_for_other(record) or score.error is None or exam.error is None:
+        return False
+    shares = all(0 <= point.value <= 1 for change in (score, exam) for point in (change.start, change.end))
+    return score.by > score.error or (shares and score.by - exam.by > 2 * math.hypot(score.error, exam.error))
+
+
+def _paid_for_other(record: Record) -> bool:
+    """Whether the evaluation is by other rewards than the training: by its own, or by the first of several."""
+    return record.setting("held_out.rewards", None) is not None or len(record.run.get("rewards") or ()) > 1
 
 
 def temperature(record: Record) -> Sign | None:
@@ -110,8 +135,8 @@ def temperature(record: Record) -> Sign | None:
     if not degree or COLD < degree < HOT or alike is None or entropy is None or passes is None:
         return None
     evidence = (
-        f"sampled at a temperature of {degree:g}, the first steps have an entropy of {entropy:.3f} nats a decision, {alike:.0%} of "
-        f"groups without a difference between their scores, and {passes:.1%} of rollouts right"
+        f"at sampling temperature {degree:g} the first steps have an entropy of {entropy:.3f} nats a token; {passes:.1%} of rollouts "
+        f"are right, and in {alike:.0%} of the groups all scores are the same"
     )
     return Sign(name="temperature", evidence=evidence, experiment=record.again("sampling.temperature=1"))
 
@@ -119,10 +144,14 @@ def temperature(record: Record) -> Sign | None:
 def cut_short(record: Record) -> Sign | None:
     """Rollouts reach the limit from the beginning on."""
     early, late = record.early("length/truncated_frac"), record.late("length/truncated_frac")
-    if early is None or late is None or min(early, late) < CUT_OFF:
+    # Of the very first step too, for steps too large bring it about soon; fewer later, for what fits is learned, right or wrong.
+    first = record("length/truncated_frac")[:1]
+    if early is None or late is None or min(early, *first) < CUT_OFF or late < CUT_OFF / 3:
         return None
     limit = record.setting("sampling.max_length", 64)
-    evidence = f"{early:.0%} of rollouts are cut off at {limit} from the first steps on (limit {CUT_OFF:.0%})"
+    evidence = (
+        f"{early:.0%} of rollouts are cut off at max_length={limit} from the first steps on (limit {CUT_OFF:.0%})"
+    )
     return Sign(
         name="max_length too small", evidence=evidence, experiment=record.again(f"sampling.max_length={4 * limit}")
     )
@@ -139,11 +168,14 @@ def loud_entropy(record: Record) -> Sign | None:
     grown = last > ENTROPY_GROWN * first if record.family == TOKENS else last - first > 0.3
     stays = coef >= LOUD and last > 0.9 * first
     gone = last < ENTROPY_LEFT * first if record.family == TOKENS else last - first < -1.4
-    if not (coef > 0 and (grown or stays)) and not (coef < 0 and gone):
+    driven = coef <= -LOUD and last < 0.9 * first
+    if not (coef > 0 and (grown or stays)) and not (coef < 0 and (gone or driven)):
         return None
     name = "entropy bonus too strong" if coef > 0 else "entropy collapse"
-    evidence = f"with a bonus of {coef:g} on it, entropy went from {first:.3f} to {last:.3f} nats a decision"
-    return Sign(name=name, evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={abs(coef) / 100:g}"))
+    what = "an entropy bonus" if coef > 0 else "a price on entropy, a bonus"
+    evidence = f"with {what} of {coef:g}, entropy went from {first:.3f} to {last:.3f} nats a decision"
+    usual = short(min(abs(coef) / 10, USUAL_BONUS))
+    return Sign(name=name, evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={usual}"))
 
 
 def few_rollouts(record: Record) -> Sign | None:
@@ -154,12 +186,10 @@ def few_rollouts(record: Record) -> Sign | None:
     alike = record.late("reward/zero_std_frac")
     evidence = f"a step has {prompts} x {samples} rollouts (limit {FEW})"
     if samples > 1 and alike is not None:
-        evidence += f", {alike:.0%} of their groups without a difference between the scores"
-    evidence += (
-        f"; the score strays by {(record.late('reward/std') or 0.0):.3g} from rollout to rollout and went from {score}"
-    )
-    more = [f"prompts_per_step={max(8, 64 // samples)}"]
-    return Sign(name="too few rollouts", evidence=evidence, experiment=record.again(*more))
+        evidence += f", and in {alike:.0%} of the groups all scores are the same"
+    evidence += f"; the mean score went from {score}"
+    more = f"prompts_per_step={max(8, 32 // samples)}"
+    return Sign(name="too few rollouts", evidence=evidence, experiment=record.again(more))
 
 
 def critic(record: Record) -> Sign | None:
@@ -169,10 +199,12 @@ def critic(record: Record) -> Sign | None:
         return None
     size = max(abs(record.early("reward/mean") or 0.0), abs(record.late("reward/mean") or 0.0), 1.0)
     evidence = (
-        f"the critic explains {explained:.2f} of the variance of what it is to predict (a constant explains 0); returns are of size "
-        f"{size:.3g}"
+        f"the critic explains {explained:.2f} of the variance of the returns it predicts (a constant explains 0); returns are about "
+        f"{size:.3g} in size"
     )
-    change = f"critic.scale={size:.1g}" if "scale" in (record.run.get("critic") or {}) else "critic_learning_rate=0.001"
+    change = (
+        f"critic.scale={short(size)}" if "scale" in (record.run.get("critic") or {}) else "critic_learning_rate=0.001"
+    )
     return Sign(name="critic", evidence=evidence, experiment=record.again(change))
 
 
@@ -182,8 +214,8 @@ def staleness(record: Record) -> Sign | None:
         return None
     share, corrected = record.late("mismatch/ess_sequence"), record.run.get("correction")
     evidence = (
-        f"decisions are {age:.1f} versions old on average and differ by |p - p'| = {gap:.2g} from the learner (limit {STALE:g} beyond "
-        f"age {OLD:g}), {'corrected for' if corrected else 'with no correction'}"
+        f"decisions are {age:.1f} versions old on average, and their probabilities differ from the learner's by {gap:.2g} (limit "
+        f"{STALE:g} beyond age {OLD:g}), {'with a correction' if corrected else 'with no correction'}"
     )
     evidence += f"; the effective share of rollouts is {share:.2f}" if share is not None else ""
     return Sign(name="staleness", evidence=evidence, experiment=record.again("max_staleness=0"))
@@ -196,11 +228,14 @@ def step_size(record: Record) -> tuple[float | None, float | None]:
     moves its log-probabilities far by small steps.
     """
     moved = max(record("sync/moved"), default=None) if record.family == TOKENS else record.early("sync/moved")
-    kl = [row["kl/old"] for row in record.rows if row.get("kl/old")]
-    for row in record.rows:
+    kl = []
+    for row in record.rows[: max(1, len(record.rows) // 2)]:  # what is dead later moves no more
         age, gap = row.get("staleness/mean") or 0.0, row.get("mismatch/k3")
-        if age > 0.5 and gap is not None:
-            kl.append(gap / age**2)  # distances add up over versions, and a KL goes with the square of one
+        if row.get("kl/old"):
+            kl.append(row["kl/old"])
+        if age > 0.1 and gap is not None:
+            # Below 1 it is the share of decisions one step old; above, distances add up, and a KL goes with the square of one.
+            kl.append(gap / max(age, age**2))
     return moved, (statistics.median(kl) if kl else None)
 
 
@@ -213,10 +248,9 @@ def fast(record: Record) -> Sign | None:
     if moved is not None:
         parts.append(f"one step moved log-probabilities by {moved:.2g} nats a decision (limit {LARGE_MOVE:g})")
     if kl is not None:
-        parts.append(f"KL of one step {kl:.2g} (limit {LARGE_KL:g})")
-    evidence = f"at a learning rate of {rate:g} {', '.join(parts)}"
-    change = [f"learning_rate={rate / 10:.2g}"]
-    return Sign(name="learning rate too high", evidence=evidence, experiment=record.again(*change))
+        parts.append(f"the KL of one step was {kl:.2g} (limit {LARGE_KL:g})")
+    evidence = f"at learning rate {rate:g} {' and '.join(parts)}"
+    return Sign(name="learning rate too high", evidence=evidence, experiment=record.again(record.rate(0.1)))
 
 
 def held_back(record: Record) -> Sign | None:
@@ -226,13 +260,12 @@ def held_back(record: Record) -> Sign | None:
     if place is None or distance is None or coef * distance < HELD:
         return None
     evidence = (
-        f"a KL of {distance:.2g} nats a decision to the reference costs {coef * distance:.2g} under a coefficient of {coef:g} (limit "
-        f"{HELD:g}; advantages are of size 1), and the gradient norm went from {record('grad_norm')[0]:.2g} at the first step, where "
-        f"there was no KL, to {record.late('grad_norm'):.2g}"
+        f"the KL penalty has coefficient {coef:g}, so that a KL of {distance:.2g} nats a decision costs {coef * distance:.2g} (limit "
+        f"{HELD:g}; advantages are about 1 in size); the gradient norm went from {record('grad_norm')[0]:.2g} at the first step, "
+        f"without KL, to {record.late('grad_norm'):.2g}"
     )
-    return Sign(
-        name="held back", evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={coef / 1000:g}")
-    )
+    usual = short(min(coef / 10, USUAL_KL))
+    return Sign(name="held back", evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={usual}"))
 
 
 def slow(record: Record) -> Sign | None:
@@ -240,17 +273,17 @@ def slow(record: Record) -> Sign | None:
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
-    far = max(moved) * len(record.rows)
-    if far >= SMALL_MOVE:
+    far, kl = max(moved) * len(record.rows), step_size(record)[1]
+    if far >= SMALL_MOVE or (kl or 0.0) >= SMALL_KL:
         return None
     rate = record.setting("optimization.learning_rate", 1e-4)
     evidence = (
-        f"at a learning rate of {rate:g} a step moves log-probabilities by {max(moved):.2g} nats a decision; were all "
-        f"{len(record.rows)} steps to push the same way, by {far:.2g} (limit {SMALL_MOVE:g})"
+        f"at learning rate {rate:g} a step moves log-probabilities by {max(moved):.2g} nats a decision; {len(record.rows)} steps in "
+        f"the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
     )
-    return Sign(
-        name="learning rate too low", evidence=evidence, experiment=record.again(f"learning_rate={rate * 30:.2g}")
-    )
+    # A step moves in proportion to the rate, roughly: to where those of healthy runs are, but by a factor of 100 at most.
+    factor = min(100.0, HEALTHY_MOVE / max(moved)) if max(moved) > 0 else 100.0
+    return Sign(name="learning rate too low", evidence=evidence, experiment=record.again(record.rate(factor)))
 
 
 def calm_fall(record: Record) -> Sign | None:
@@ -259,8 +292,12 @@ def calm_fall(record: Record) -> Sign | None:
     moved, kl = step_size(record)
     if score is None or not score.fell or (moved or 0.0) >= LARGE_MOVE or (kl or 0.0) >= LARGE_KL:
         return None
-    evidence = f"the score fell from {score} by steps of healthy size: as if a sign were wrong, or a regulariser outweighed the reward"
-    change = "regularisers=()" if record.run.get("regularisers") else "objective=ClippedRatio()"
+    evidence = f"the score fell from {score}, by steps of healthy size: a sign may be wrong, or a regulariser outweighs the reward"
+    change = record.rate(0.3)
+    if record.run.get("regularisers"):
+        change = "regularisers=()"
+    elif record.run.get("rewards"):  # right if the evaluation then rises
+        change = "rewards.0.weight=-1"
     return Sign(name="wrong sign", evidence=evidence, experiment=record.again(change))
 
 
@@ -272,8 +309,8 @@ def length_runaway(record: Record) -> Sign | None:
     if not (last >= GROWN * first and length.by > SURE * (length.error or 0.0)) and (cut or 0.0) < CUT_OFF:
         return None
     evidence = (
-        f"length went from {first:.1f} to {last:.1f} ({last / first:.2f}x, limit {GROWN:g}x), {cut or 0:.0%} are cut "
-        f"off, and the pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
+        f"the length of rollouts went from {first:.1f} to {last:.1f} tokens ({last / first:.2f}x, limit {GROWN:g}x), {cut or 0:.0%} "
+        f"are cut off, and the pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
     )
     limit, count = record.setting("sampling.max_length", 64), len(record.run.get("rewards") or ())
     penalty = f"OverlongPenalty(limit={limit}, zone={limit // 2})"
