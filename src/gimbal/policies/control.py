@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,6 +54,32 @@ class Steps(AbstractDecisions):
         """False on padding."""
         return torch.arange(self.shape[1], device=self.length_N.device) < self.length_N[:, None]
 
+    @property
+    def next_NSO(self) -> Float[Tensor, "N S O"]:
+        """What was observed after each action."""
+        shifted_NSO = torch.cat([self.observation_NSO[:, 1:], self.final_NO[:, None]], dim=1)
+        return torch.where(self._last_NS[..., None], self.final_NO[:, None], shifted_NSO)
+
+    @property
+    def ended_NS(self) -> Bool[Tensor, "N S"]:
+        """Where the environment ended with the action. A limit on the length is no end: there would have been more to be had."""
+        return self._last_NS & self.terminated_N[:, None]
+
+    @property
+    def _last_NS(self) -> Bool[Tensor, "N S"]:
+        return torch.arange(self.shape[1], device=self.length_N.device) == self.length_N[:, None] - 1
+
+    def each(self) -> tuple[Steps, Bool[Tensor, "N S"]]:
+        real_NS = self.real_NS
+        single = Steps(
+            observation_NSO=self.observation_NSO[real_NS][:, None],
+            action_NSA=self.action_NSA[real_NS][:, None],
+            final_NO=self.next_NSO[real_NS],
+            length_N=torch.ones_like(real_NS[real_NS], dtype=torch.long),
+            terminated_N=self.ended_NS[real_NS],
+        )
+        return single, real_NS
+
     def select(self, rows: Int[Tensor, " M"]) -> Steps:
         length_N = self.length_N[rows]
         longest = int(length_N.max())
@@ -95,8 +121,10 @@ def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Ten
     return x_K.new_zeros(real_NS.shape).masked_scatter(real_NS, x_K)
 
 
-def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
-    """Linear layers with tanh between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
+def mlp(
+    sizes: Sequence[int], last_gain: float, seed: int, activation: Callable[[], nn.Module] = nn.Tanh
+) -> nn.Sequential:
+    """Linear layers with an activation between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     for i in range(len(sizes) - 1):
@@ -104,7 +132,7 @@ def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
         linear = nn.Linear(sizes[i], sizes[i + 1])
         nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2), generator=generator)
         nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, nn.Tanh()]
+        layers += [linear] if last else [linear, activation()]
     return nn.Sequential(*layers)
 
 

@@ -1,0 +1,1 @@
+"""What is kept and trained on again: Once keeps nothing, Buffer the newest rows."""

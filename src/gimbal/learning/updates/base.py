@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -183,6 +183,8 @@ class Models:
 @dataclass(frozen=True, kw_only=True)
 class AbstractUpdate(AbstractPart, ABC):
     """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there."""
+
+    off_policy: ClassVar[bool] = False  # whether decisions of any age teach it, whatever policy took them
 
     optimization: Optimization = Optimization()
     controllers: Mapping[str, AbstractController] = field(default_factory=dict)

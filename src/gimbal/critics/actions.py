@@ -1,0 +1,69 @@
+"""Values of actions: Q(o, a)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.ops import stable_hash
+
+
+class ActionValueNetwork(nn.Module):
+    """Q_m(o, a) for M networks of the same sizes at once: linear layers with ReLU between them on [o, a / ``bound``]."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int) -> None:
+        super().__init__()
+        self.bound, self.inputs = bound, inputs
+        generator = torch.Generator().manual_seed(seed)
+        sizes = (inputs, *hidden, 1)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for before, after in zip(sizes, sizes[1:], strict=False):
+            reach = 1 / math.sqrt(before)  # torch's own choice for a linear layer; each member draws for itself
+            self.weights.append(nn.Parameter(_uniform((members, before, after), reach, generator)))
+            self.biases.append(nn.Parameter(_uniform((members, 1, after), reach, generator)))
+
+    def forward(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]
+    ) -> Float[Tensor, "K M"]:
+        x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
+        if x_KI.shape[1] != self.inputs:
+            raise ValueError(
+                f"the critic reads {self.inputs} numbers, and observation and action have {x_KI.shape[1]}: set update.critic.observations "
+                "and update.critic.actions"
+            )
+        x_MKI = x_KI.expand(len(self.weights[0]), -1, -1)
+        for number, (weight_MIJ, bias_M1J) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
+            x_MKI = x_MKI if number == len(self.weights) - 1 else x_MKI.relu()
+        return x_MKI[..., 0].T
+
+
+def _uniform(shape: tuple[int, ...], reach: float, generator: torch.Generator) -> Tensor:
+    return (2 * torch.rand(shape, generator=generator) - 1) * reach
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionValues:
+    """``members`` networks that value an action in an observation; two, whose smaller value counts, overestimate less than one."""
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    members: int = 2
+    bound: float = 1.0  # of actions: what an input of 1 stands for
+
+    def __post_init__(self) -> None:
+        if self.members < 1 or not self.bound > 0:
+            raise ValueError(
+                f"ActionValues has members {self.members} (at least 1) and bound {self.bound} (above 0): the largest action"
+            )
+
+    def load(self, seed: int) -> ActionValueNetwork:
+        # A stream of its own: the policy of the run is drawn from the same seed.
+        return ActionValueNetwork(
+            self.observations + self.actions, self.hidden, self.members, self.bound, stable_hash("Q", seed) % 2**63
+        )

@@ -1,0 +1,23 @@
+"""Nothing is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
+from gimbal.records import TrainBatch
+
+
+class Passing(AbstractStore):
+    """What goes in comes out."""
+
+    def take(self, fresh: TrainBatch) -> TrainBatch:
+        return fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once(AbstractStoreSpec):
+    """Every rollout is trained on in one step, and then forgotten."""
+
+    def start(self, seed: int) -> Passing:
+        return Passing()

@@ -1,0 +1,108 @@
+"""Squashed Gaussian policies: a vector of real actions between bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.gaussian import log_density
+
+LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
+EDGE = 1e-6  # nearer to its bound than this share of it, float32 does not know an action from the bound
+
+
+class SquashedGaussianPolicy(AbstractControlPolicy):
+    """a = bound tanh(u), u ~ N(mean(o), exp(log_std(o))^2), independent over the A dimensions.
+
+    log p(a) = sum_A log N(u; mean, std^2) - log(bound (1 - tanh(u)^2)). A temperature T scales the variance of u. The entropy has no
+    closed form, so this policy provides none; minus the log-probability of what was drawn estimates it.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, observations: int, actions: int, hidden: list[int], bound: float, seed: int) -> None:
+        super().__init__()
+        self.config = {"observations": observations, "actions": actions, "hidden": hidden, "bound": bound}
+        self.bound, self.actions = bound, actions
+        # A last gain of 0.01: u begins as N(0, 1), which reaches all of (-bound, bound).
+        self.moments = mlp([observations, *hidden, 2 * actions], 0.01, seed, nn.ReLU)
+
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.actions} real actions"
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
+        return torch.from_numpy(generator.standard_normal((steps, self.actions), dtype=np.float32))
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
+        mean_BA, log_std_BA = self._moments(observation_BO, temperature_B[:, None])
+        action_BA = self.bound * (mean_BA + log_std_BA.exp() * noise_BA).tanh()
+        # Of the action as it is recorded, not of u: the trainer has nothing else to evaluate.
+        return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mean_BA, log_std_BA), 0)
+
+    def sample(
+        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]
+    ) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
+        """Actions through which a gradient flows back into the weights, and their log-probabilities, exact near the bounds too."""
+        mean_KA, log_std_KA = self._moments(observation_KO, torch.ones(()))
+        u_KA = mean_KA + log_std_KA.exp() * noise_KA
+        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which does not lose its digits where tanh(u) is 1.
+        slope_KA = 2 * (math.log(2) - u_KA - nn.functional.softplus(-2 * u_KA)) + math.log(self.bound)
+        return self.bound * u_KA.tanh(), log_density(u_KA, mean_KA, log_std_KA) - slope_KA.sum(-1)
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        mean_KA, log_std_KA = self._moments(observation_KO, torch.tensor(temperature))
+        logprob_K = self._logprob(action_KA, mean_KA, log_std_KA)
+        return logprob_K, torch.full_like(logprob_K, math.nan)  # of an entropy, which it does not provide
+
+    def _logprob(self, action_KA: Tensor, mean_KA: Tensor, log_std_KA: Tensor) -> Tensor:
+        share_KA = (action_KA / self.bound).clamp(-1 + EDGE, 1 - EDGE)
+        slope_KA = torch.log1p(-share_KA.square()) + math.log(self.bound)
+        return log_density(share_KA.atanh(), mean_KA, log_std_KA) - slope_KA.sum(-1)
+
+    def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        found_KB = self.moments(observation_KO.to(next(self.parameters()).dtype)).float()
+        mean_KA, log_std_KA = found_KB.chunk(2, dim=-1)
+        log_std_KA = log_std_KA.clamp(LEAST_LOG_STD, MOST_LOG_STD)
+        return mean_KA, log_std_KA + 0.5 * temperature.to(mean_KA.device).log()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquashedGaussian(AbstractPolicySpec):
+    """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` numbers, of ``actions`` real actions; or the one
+    saved in the directory ``model``. Mean and deviation depend on the observation.
+    """
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    bound: float = 1.0
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bound < math.inf:
+            raise ValueError(f"policy.bound is {self.bound}; it is the largest action, a number above 0")
+
+    def load(self, seed: int = 0) -> SquashedGaussianPolicy:
+        if not self.model:
+            return SquashedGaussianPolicy(self.observations, self.actions, list(self.hidden), self.bound, seed).eval()
+        saved = read_config(self.model)
+        policy = SquashedGaussianPolicy(**saved, seed=seed)
+        read_weights(policy, self.model)
+        return policy.eval()
+
+    def at(self, directory: Path) -> SquashedGaussian:
+        return replace(self, model=str(directory))
