@@ -126,8 +126,10 @@ class AbstractDecisions(ABC):
     def to(self, device: torch.device) -> AbstractDecisions: ...
 
     def each(self) -> tuple[AbstractDecisions, Bool[Tensor, "N S"]]:
-        """Every decision as a row of its own, row by row (what it was taken in, and what came of it), and where they were: not in padding."""
-        raise ValueError(f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, Buffer(cut=False)")
+        """Every decision as a row of its own (what it was taken in, and what came of it), and where they were: not in padding."""
+        raise ValueError(
+            f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, Buffer(cut=False)"
+        )
 
 
 class Part(IntEnum):

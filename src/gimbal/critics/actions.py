@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -21,19 +22,17 @@ class ActionValueNetwork(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         sizes = (inputs, *hidden, 1)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for before, after in zip(sizes, sizes[1:], strict=False):
+        for before, after in pairwise(sizes):
             reach = 1 / math.sqrt(before)  # torch's own choice for a linear layer; each member draws for itself
             self.weights.append(nn.Parameter(_uniform((members, before, after), reach, generator)))
             self.biases.append(nn.Parameter(_uniform((members, 1, after), reach, generator)))
 
-    def forward(
-        self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]
-    ) -> Float[Tensor, "K M"]:
+    def forward(self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K M"]:
         x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
         if x_KI.shape[1] != self.inputs:
             raise ValueError(
-                f"the critic reads {self.inputs} numbers, and observation and action have {x_KI.shape[1]}: set update.critic.observations "
-                "and update.critic.actions"
+                f"the critic reads {self.inputs} numbers, and observation and action have {x_KI.shape[1]}: set "
+                "update.critic.observations and update.critic.actions"
             )
         x_MKI = x_KI.expand(len(self.weights[0]), -1, -1)
         for number, (weight_MIJ, bias_M1J) in enumerate(zip(self.weights, self.biases, strict=True)):

@@ -78,6 +78,11 @@ class Environment:
         """Whether actions are vectors, not choices."""
         return self._bounds is not None
 
+    @property
+    def bound(self) -> float:
+        """The largest action that it takes, in any direction; of choices 1."""
+        return 1.0 if self._bounds is None else float(np.abs(self._bounds).max())
+
     def reset(self, task: Task) -> Float[np.ndarray, " O"]:
         return self._env.reset(seed=task.seed)[0].astype(np.float32)
 

@@ -202,7 +202,12 @@ class Learner:
         if batch.group_N is not None and len(batch.group_N.unique()) >= count:
             label_N = batch.group_N.unique(return_inverse=True)[1].cpu()
         order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(int(label_N.max()) + 1)
-        return [torch.isin(label_N, torch.from_numpy(part)).nonzero()[:, 0] for part in np.array_split(order, count)]
+        parts = [torch.from_numpy(part) for part in np.array_split(order, count)]
+        if len(order) == len(
+            label_N
+        ):  # a row each, and to look for each label in all rows would take longer than the step
+            return [label_N.argsort()[part].sort().values for part in parts]
+        return [torch.isin(label_N, part).nonzero()[:, 0] for part in parts]
 
     def save_state(self) -> dict[str, Any]:
         """Everything but the recipe and the policy's weights, which the policy saves itself: see ``load_state``."""

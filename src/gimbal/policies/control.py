@@ -124,7 +124,7 @@ def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Ten
 def mlp(
     sizes: Sequence[int], last_gain: float, seed: int, activation: Callable[[], nn.Module] = nn.Tanh
 ) -> nn.Sequential:
-    """Linear layers with an activation between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
+    """Linear layers, an activation between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     for i in range(len(sizes) - 1):

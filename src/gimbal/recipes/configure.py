@@ -10,8 +10,10 @@ from gimbal.config import override
 from gimbal.critics.mlp import ValueMLP
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.squashed import SquashedGaussian
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, Run
 
@@ -50,14 +52,19 @@ def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
 
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """In another environment policy and critic have its sizes, and the exam is of it; what the user sets himself stays."""
+    """In another environment policy and critic have its sizes and bound, and the exam is of it; what the user sets himself stays."""
     before = recipe.tasks.environment if isinstance(recipe.tasks, Gymnasium) else ""
     if not isinstance(run.tasks, Gymnasium) or run.tasks.environment == before:
         return run
     world = Environment(run.tasks.environment)
     sizes: dict[str, Any] = {}
-    if isinstance(run.policy, Gaussian if world.real else Categorical):
-        sizes |= {"policy.observations": world.observations, "policy.actions": world.actions}
+    both = {"observations": world.observations, "actions": world.actions}
+    if isinstance(run.policy, Gaussian | SquashedGaussian if world.real else Categorical):
+        sizes |= {f"policy.{name}": size for name, size in both.items()}
+    if isinstance(run.policy, SquashedGaussian):
+        sizes["policy.bound"] = world.bound
+    if isinstance(run.learns, SoftActorCritic):
+        sizes |= {f"update.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):

@@ -121,6 +121,7 @@ class Trainer:
             max_empty_batches=run.max_empty_batches,
             surplus=run.surplus,
         )
+        self.store = run.store.start(run.seed)
         self.sync = self.faults.around_sync(run.sync.start(), run.seed)
         self.unserved: Unserved | None = None
         self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
@@ -129,6 +130,7 @@ class Trainer:
             self.sync.load_state_dict(saved["sync"])
             self._deliver()
             self.pipeline.load_state_dict(saved["pipeline"])
+            self.store.load_state_dict(saved["store"])
             for group in self.pipeline.store.values():
                 self.learner.arrived(group)
             self.proof = DeliveryProof(policy, saved["proof"]["canary"], self.sync.travels)
@@ -140,7 +142,7 @@ class Trainer:
             self._proved()
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
-        """One learner step: (its metrics, the groups it trained on, the same as the rows of its batch)."""
+        """One learner step: (its metrics, the groups it took in, the same as the rows that it trained on or kept for later)."""
         if self.unserved is not None:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
@@ -151,7 +153,8 @@ class Trainer:
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
-        batch = self.pipeline.pace.trained(self.learner.prepare(pack(groups)), version)
+        fresh = pack(groups)
+        batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
         self.learner.leaving(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
@@ -166,7 +169,7 @@ class Trainer:
             "time/sync": end - trained,
             "time/step": end - start,
         }
-        return metrics, groups, batch
+        return metrics, groups, batch if self.run.store.bounded else fresh
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
@@ -196,6 +199,7 @@ class Trainer:
         state = {
             "learner": self.learner.save_state(),
             "pipeline": self.pipeline.state_dict(),
+            "store": self.store.state_dict(),
             "proof": self.proof.state_dict(),
             "sync": self.sync.state_dict(),
             "totals": dict(totals),
@@ -234,7 +238,9 @@ class Trainer:
         self, method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int
     ) -> Metrics:
         """Advantages, and the ratios of what was sampled to what is trained."""
-        metrics = advantage_metrics(batch) | order_metrics(groups, batch) | value_metrics(batch)
+        metrics = advantage_metrics(batch) | value_metrics(batch)
+        if self.run.store.bounded:  # else the batch holds other rows than the groups
+            metrics |= order_metrics(groups, batch)
         anchor = method.anchor
         if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
             metrics |= mismatch_metrics(batch, version)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
 from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.dataflow.replay.base import AbstractStoreSpec
+from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.staleness import AbstractStaleness, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
@@ -86,6 +88,7 @@ class AbstractRun(ABC):
     )
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
+    store: AbstractStoreSpec = Once()  # what is kept of it and trained on again
     sync: AbstractWeightSyncSpec = Direct()  # how weights travel from the learner to the engine
 
     # The run itself.

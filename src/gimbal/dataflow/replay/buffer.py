@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,9 @@ from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
 from gimbal.ops import philox
 from gimbal.records import TrainBatch
 
-WHOLE = frozenset({"group_N", "sample_N", "episode_N", "parent_N", "fork_N", "turn_NS", "row_N"})  # say nothing of a decision alone
+WHOLE = frozenset(
+    {"group_N", "sample_N", "episode_N", "parent_N", "fork_N", "turn_NS", "row_N"}
+)  # say nothing of a decision alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +91,8 @@ def each(batch: TrainBatch) -> TrainBatch:
         return x[row_K] if x.ndim == 1 else x[there_NS][:, None]
 
     columns: dict[str, Any] = {name: cut(x) for name, x in _columns(batch).items() if name not in WHOLE}
-    dropped = dict.fromkeys(name for name in _columns(batch) if name in WHOLE)
     facts = {name: cut(x) for name, x in batch.facts.items()}
-    return replace(batch, **columns, **dropped, facts=facts, decisions=single).select(counted_K)
+    return TrainBatch(**columns, facts=facts, decisions=single).select(counted_K)
 
 
 def joined(batches: Sequence[TrainBatch]) -> TrainBatch:
@@ -115,4 +116,3 @@ def joined(batches: Sequence[TrainBatch]) -> TrainBatch:
 def _columns(batch: TrainBatch) -> dict[str, Tensor]:
     found = {item.name: getattr(batch, item.name) for item in fields(batch)}
     return {name: x for name, x in found.items() if isinstance(x, Tensor)}
-

@@ -12,13 +12,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.policies.control import Steps
 from gimbal.policies.squashed import SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
 CRITIC, TARGET, TEMPERATURE = "critic", "target", "temperature"
-ACTS, NEXT = "noise/acts", "noise/next"  # facts: by which the policy draws an action in an observation, and in the one after it
+ACTS, NEXT = (
+    "noise/acts",
+    "noise/next",
+)  # facts: by which the policy draws an action in an observation, and in the one after it
 
 
 class Temperature(nn.Module):
@@ -39,12 +42,12 @@ class SoftActorCritic(AbstractUpdate):
         policy        sum w (alpha log pi(a~|o) - min_m Q_m(o, a~)),   a~ = a~(noise) drawn from pi, through which the gradient flows
         temperature   - l sum w (log pi(a~|o) + entropy),   alpha = exp(l)
 
-    Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. Actions count in units of the policy's bound in log pi, and ``entropy`` is
+    Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi actions count in units of the policy's bound; ``entropy`` is
     what is held of it, by default minus the number of actions. Each of ``optimization.minibatches`` is one such move of all three.
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
-    - ``tune`` off: alpha stays at ``alpha``, SAC as first published. With alpha near 0 and a policy without spread, DDPG with two values.
+    - ``tune`` off: alpha stays at ``alpha``, SAC as first published. With alpha near 0 and a policy without spread, DDPG with two Q.
     - log pi = -entropy on average: the temperature stays.
 
     Published: gamma .99, tau .005, all rates 3e-4, 256 steps a minibatch, networks of 256 x 256, one move a step of the environment.
@@ -68,8 +71,8 @@ class SoftActorCritic(AbstractUpdate):
                 raise ValueError(f"SoftActorCritic.{name} is {vars(self)[name]}; it lies in [0, 1]")
         if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
             raise ValueError(
-                f"SoftActorCritic.alpha is {self.alpha} and temperature_learning_rate {self.temperature_learning_rate}; the first temperature "
-                "is above 0, its rate 0 or above"
+                f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
+                f"{self.temperature_learning_rate}, which is 0 or above"
             )
 
     def models(self) -> dict[str, ModelSpec]:
@@ -83,6 +86,10 @@ class SoftActorCritic(AbstractUpdate):
                 optimizer=rates.adamw(self.temperature_learning_rate) if self.tune else None,
             ),
         }
+
+    def init(self, models: Models) -> dict[str, Stateful]:
+        _acting(models)  # before anything is drawn
+        return {}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """With the noise of all actions that the losses will draw, so that it does not depend on how the batch is cut up."""
@@ -111,7 +118,9 @@ class SoftActorCritic(AbstractUpdate):
         yield Loss(
             of=(POLICY,),
             value=(weight_K * loss_K).sum(),
-            metrics=_means(weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}),
+            metrics=_means(
+                weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}
+            ),
         )
         if self.tune:
             held = -float(action_KA.shape[1]) if self.entropy is None else self.entropy

@@ -1,0 +1,133 @@
+"""Stores: what goes in, what comes out, how old it may be, and that it comes back after a kill."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+from small import small_run
+
+from gimbal import recipes
+from gimbal.dataflow.replay.buffer import Buffer, each, joined
+from gimbal.dataflow.replay.once import Once
+from gimbal.objectives import TruncatedWeight
+from gimbal.policies.control import Steps
+from gimbal.policies.token import Tokens
+from gimbal.records import TrainBatch
+from gimbal.runtime import compose
+
+
+def rows(lengths, start=0, ended=()):
+    """Episodes whose observations count up, so that a step is known by its number; group = place."""
+    n, s = len(lengths), max(lengths)
+    length_N = torch.tensor(lengths)
+    real_NS = torch.arange(s) < length_N[:, None]
+    number_NS = torch.where(real_NS, start + 100 * torch.arange(n)[:, None] + torch.arange(s), 0).float()
+    steps = Steps(
+        observation_NSO=number_NS[..., None],
+        action_NSA=-number_NS[..., None],
+        final_NO=(start + 100 * torch.arange(n) + length_N)[:, None].float(),
+        length_N=length_N,
+        terminated_N=torch.tensor([i in ended for i in range(n)]),
+    )
+    return TrainBatch(
+        mask_NS=real_NS,
+        reward_NS=number_NS / 10,
+        group_N=start + torch.arange(n),
+        sample_N=torch.zeros(n, dtype=torch.long),
+        version_NS=torch.full((n, s), start),
+        facts={"truncated": length_N.float()},
+        decisions=steps,
+    )
+
+
+def test_once_passes_on_what_it_is_given():
+    fresh = rows([2, 3])
+    assert Once().start(0).take(fresh) is fresh and Once.bounded and not Buffer.bounded
+
+
+def test_single_decisions_know_what_came_next_and_where_it_ended():
+    cut = each(rows([2, 3], ended={1}))
+    seen = cut.decisions
+    assert cut.shape == (5, 1) and cut.group_N is None and cut.sample_N is None
+    assert seen.observation_NSO.flatten().tolist() == [0, 1, 100, 101, 102]
+    assert seen.final_NO.flatten().tolist() == [1, 2, 101, 102, 103]
+    assert seen.terminated_N.tolist() == [False] * 4 + [True]
+    assert cut.reward_NS.flatten().tolist() == pytest.approx([0, 0.1, 10, 10.1, 10.2])
+    assert cut.facts["truncated"].tolist() == [2, 2, 3, 3, 3]
+    assert torch.equal(seen.next_NSO[:, 0], seen.final_NO) and torch.equal(seen.ended_NS[:, 0], seen.terminated_N)
+
+
+def test_decisions_that_do_not_count_are_not_kept():
+    fresh = rows([2, 3])
+    mask_NS = fresh.mask_NS.clone()
+    mask_NS[1, 1] = False
+    assert each(replace(fresh, mask_NS=mask_NS)).decisions.observation_NSO.flatten().tolist() == [0, 1, 100, 102]
+
+
+def test_texts_are_not_cut():
+    tokens = Tokens.row([1, 2], [3, 4])
+    with pytest.raises(ValueError, match=r"not cut into single decisions.*Buffer\(cut=False\)"):
+        each(TrainBatch(mask_NS=torch.ones(1, 2, dtype=torch.bool), decisions=tokens))
+
+
+def test_the_newest_are_kept_and_any_of_them_is_drawn():
+    store = Buffer(capacity=6, draw=4000).start(0)
+    store.take(rows([4]))
+    drawn = store.take(rows([4], start=10))
+    number_N = drawn.decisions.observation_NSO.flatten()
+    held, count = number_N.unique(return_counts=True)
+    assert held.tolist() == [2, 3, 10, 11, 12, 13]
+    assert (count - 4000 / 6).abs().max() < 5 * (4000 / 6) ** 0.5
+    assert sorted(set(drawn.version_NS.flatten().tolist())) == [0, 10], "old ones come with the version that drew them"
+
+
+def test_groups_are_drawn_whole_and_once():
+    store = Buffer(capacity=100, draw=3, cut=False).start(0)
+    fresh = replace(rows([2, 3, 1, 2]), group_N=torch.tensor([0, 0, 1, 1]))
+    first = store.take(fresh)
+    assert sorted(first.group_N.tolist()) == [0, 0, 1, 1]
+    second = store.take(replace(rows([5, 1], start=10), group_N=torch.tensor([2, 2])))
+    assert second.shape[0] == 4 and all(second.group_N.tolist().count(g) == 2 for g in second.group_N.tolist())
+
+
+def test_joined_rows_are_padded_and_lack_nothing():
+    one, other = rows([2]), rows([4], start=10)
+    both = joined([replace(one, facts={}), other])
+    assert both.shape == (2, 4) and both.mask_NS.tolist() == [[True, True, False, False], [True] * 4]
+    assert both.facts["truncated"].tolist() == [0, 4]
+    assert torch.equal(both.select(torch.tensor([0])).decisions.observation_NSO, one.decisions.observation_NSO)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_buffer_that_was_saved_draws_the_same(cut, tmp_path):
+    store, other = (Buffer(capacity=9, draw=5, cut=cut).start(3) for _ in range(2))
+    store.take(rows([4, 2]))
+    torch.save(store.state_dict(), tmp_path / "state.pt")
+    with torch.serialization.safe_globals([Steps]):
+        other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    a, b = (one.take(rows([3], start=10)) for one in (store, other))
+    assert torch.equal(a.decisions.observation_NSO, b.decisions.observation_NSO) and torch.equal(a.mask_NS, b.mask_NS)
+    empty = Buffer().start(0)
+    empty.load_state_dict(Buffer().start(0).state_dict())
+    assert empty.rows is None
+
+
+def test_a_policy_gradient_on_old_data_must_weigh_it():
+    whole = Buffer(cut=False, draw=12)
+    with pytest.raises(ValueError, match="nothing here weighs it by how it was drawn"):
+        compose.check(small_run(store=whole, correction=None))
+    with pytest.raises(ValueError, match="learns from whole rollouts"):
+        compose.check(small_run(store=Buffer(), correction=TruncatedWeight()))
+    warned = compose.check(small_run(store=whole, correction=TruncatedWeight()))
+    assert any("gives the bound up" in sentence for sentence in warned)
+    assert compose.check(recipes.load("sac")) == [], "soft actor-critic learns from decisions of any age"
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"draw": 0}])
+def test_bad_numbers_are_refused(wrong):
+    with pytest.raises(ValueError, match="both count rows"):
+        Buffer(**wrong)
