@@ -120,7 +120,7 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
     whole = Buffer(cut=False, draw=12)
     with pytest.raises(ValueError, match="nothing here weighs it by how it was drawn"):
         compose.check(small_run(store=whole, correction=None))
-    with pytest.raises(ValueError, match="learns from whole rollouts"):
+    with pytest.raises(ValueError, match="this update learns from whole ones"):
         compose.check(small_run(store=Buffer(), correction=TruncatedWeight()))
     warned = compose.check(small_run(store=whole, correction=TruncatedWeight()))
     assert any("gives the bound up" in sentence for sentence in warned)

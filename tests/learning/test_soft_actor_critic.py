@@ -186,9 +186,11 @@ def test_an_end_cuts_the_future_off_and_a_limit_does_not():
 
 
 def test_another_policy_is_refused_before_anything_is_drawn():
-    run = recipes.load("sac", {"policy": Gaussian(observations=3, actions=1), "held_out": None})
+    with pytest.raises(ValueError, match="Gaussian draws none that it could: policy='SquashedGaussian"):
+        recipes.load("sac", {"policy": Gaussian(observations=3, actions=1)})
+    learner = Learner(Gaussian(observations=3, actions=2).load(), SoftActorCritic(critic=CRITIC))
     with pytest.raises(ValueError, match="SquashedGaussian"):
-        Trainer(run)
+        learner.prepare(batch_of())
 
 
 @pytest.mark.parametrize("wrong", [{"gamma": 1.5}, {"tau": -0.1}, {"alpha": 0.0}, {"temperature_learning_rate": -1.0}])

@@ -188,11 +188,7 @@ class Reweight(AbstractStaleness):
         return self._earliest(stored)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if (
-            not whole.has(AbstractCorrection)
-            and not whole.doing(ABSORBS_DISCREPANCY)
-            and "behavior_NS" not in whole.needs
-        ):
+        if not weighed(whole):
             yield Refusal(
                 "Reweight trains on what is older than max_staleness by its importance weights, and nothing here weighs: set "
                 "correction=TruncatedWeight() or anchor=Behavior()"
@@ -200,3 +196,8 @@ class Reweight(AbstractStaleness):
         yield Advice(
             "Reweight gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
         )
+
+
+def weighed(whole: Composition) -> bool:
+    """Whether something in the run weighs decisions by how they were drawn, so that they may be of any age."""
+    return whole.has(AbstractCorrection) or bool(whole.doing(ABSORBS_DISCREPANCY)) or "behavior_NS" in whole.needs

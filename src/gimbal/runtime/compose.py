@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import fields
 from typing import Any
 
-<<<<<<< HEAD
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
     ENTROPY,
@@ -24,10 +23,6 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
-=======
-from gimbal.dataflow.replay.buffer import Buffer
-from gimbal.engines.tempered import Tempered
->>>>>>> 094c378 (Soft actor-critic from a buffer: recipe sac)
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
@@ -69,18 +64,8 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         yield Advice(
             "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus"
         )
-<<<<<<< HEAD
     for part in whole.parts:
         yield from part.fits(whole)
-=======
-    _faults(run)
-    _store(run)
-    if isinstance(run, Run):
-        _gradient(run)
-        interactions.refuse(run)
-    _controllers(run)
-    return [*_warnings(run), *interactions.warn(run)] if isinstance(run, Run) else []
->>>>>>> 094c378 (Soft actor-critic from a buffer: recipe sac)
 
 
 def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
@@ -100,7 +85,6 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
         yield Advice("reference_resets renew a reference that no part reads")
 
 
-<<<<<<< HEAD
 def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
     owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
     for name, ratios in _consumers(method):
@@ -118,48 +102,6 @@ def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]
     if method.correction is not None:
         parts.append(method.correction)
     return [(type(part).__name__, part.consumes) for part in parts]
-=======
-def _store(run: AbstractRun) -> None:
-    """What is kept and trained on again gets older than the rule of staleness allows; something must be made for that."""
-    if run.store.bounded or run.learns.off_policy:
-        return
-    name = type(run.store).__name__
-    if isinstance(run.store, Buffer) and run.store.cut:
-        raise ValueError(
-            "the policy gradient learns from whole rollouts, and Buffer cuts them into single decisions: store='Buffer(cut=False)'"
-        )
-    weighed = isinstance(run, Run) and (
-        run.correction is not None or DISCREPANCY in run.anchor.absorbs or "behavior_NS" in column_needs(run)
-    )
-    if not weighed:
-        raise ValueError(
-            f"{name} trains again on what is older than max_staleness, and nothing here weighs it by how it was drawn: set "
-            "correction=TruncatedWeight() or anchor=Behavior()"
-        )
-    if isinstance(run, Run) and run.anchor.at_sampling:
-        raise ValueError(
-            f"{type(run.anchor).__name__} keeps a number of versions, and {name} lets decisions be older than any number: "
-            "anchor=Recompute()"
-        )
-
-
-def _controllers(run: AbstractRun) -> None:
-    """Each moves a number that is there, by a signal that is measured."""
-    update = run.learns
-    for path, rule in update.controllers.items():
-        try:
-            value = get_at(update, path)
-        except KeyError as error:
-            raise ValueError(f"a controller moves {path}, and this run has no {error.args[0]!r} there") from error
-        signal = str(getattr(rule, "signal", ""))
-        if isinstance(run, Run) and signal.startswith("mismatch/") and DISCREPANCY in run.anchor.absorbs:
-            raise ValueError(
-                f"the controller of {path} goes by {signal}, which the anchor {type(run.anchor).__name__} leaves unmeasured: "
-                "use anchor=Recompute()"
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"a controller moves {path}, which is {value!r} and not a number")
->>>>>>> 094c378 (Soft actor-critic from a buffer: recipe sac)
 
 
 def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) -> None:
@@ -228,7 +170,6 @@ def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verd
         )
 
 
-<<<<<<< HEAD
 def _trainable(run: AbstractRun) -> Iterator[Verdict]:
     if not run.sampling.trainable:
         yield Refusal(
@@ -302,18 +243,6 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
 
 def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
     dtype, rate = str(vars(run.policy).get("dtype")), method.optimization.learning_rate
-=======
-def _warnings(run: Run) -> Iterable[str]:
-    consumed = {ratio for _, ratios in _consumers(run) for ratio in ratios}
-    if not run.store.bounded:
-        yield f"{type(run.store).__name__} gives the bound up: decisions older than max_staleness are trained on (see staleness/max)"
-    if UPDATE not in consumed and (run.max_staleness > 0 or run.optimization.minibatches * run.optimization.epochs > 1):
-        yield "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
-    own = DISCREPANCY in run.anchor.absorbs or isinstance(run.engine, Tempered)
-    if run.max_staleness > 0 and run.correction is None and not own and "behavior_NS" not in column_needs(run):
-        yield "nothing corrects for the sampler's distribution: correction=TruncatedWeight() does"
-    dtype, rate = str(vars(run.policy).get("dtype")), run.optimization.learning_rate
->>>>>>> 094c378 (Soft actor-critic from a buffer: recipe sac)
     if dtype in LOST:
         yield Advice(
             f"policy.dtype={dtype} holds weights so coarsely that an update of less than about 1/{LOST[dtype]} of a weight is lost. An "

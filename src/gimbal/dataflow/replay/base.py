@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from gimbal.composition import AbstractPart
 from gimbal.records import TrainBatch
 
 
@@ -23,7 +24,7 @@ class AbstractStore(ABC):
         return None
 
 
-class AbstractStoreSpec(ABC):
+class AbstractStoreSpec(AbstractPart, ABC):
     """A store as a recipe names it: a frozen dataclass. ``bounded``: every row comes out in the step in which it goes in, and once, so
     that the rule of staleness bounds the age of what is trained on."""
 

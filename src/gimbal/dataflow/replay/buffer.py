@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from gimbal.composition import AT_SAMPLING, Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
+from gimbal.dataflow.staleness import weighed
 from gimbal.ops import philox
 from gimbal.records import TrainBatch
 
@@ -39,6 +41,26 @@ class Buffer(AbstractStoreSpec):
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.draw < 1:
             raise ValueError(f"Buffer has capacity {self.capacity} and draw {self.draw}; both count rows, at least 1")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.learns.off_policy:
+            return
+        if self.cut:
+            yield Refusal(
+                "Buffer cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer(cut=False)'"
+            )
+        if not weighed(whole):
+            yield Refusal(
+                "Buffer trains again on what is older than max_staleness, and nothing here weighs it by how it was drawn: set "
+                "correction=TruncatedWeight() or anchor=Behavior()"
+            )
+        for anchor in whole.doing(AT_SAMPLING):
+            yield Refusal(
+                f"{type(anchor).__name__} knows the versions of the last steps, and Buffer lets decisions be older: anchor=Recompute()"
+            )
+        yield Advice(
+            "Buffer gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
+        )
 
     def start(self, seed: int) -> Held:
         return Held(self, seed)

@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.policies.control import Steps
-from gimbal.policies.squashed import SquashedGaussianPolicy
+from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
 CRITIC, TARGET, TEMPERATURE = "critic", "target", "temperature"
@@ -87,9 +88,9 @@ class SoftActorCritic(AbstractUpdate):
             ),
         }
 
-    def init(self, models: Models) -> dict[str, Stateful]:
-        _acting(models)  # before anything is drawn
-        return {}
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(SquashedGaussian):
+            yield Refusal(_unsuitable(type(whole.run.policy).__name__))
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """With the noise of all actions that the losses will draw, so that it does not depend on how the batch is cut up."""
@@ -139,11 +140,15 @@ class SoftActorCritic(AbstractUpdate):
 def _acting(models: Models) -> SquashedGaussianPolicy:
     policy = models.policy
     if not isinstance(policy, SquashedGaussianPolicy):
-        raise ValueError(
-            f"SoftActorCritic sends its gradient through drawn actions, and {type(policy).__name__} draws none that it could: "
-            "policy='SquashedGaussian(observations=..., actions=..., bound=...)'"
-        )
+        raise ValueError(_unsuitable(type(policy).__name__))
     return policy
+
+
+def _unsuitable(name: str) -> str:
+    return (
+        f"SoftActorCritic sends its gradient through drawn actions, and {name} draws none that it could: "
+        "policy='SquashedGaussian(observations=..., actions=..., bound=...)'"
+    )
 
 
 def _drawn(models: Models, seen_KO: Tensor, noise_KA: Tensor) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
