@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from trials import APART, Trial
+from trials import APART, Trial, hastened
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
@@ -23,9 +23,12 @@ from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.once import Once
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
+from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
 from gimbal.objectives.entropy_bonus import EntropyBonus
 from gimbal.objectives.huber_value_loss import HuberValueLoss
@@ -137,6 +140,7 @@ def of(
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
+FEW = {Optimization: {"minibatches": 20}, Buffer: {"draw": 20 * 64}}  # moves of the 200 that an episode is worth
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
 PPO_CONTROL = of(
     "grpo",
@@ -368,6 +372,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
+    "sac": of(
+        "grpo",
+        3,
+        sooner=FEW,
+        store=above("staleness/max").by(store=Once()),
+        update=varies("alpha").by(update=hastened(replace(recipes.function("sac")().update, tune=False), FEW)),
+    ),
     "safe": of(
         "ppo",
         12,
