@@ -10,7 +10,7 @@ from gimbal.config import Text, dump, flatten, load, paths
 from gimbal.config.overrides import reachable
 from gimbal.environments.jsonl import Rows
 from gimbal.runtime import compose
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import AbstractRun
 
 TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"
 
@@ -19,7 +19,7 @@ TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"
 def test_a_recipe_survives_being_saved(name, tmp_path):
     run = recipes.load(name)
     (tmp_path / "recipe.yaml").write_text(dump(run, name))
-    assert load(tmp_path, Run) == (name, run)
+    assert load(tmp_path, AbstractRun) == (name, run)
 
 
 @pytest.mark.parametrize("name", recipes.names())
