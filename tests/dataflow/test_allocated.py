@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.allocated import Allocated, predict, text_features
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.jsonl import Rows
@@ -128,8 +128,8 @@ def test_tasks_carry_their_share_and_the_budget_heeds_it():
         task = live.next()
         assert task.columns["num_generations"] == 5 and task.columns["expected"] == 0.5
         assert task.id == plain.next().id
-        assert Fixed(rollouts=8).plan(task).rollouts == 5
-    assert Fixed(rollouts=8).plan(Task(id="x")).rollouts == 8
+        assert FixedBudget(8, 64).plan(task).rollouts == 5
+    assert FixedBudget(8, 64).plan(Task(id="x")).rollouts == 8
 
 
 def test_what_succeeds_always_gets_fewer():

@@ -1,7 +1,7 @@
 import pytest
 
 from gimbal.dataflow.base import Plan
-from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.epochs import Epochs, EpochsCurriculum
 from gimbal.environments.jsonl import Rows
 from gimbal.records import Task
@@ -42,6 +42,6 @@ def test_tasks_as_they_stand():
 
 
 def test_fixed_budget():
-    assert Fixed(rollouts=4, max_length=9).plan(Task(id="t")) == Plan(rollouts=4, max_length=9)
+    assert FixedBudget(4, 9).plan(Task(id="t")) == Plan(rollouts=4, max_length=9)
     with pytest.raises(ValueError, match="rollouts is 0"):
-        Fixed(rollouts=0)
+        FixedBudget(0, 9)

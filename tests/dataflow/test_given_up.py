@@ -7,7 +7,7 @@ import pytest
 from uneven import Counting, Short, Uneven, length
 
 from gimbal.advantages import GroupNormalized, ReturnToGo
-from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Finished
 from gimbal.records import Drop, Episode, Group, Sampling
@@ -40,7 +40,7 @@ def pipeline(engine, size=4, fewest=2, patience=10, note=print):
             engine=engine,
             scorer=AtOnce(rewards),
             curriculum=Counting(),
-            budget=Fixed(rollouts=size, max_length=64),
+            budget=FixedBudget(size, 64),
             rewards=rewards,
             filters=(),
             sampling=Sampling(max_length=64),

@@ -6,7 +6,7 @@ import made
 import torch
 
 from gimbal.dataflow.base import AbstractCurriculum, AbstractFilter
-from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Finished
 from gimbal.ops import philox
@@ -120,7 +120,7 @@ class Schedule:
                 engine=self.engine,
                 scorer=AtOnce(reward),
                 curriculum=Counting(),
-                budget=Fixed(rollouts=size, max_length=64),
+                budget=FixedBudget(size, 64),
                 rewards=reward,
                 filters=(Sometimes(share=share),),
                 sampling=Sampling(max_length=64),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import made
 import torch
 
-from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished
@@ -209,7 +209,7 @@ def wired(samplers, judges, *, k, workers=2, scorers=2, patience=60.0, note=lamb
 def pipeline_over(engine, scorer, *, k, surplus="wait"):
     tasks = Rows(rows=[{"prompt": f"{n}"} for n in range(50)])
     sampling, rewards = Sampling(max_length=8), [SampleIsScore()]
-    budget, curriculum = Fixed(rollouts=3, max_length=8), Epochs().start(tasks, 0)
+    budget, curriculum = FixedBudget(3, 8), Epochs().start(tasks, 0)
     parts = Parts(
         engine=engine,
         scorer=scorer,

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import Digits, small_run
 
 from gimbal.advantages import Stratified
-from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, AbstractFilter, Plan
 from gimbal.dataflow.packing import pack
 from gimbal.records import Episode
 from gimbal.runtime.local import Trainer
@@ -47,3 +47,45 @@ def test_what_would_count_rows_is_refused_by_name(single_thread):
         trainer.learner.prepare(pack(double))
     trainer.learner.prepare(pack(groups))
     trainer.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing(AbstractBudgetSpec):
+    """Each group seen so far gives the next one more rollout; lengths are half of what the run allows."""
+
+    def start(self, rollouts, max_length):
+        return GrowingBudget(rollouts, max_length)
+
+
+class GrowingBudget(AbstractBudget):
+    def __init__(self, rollouts, max_length):
+        self.rollouts, self.max_length, self.seen = rollouts, max_length, 0
+
+    def plan(self, task):
+        return Plan(rollouts=self.rollouts + self.seen, max_length=self.max_length // 2)
+
+    def observe(self, group):
+        self.seen += 1
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def test_a_budget_of_ones_own_says_how_many_and_how_long(single_thread):
+    run = small_run(budget=Growing(), num_generations=2)
+    trainer = Trainer(run)
+    sizes = []
+    for _ in range(2):
+        metrics, groups, _ = trainer.advance()
+        sizes.append([len(group.episodes) for group in groups])
+        assert all(row.length <= 5 for group in groups for row in group.rows)
+        assert metrics["samples/missing"] == 0
+    assert sizes == [[2, 2], [4, 4]]
+    resumed = Trainer(run)
+    resumed.pipeline.load_state_dict(trainer.pipeline.state_dict())
+    assert resumed.pipeline.parts.budget.plan(groups[0].task).rollouts == 6
+    trainer.close()
+    resumed.close()

@@ -48,13 +48,14 @@ class Plan:
     max_length: int
 
 
-class AbstractBudget(AbstractPart, ABC):
-    """How many rollouts of a task, and how long."""
+class AbstractBudget(ABC):
+    """How many rollouts of a task, and how long: the live half of an ``AbstractBudgetSpec``."""
 
     @abstractmethod
     def plan(self, task: Task) -> Plan: ...
 
     def observe(self, group: Group) -> None:
+        """Called with every finished, scored group, trained on or not."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -62,6 +63,14 @@ class AbstractBudget(AbstractPart, ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         return None
+
+
+class AbstractBudgetSpec(AbstractPart, ABC):
+    """A budget as a recipe names it: a frozen dataclass."""
+
+    @abstractmethod
+    def start(self, rollouts: int, max_length: int) -> AbstractBudget:
+        """``rollouts`` and ``max_length`` are the run's num_generations and sampling.max_length: what one task gets on the whole."""
 
 
 class AbstractFilter(AbstractPart, ABC):

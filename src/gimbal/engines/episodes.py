@@ -25,7 +25,7 @@ from gimbal.records import Rollout
 
 
 @dataclass(kw_only=True)
-class Episode:
+class LiveEpisode:
     """A request under way. Lists have one entry a decision; ``observations`` one more, the present."""
 
     request: Request
@@ -88,7 +88,7 @@ class EpisodeEngine(AbstractEngine):
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
         self._queue: deque[Request] = deque()
-        self._live: list[Episode] = []  # in the order of their start
+        self._live: list[LiveEpisode] = []  # in the order of their start
         self._idle: list[Environment] = []
 
     @property
@@ -124,7 +124,7 @@ class EpisodeEngine(AbstractEngine):
             torch.tensor([episode.request.sampling.temperature for episode in self._live]),
         )
         finished: list[Finished] = []
-        going: list[Episode] = []
+        going: list[LiveEpisode] = []
         for episode, action_A, behavior in zip(self._live, action_BA, behavior_B.tolist(), strict=True):
             if stop := episode.act(action_A, behavior, self._version):
                 finished.append(Finished.of(episode.request.key, episode.rollout(stop)))
@@ -189,7 +189,7 @@ class EpisodeEngine(AbstractEngine):
                 )
             self._live.append(episode)
 
-    def _begin(self, request: Request) -> Episode:
+    def _begin(self, request: Request) -> LiveEpisode:
         task = request.task
         match = next((e for e in self._idle if e.source == task.source), None)
         if match is not None:
@@ -201,7 +201,7 @@ class EpisodeEngine(AbstractEngine):
                 "set policy.observations and policy.actions (Gaussian for real actions, Categorical for choices)"
             )
         generator = philox("episode", request.seed, task.id, request.sample)
-        return Episode(
+        return LiveEpisode(
             request=request,
             environment=environment,
             noise_SA=self._policy.noise(generator, request.sampling.max_length),

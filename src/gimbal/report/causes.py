@@ -29,12 +29,11 @@ def cause_metrics(batch: TrainBatch, learner_version: int, *, at_version: bool) 
     }
 
 
-def sample_metrics(groups: Sequence[Group], planned: int) -> dict[str, float]:
-    """Rollouts of the groups trained on: those there twice, and how many of ``planned`` a group are not there at all."""
+def sample_metrics(groups: Sequence[Group], came: int) -> dict[str, float]:
+    """Rollouts of the groups trained on: those there twice, and how many of those that ``came`` are not there at all."""
     keys = [(group.index, episode.sample) for group in groups for episode in group.episodes]
     distinct = len(set(keys))
-    missing = max(0, planned * len(groups) - distinct)
-    return {"samples/doubled": float(len(keys) - distinct), "samples/missing": float(missing)}
+    return {"samples/doubled": float(len(keys) - distinct), "samples/missing": float(max(0, came - distinct))}
 
 
 def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
+from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
@@ -73,7 +74,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _ratios_once(method)
     yield from _roles(method)
     yield from _critic(method, whole)
-    if "group_N" in whole.needs and run.num_generations == 1:
+    if "group_N" in whole.needs and run.num_generations == 1 and isinstance(run.budget, Fixed):
         yield Refusal(
             f"{type(method.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
             "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 
 from gimbal import durable
-from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.packing import pack
 from gimbal.learning import joining
 from gimbal.learning.learner import Learner
@@ -107,7 +106,7 @@ class Trainer:
                 engine=self.engine,
                 scorer=self.faults.around_scorer(self.host.scorer, run.seed),
                 curriculum=run.curriculum.start(run.tasks, run.seed),
-                budget=Fixed(rollouts=run.num_generations, max_length=run.sampling.max_length),
+                budget=run.budget.start(run.num_generations, run.sampling.max_length),
                 rewards=self.rewards,
                 filters=run.filters,
                 sampling=run.sampling,
@@ -151,6 +150,7 @@ class Trainer:
         self.pipeline.oversampling = get_at(present, "oversampling")
         groups, seen = self.pipeline.next_batch(version)
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
+        came = sum(len(group.episodes) for group in groups)
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
         fresh = pack(groups)
@@ -159,6 +159,7 @@ class Trainer:
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
+        metrics |= sample_metrics(groups, came)
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
         decisions = sum(episode.drawn for group in seen for episode in group.episodes)
@@ -174,7 +175,7 @@ class Trainer:
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
         metrics = rollout_metrics(seen or groups)
-        metrics |= sample_metrics(groups, self.run.num_generations) | repeat_metrics(seen)
+        metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(seen or groups)
         if isinstance(self.learner.method, AbstractPolicyGradient):
             metrics |= self._of_gradient(self.learner.method, groups, batch, version)

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gimbal.dataflow.base import AbstractCurriculumSpec, AbstractFilter
+from gimbal.dataflow.base import AbstractBudgetSpec, AbstractCurriculumSpec, AbstractFilter
+from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.replay.base import AbstractStoreSpec
 from gimbal.dataflow.replay.once import Once
@@ -69,6 +70,9 @@ class AbstractRun(ABC):
     engine: AbstractEngineSpec
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
+    budget: AbstractBudgetSpec = (
+        Fixed()
+    )  # how many rollouts of each task, and how long; by default the two settings below
     held_out: HeldOut | None = None
     sampling: Sampling = Sampling()
 

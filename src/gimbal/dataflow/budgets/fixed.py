@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gimbal.dataflow.base import AbstractBudget, Plan
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.records import Task
 
 COLUMN = "num_generations"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed(AbstractBudget):
-    """``rollouts`` of at most ``max_length`` decisions each, or as many as the task asks for in its column ``num_generations``."""
+class Fixed(AbstractBudgetSpec):
+    """``num_generations`` rollouts of at most ``max_length`` decisions each, or as many as the task asks for in its column
+    ``num_generations``."""
 
-    rollouts: int = 8
-    max_length: int = 64
+    def start(self, rollouts: int, max_length: int) -> FixedBudget:
+        return FixedBudget(rollouts, max_length)
 
-    def __post_init__(self) -> None:
-        if self.rollouts < 1 or self.max_length < 1:
-            raise ValueError(
-                f"rollouts is {self.rollouts}, max_length {self.max_length}; both are counts of at least 1"
-            )
+
+class FixedBudget(AbstractBudget):
+    def __init__(self, rollouts: int, max_length: int) -> None:
+        if rollouts < 1 or max_length < 1:
+            raise ValueError(f"rollouts is {rollouts}, max_length {max_length}; both are counts of at least 1")
+        self.rollouts, self.max_length = rollouts, max_length
 
     def plan(self, task: Task) -> Plan:
         return Plan(rollouts=int(task.columns.get(COLUMN, self.rollouts)), max_length=self.max_length)

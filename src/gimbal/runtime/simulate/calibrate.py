@@ -85,6 +85,7 @@ def measured(
         slots=_slots(run),
         prompts_per_step=run.prompts_per_step,
         num_generations=run.num_generations,
+        budget=run.budget,
         max_length=run.sampling.max_length,
         max_staleness=run.max_staleness,
         ahead=run.ahead,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.base import AbstractBudgetSpec, AbstractFilter
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
@@ -44,6 +44,7 @@ class Setup:
     slots: int = 128  # rollouts at a time on one sampler
     prompts_per_step: int = 16
     num_generations: int = 8
+    budget: AbstractBudgetSpec = Fixed()
     max_length: int = 1_000_000_000  # decisions at which rollouts are cut off
     max_staleness: int = 1  # k of bounded-async and partial-rollout, and of serial
     ahead: Literal["ready", "full"] = "ready"  # "full" holds for serial alone: elsewhere it would leave no overlap
@@ -133,7 +134,7 @@ def simulate(plan: Setup, schedule: Schedule) -> Forecast:
             engine=engine,
             scorer=AtOnce(()),
             curriculum=Epochs(shuffle=False).start(Rows(rows=[{"prompt": "virtual"}]), plan.seed),
-            budget=Fixed(rollouts=plan.num_generations, max_length=plan.max_length),
+            budget=plan.budget.start(plan.num_generations, plan.max_length),
             rewards=(),
             filters=(_Kept(share=plan.kept, seed=plan.seed),) if plan.kept < 1 else (),
             sampling=Sampling(max_length=plan.max_length),
