@@ -37,7 +37,7 @@ from gimbal.environments.demonstrations import exam
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.recipes.demo import demo
+from gimbal.recipes.core.demo import demo
 from gimbal.records import Rollout
 from gimbal.report.arms import arms
 from gimbal.report.compare import compare

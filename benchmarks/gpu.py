@@ -21,14 +21,14 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Group, Rollout, Sampling, Task
 from gimbal.report.metrics import mismatch_metrics

@@ -31,7 +31,7 @@ import decoupled
 import numpy as np
 
 from gimbal.engines.native import Native
-from gimbal.recipes.grpo import grpo
+from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Group, Sampling
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward

@@ -36,7 +36,7 @@ from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks, several
 from gimbal.ops import philox
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.grpo import grpo
+from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Group, Sampling, TrainBatch
 from gimbal.runtime import device
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from gimbal import recipes
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.engines.native import Native
-from gimbal.objectives.entropy_bonus import EntropyBonus
-from gimbal.objectives.kl_penalty import KLPenalty
+from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.policies.token import CausalLM
 from gimbal.records import TrainBatch
 from gimbal.rewards.exact import ExactAnswer

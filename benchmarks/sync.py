@@ -30,7 +30,7 @@ from gimbal.engines.receipts import tensors
 from gimbal.learning.weight_sync.delta import Receiver, Sender
 from gimbal.learning.weight_sync.proof import asked
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.demo import demo
+from gimbal.recipes.core.demo import demo
 from gimbal.records import Group, Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.local import Trainer

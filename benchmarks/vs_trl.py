@@ -30,13 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.api import evaluate
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.policies.layout import Layout
 from gimbal.policies.token import CausalLM, TokenPolicy
-from gimbal.recipes.demo import demo
+from gimbal.recipes.core.demo import demo
 from gimbal.report.metrics import PASS
 from gimbal.rewards._reasoning import make
 from gimbal.runtime import device

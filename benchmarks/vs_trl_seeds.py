@@ -31,7 +31,7 @@ import vs_trl
 from gimbal.api import evaluate
 from gimbal.environments.demonstrations import exam
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.demo import demo
+from gimbal.recipes.core.demo import demo
 from gimbal.report.statistics import interval
 from gimbal.runtime.run import HeldOut
 

@@ -72,7 +72,7 @@ from gimbal.objectives import ClippedRatio, MaskedWeight, TruncatedWeight
 from gimbal.objectives.base import AbstractCorrection
 from gimbal.ops import TokenMean
 from gimbal.policies.base import AbstractPolicy
-from gimbal.recipes.grpo import grpo
+from gimbal.recipes.core.grpo import grpo
 from gimbal.records import TrainBatch
 from gimbal.report.statistics import permutation_p
 from gimbal.runtime.evaluate import examine

@@ -23,8 +23,21 @@ def pages() -> dict[str, str]:
             known = f" *({entry.confidence})*" if entry.confidence not in ("", "verified") else ""
             rows.append(f"- [{entry.name}]({entry.name}.md): {entry.summary}{known}")
     head = "# Methods\n\nWritten by docs/generate.py from the docstrings; `gimbal show NAME` prints the same."
-    written["README.md"] = head + "\n" + "\n".join(rows) + "\n"
+    written["README.md"] = head + "\n" + "\n".join([*by_question(), *rows]) + "\n"
     return written
+
+
+def by_question() -> list[str]:
+    """For each question its recipes, and what they add to those of the core."""
+    kinds = {entry.name for entries in config.methods().values() for entry in entries}
+    rows = ["\n## By question\n"]
+    for question, about in recipes.questions().items():
+        adds = ", ".join(f"[{name}]({name}.md)" for name in sorted(recipes.methods_of(question) & kinds))
+        answers = ", ".join(f"`{name}`" for name in recipes.of(question))
+        rows.append(
+            f"- **{question}**: {about} Recipes: {answers}. {'They hold' if question == 'core' else 'They add'}: {adds}."
+        )
+    return rows
 
 
 def page(method: type, kind: str, users: list[str]) -> str:

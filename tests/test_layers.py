@@ -119,7 +119,7 @@ def test_a_room_of_methods_exports_all_of_them(room):
     package = importlib.import_module(f"gimbal.{room}")
     classes = {
         node.name
-        for file in (SOURCE / room).glob("*.py")
+        for file in (SOURCE / room).rglob("*.py")
         for node in tree(file).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }

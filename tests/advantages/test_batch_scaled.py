@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.batch_scaled import BatchScaled
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.ops import TokenMean
-from gimbal.recipes.grpo import grpo
-from gimbal.recipes.lite_ppo import lite_ppo
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.credit.lite_ppo import lite_ppo
 from gimbal.records import TrainBatch
 
 REWARD = [1.0, 0, 1, 1, 0, 0, 0, 1]

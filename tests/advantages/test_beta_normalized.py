@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.beta_normalized import BetaNormalized
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.beta_normalized import BetaNormalized
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.records import TrainBatch
 
 

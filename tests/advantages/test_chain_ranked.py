@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.advantages.chain_ranked import ChainRanked
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.advantages.estimators.chain_ranked import ChainRanked
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.ops.chains import longest_chain
 from gimbal.records import TrainBatch
 

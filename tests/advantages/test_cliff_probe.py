@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.cliff_probe import CliffProbe
+from gimbal.advantages.reward_shaping.cliff_probe import CliffProbe
 from gimbal.ops.stability import action_values, cliff, gaps, policy_of
 from gimbal.records import TrainBatch
 

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.cost_constraint import CostConstraint
-from gimbal.advantages.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
+from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
 from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.ops.confidence import student_width
 from gimbal.records import TrainBatch

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.edge_averaged import EdgeAveraged
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.leave_one_out import LeaveOneOut
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
+from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
 from gimbal.records import TrainBatch

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.entropy_consistency import EntropyConsistency
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.reward_shaping.entropy_consistency import EntropyConsistency
 from gimbal.records import TrainBatch
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.gae import GAE
-from gimbal.advantages.horizon_routed import HorizonRouted
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.estimators.horizon_routed import HorizonRouted
 from gimbal.records import TrainBatch
 
 G = torch.Generator().manual_seed(0)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.log_tamed import LogTamed
+from gimbal.advantages.reward_shaping.log_tamed import LogTamed
 from gimbal.records import TrainBatch
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.median_centered import MedianCentered
-from gimbal.objectives.pivot_mask import PivotMask
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.objectives.masks.pivot_mask import PivotMask
 from gimbal.records import TrainBatch
 
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.leave_one_out import LeaveOneOut
-from gimbal.advantages.polychromic import Polychromic
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.polychromic import Polychromic
 from gimbal.records import TrainBatch
 
 

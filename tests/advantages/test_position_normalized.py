@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.position_normalized import PositionNormalized
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.position_normalized import PositionNormalized
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.records import TrainBatch
 
 METHOD = PositionNormalized(necessary="score/necessary", steps="score/steps", max_length=10)

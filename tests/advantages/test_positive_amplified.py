@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.log_mean_exp_centered import LogMeanExpCentered
-from gimbal.advantages.positive_amplified import PositiveAmplified
-from gimbal.objectives.reinforce import Reinforce
-from gimbal.objectives.turn_suffix import TurnSuffix
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.log_mean_exp_centered import LogMeanExpCentered
+from gimbal.advantages.shapings.positive_amplified import PositiveAmplified
+from gimbal.objectives.masks.turn_suffix import TurnSuffix
+from gimbal.objectives.surrogates.reinforce import Reinforce
 from gimbal.records import TrainBatch
 
 REWARD = torch.tensor([1.0, 0.5, 0.0, -0.5, 0.2, 0.2, 0.7], dtype=torch.float64)

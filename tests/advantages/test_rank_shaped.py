@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.rank_shaped import RankShaped
+from gimbal.advantages.shapings.rank_shaped import RankShaped
 from gimbal.ops.effective_rank import effective_rank
-from gimbal.recipes.verl_rank import verl_rank
+from gimbal.recipes.papers.exploration.verl_rank import verl_rank
 from gimbal.records import TrainBatch
 
 H = 6

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.relative_length import RelativeLength
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.reward_shaping.relative_length import RelativeLength
 from gimbal.records import TrainBatch
 from gimbal.rewards.overlong import OverlongPenalty
 

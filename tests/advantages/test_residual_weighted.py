@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.residual_weighted import ResidualWeighted
-from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.shapings.residual_weighted import ResidualWeighted
 from gimbal.records import TrainBatch
 
 H = 8

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.reward_decoupled import RewardDecoupled
-from gimbal.advantages.whitened import Whitened
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.shapings.whitened import Whitened
 from gimbal.records import TrainBatch
 
 

@@ -6,12 +6,12 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.gae import GAE
-from gimbal.advantages.kl_reward import KLReward
-from gimbal.advantages.running_normalized import COUNT, MEAN, STD, RunningNormalized
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.reward_shaping.kl_reward import KLReward
+from gimbal.advantages.reward_shaping.running_normalized import COUNT, MEAN, STD, RunningNormalized
 from gimbal.controllers.moving_average import MovingAverage
-from gimbal.recipes.ppo import ppo
-from gimbal.recipes.ppo_max import ppo_max
+from gimbal.recipes.core.ppo import ppo
+from gimbal.recipes.papers.credit.ppo_max import ppo_max
 from gimbal.records import TrainBatch
 
 FIXED = {"count": math.inf, "mean": 0.0, "std": 1.0}

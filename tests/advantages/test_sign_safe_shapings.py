@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.entropy_shaped import EntropyShaped
-from gimbal.advantages.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.records import TrainBatch
 
 

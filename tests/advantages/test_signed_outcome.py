@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.signed_outcome import SignedOutcome
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.reinforce import Reinforce
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.reinforce import Reinforce
 from gimbal.records import TrainBatch
 
 

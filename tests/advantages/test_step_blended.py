@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.step_blended import StepBlended
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.shapings.step_blended import StepBlended
 from gimbal.records import TrainBatch
 
 MASK = torch.tensor([[True, True, True], [True, False, True], [True, True, False]])

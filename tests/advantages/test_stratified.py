@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.stratified import Stratified
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.records import TrainBatch
 
 REWARD = [1.0, 0, 0.5, 3, 2, 1, 0, 4]

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.tempered_imitation import TemperedImitation
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.likelihood import Likelihood
-from gimbal.objectives.reinforce import Reinforce
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.likelihood import Likelihood
+from gimbal.objectives.surrogates.reinforce import Reinforce
 from gimbal.records import TrainBatch
 
 PLAIN = (1.0, 1, 1, 1, 1, 1)

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.advantages.gae import GAE
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.turn_gae import TurnGAE
-from gimbal.advantages.turn_samples import TurnBalanced
-from gimbal.advantages.whitened import Whitened
-from gimbal.objectives.turn_value_loss import TurnValueLoss
-from gimbal.objectives.value_loss import ValueLoss
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.turn_gae import TurnGAE
+from gimbal.advantages.estimators.turn_samples import TurnBalanced
+from gimbal.advantages.shapings.whitened import Whitened
+from gimbal.objectives.values.turn_value_loss import TurnValueLoss
+from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.ops import SequenceMean, TokenMean
 from gimbal.ops.levels import first_of_turn
 from gimbal.records import TrainBatch

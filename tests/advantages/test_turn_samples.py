@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.turn_samples import TurnBalanced, TurnSamples, first_of_turn
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.turn_samples import TurnBalanced, TurnSamples, first_of_turn
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.records import TrainBatch
 
 TURNS = torch.tensor([[0, 0, 0, 1, 2], [0, 0, 0, 0, 0], [0, 0, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 0, 1, 1]])

@@ -326,7 +326,9 @@ def test_show_names_equation_place_and_fields(capsys):
         assert cli.main(["show", name]) == 0
         out = capsys.readouterr().out
         assert (
-            "arXiv:1707.06347" in out and "gimbal.objectives.clipped_ratio:" in out and "clip_low   float = 0.2" in out
+            "arXiv:1707.06347" in out
+            and "gimbal.objectives.surrogates.clipped_ratio:" in out
+            and "clip_low   float = 0.2" in out
         )
 
 

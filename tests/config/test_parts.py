@@ -77,7 +77,11 @@ def test_class_names_are_unique():
 
 def test_the_catalogue_knows_a_class_without_importing_it():
     entry = catalogue()["ClippedRatio"]
-    assert (entry.module, entry.part, entry.bases) == ("gimbal.objectives.clipped_ratio", True, ("AbstractObjective",))
+    assert (entry.module, entry.part, entry.bases) == (
+        "gimbal.objectives.surrogates.clipped_ratio",
+        True,
+        ("AbstractObjective",),
+    )
     assert entry.summary.startswith("The proximal surrogate") and entry.summary.endswith(".")
 
 

@@ -10,7 +10,7 @@ import torch
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.tokens import HiddenValue
-from gimbal.recipes.ppo_max import ppo_max
+from gimbal.recipes.papers.credit.ppo_max import ppo_max
 from gimbal.runtime.local import Trainer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))

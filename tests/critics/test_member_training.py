@@ -10,16 +10,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
-from gimbal.advantages.gae import GAE
+from gimbal.advantages.estimators.gae import GAE
 from gimbal.critics.members import Ensemble
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.packing import pack
-from gimbal.objectives.disagreement import AgreementEntropyBonus, DisagreementMask
-from gimbal.objectives.entropy_bonus import EntropyBonus
-from gimbal.objectives.member_value_loss import SHARD, EnsembleValueLoss, MultiHorizonValueLoss
-from gimbal.objectives.value_loss import ValueLoss
-from gimbal.recipes.asyppo import asyppo
-from gimbal.recipes.target_decoupling import target_decoupling
+from gimbal.objectives.masks.disagreement import DisagreementMask
+from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntropyBonus
+from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.values.member_value_loss import SHARD, EnsembleValueLoss, MultiHorizonValueLoss
+from gimbal.objectives.values.value_loss import ValueLoss
+from gimbal.recipes.papers.credit.asyppo import asyppo
+from gimbal.recipes.papers.credit.target_decoupling import target_decoupling
 from gimbal.runtime.local import Trainer
 
 TWO = Ensemble(critics=(HiddenValue(hidden=(8,)), HiddenValue(hidden=(8,))))

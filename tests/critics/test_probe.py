@@ -11,12 +11,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
-from gimbal.advantages.cross_rollout import CrossRolloutBaseline
-from gimbal.advantages.gae import GAE
-from gimbal.advantages.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.critics.probe import Probe, ridge
 from gimbal.dataflow.packing import pack
-from gimbal.objectives.value_loss import ValueLoss
+from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
 from gimbal.runtime.local import Trainer

@@ -12,7 +12,7 @@ from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.environments.jsonl import Rows
 from gimbal.environments.worked import Worked
-from gimbal.recipes.ghpo import ghpo
+from gimbal.recipes.papers.data.ghpo import ghpo
 from gimbal.records import Drop, Group
 from gimbal.rewards.expected import Expected
 from gimbal.runtime.local import Trainer

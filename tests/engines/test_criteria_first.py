@@ -7,14 +7,14 @@ import made
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.stratified import Stratified
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
 from gimbal.engines.criteria_first import CriteriaFirst
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Tokens
-from gimbal.recipes.ce_rm import ce_rm
+from gimbal.recipes.papers.rewards.ce_rm import ce_rm
 from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.criteria_judge import CriteriaJudge
 from gimbal.rewards.scoring import score

@@ -7,13 +7,13 @@ import torch
 
 from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.jsonl import Rows
-from gimbal.objectives.direct_preference import DirectPreference
-from gimbal.objectives.right_likelihood import RightLikelihood
+from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum
 from gimbal.ops.gains import gain, generalisation_factor
-from gimbal.recipes.dpo import dpo
-from gimbal.recipes.specs import specs
-from gimbal.recipes.specs_start import specs_start
+from gimbal.recipes.core.dpo import dpo
+from gimbal.recipes.papers.data.specs import specs
+from gimbal.recipes.papers.data.specs_start import specs_start
 from gimbal.records import TrainBatch
 
 GOOD = "<think>2+2=4</think><answer>4</answer>"

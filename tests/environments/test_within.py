@@ -6,8 +6,8 @@ import pytest
 
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.environments.within import Within
-from gimbal.recipes.dereason import dereason
-from gimbal.recipes.dereason_sft import ALL, dereason_sft
+from gimbal.recipes.papers.data.dereason import dereason
+from gimbal.recipes.papers.data.dereason_sft import ALL, dereason_sft
 from gimbal.rewards.judge import JudgeScore
 from gimbal.rewards.rating import rate
 

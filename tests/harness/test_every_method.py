@@ -14,6 +14,7 @@ from exceptions import EXCEPTIONS
 import gimbal.advantages
 import gimbal.controllers
 import gimbal.objectives
+from gimbal import config
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
 from gimbal.controllers.base import AbstractController, AbstractStepSize
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
@@ -24,7 +25,7 @@ from gimbal.records import Part, TrainBatch
 def found(package, kind):
     """Final classes of this kind in the package, each by its default configuration."""
     classes = {}
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         for name, thing in vars(importlib.import_module(module.name)).items():
             if inspect.isclass(thing) and issubclass(thing, kind) and not name.startswith("Abstract"):
                 classes[name] = thing
@@ -330,4 +331,7 @@ def test_controllers_survive_json_and_stay_bounded(rule):
 
 
 def test_the_harness_finds_what_there_is():
-    assert len(OBJECTIVES) >= 8 and len(CORRECTIONS) >= 2 and len(ADVANTAGES) >= 7 and len(CONTROLLERS) >= 2
+    """In packages of packages too: as many as the catalogue, which reads the sources, and no fewer than there have been."""
+    kinds = ("Objective", "Correction", "Mask", "Advantage", "RewardShaping", "Controller", "StepSize")
+    assert {name(method) for method in EVERY} == {entry.name for kind in kinds for entry in config.methods()[kind]}
+    assert len(EVERY) >= 100 and len(OBJECTIVES) >= 38 and len(ADVANTAGES) >= 32

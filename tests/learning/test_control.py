@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from gimbal.recipes.cartpole import cartpole
-from gimbal.recipes.pendulum import pendulum
+from gimbal.recipes.papers.control.cartpole import cartpole
+from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.runtime.local import Trainer
 
 

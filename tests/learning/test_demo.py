@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gimbal.environments.demonstrations import exam
-from gimbal.recipes.demo import demo
+from gimbal.recipes.core.demo import demo
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
 

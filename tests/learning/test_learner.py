@@ -16,7 +16,7 @@ from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
-from gimbal.objectives.balanced_clip import BalancedClip
+from gimbal.objectives.surrogates.balanced_clip import BalancedClip
 from gimbal.policies import token
 from gimbal.runtime.local import Trainer
 

@@ -14,8 +14,8 @@ from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, KLPenalty
-from gimbal.objectives.convex_kl import ConvexKL
-from gimbal.objectives.moving_clip import MovingClip
+from gimbal.objectives.regularisers.convex_kl import ConvexKL
+from gimbal.objectives.surrogates.moving_clip import MovingClip
 from gimbal.runtime.local import Trainer
 
 

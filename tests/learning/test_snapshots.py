@@ -12,7 +12,7 @@ from small import Shallow, small_run
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.snapshots import Snapshots
-from gimbal.objectives.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
 from gimbal.runtime.local import Trainer
 
 

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.objectives.advantage_regression import AdvantageRegression
-from gimbal.objectives.reinforce import Reinforce
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
+from gimbal.objectives.surrogates.reinforce import Reinforce
 from gimbal.ops import SequenceSum
 from gimbal.records import TrainBatch
 

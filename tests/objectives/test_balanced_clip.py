@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gimbal.objectives.balanced_clip import BalancedClip
-from gimbal.objectives.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.balanced_clip import BalancedClip
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.records import TrainBatch
 
 

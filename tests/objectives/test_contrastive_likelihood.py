@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
-from gimbal.objectives.kl_hinge import KLHinge
+from gimbal.objectives.regularisers.kl_hinge import KLHinge
+from gimbal.objectives.surrogates.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.records import TrainBatch
 
 RIGHT = [1, 1, 0, 0, 0, 1, 1, 1, 0, 1]

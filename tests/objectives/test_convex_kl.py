@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from gimbal.objectives.convex_kl import ConvexKL
-from gimbal.objectives.kl_penalty import KLPenalty
+from gimbal.objectives.regularisers.convex_kl import ConvexKL
+from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.records import TrainBatch
 
 

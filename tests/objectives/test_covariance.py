@@ -9,8 +9,8 @@ import torch
 
 from gimbal import ops
 from gimbal.objectives import ClippedRatio, Reinforce
-from gimbal.objectives.covariance_kl import CovarianceKL
-from gimbal.objectives.covariance_mask import CovarianceMask, covariance
+from gimbal.objectives.masks.covariance_mask import CovarianceMask, covariance
+from gimbal.objectives.surrogates.covariance_kl import CovarianceKL
 from gimbal.ops.entropy_law import entropy_law
 from gimbal.ops.lots import lots
 from gimbal.records import TrainBatch

@@ -8,8 +8,8 @@ import torch
 
 from gimbal.learning import preview
 from gimbal.learning.preview import last_layer_step
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.curvature_mask import CurvatureMask
+from gimbal.objectives.masks.curvature_mask import CurvatureMask
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.records import TrainBatch
 
 V, H, S = 7, 5, 6

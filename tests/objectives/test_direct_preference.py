@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from gimbal.objectives.direct_preference import DirectPreference
+from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum
 from gimbal.records import TrainBatch
 

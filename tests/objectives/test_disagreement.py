@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.objectives.covariance_mask import CovarianceMask
-from gimbal.objectives.disagreement import AgreementEntropyBonus, DisagreementMask
-from gimbal.objectives.entropy_bonus import EntropyBonus
+from gimbal.objectives.masks.covariance_mask import CovarianceMask
+from gimbal.objectives.masks.disagreement import DisagreementMask
+from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntropyBonus
+from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.records import TrainBatch
 
 G = torch.Generator().manual_seed(0)

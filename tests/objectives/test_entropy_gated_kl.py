@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from gimbal.objectives.entropy_gated_kl import EntropyGatedKL
-from gimbal.objectives.huber_value_loss import HuberValueLoss
-from gimbal.recipes.ppo import ppo
-from gimbal.recipes.safe import safe
+from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
+from gimbal.objectives.values.huber_value_loss import HuberValueLoss
+from gimbal.recipes.core.ppo import ppo
+from gimbal.recipes.papers.trust_region.safe import safe
 from gimbal.records import TrainBatch
 
 NOW = EntropyGatedKL(decay=0.0)

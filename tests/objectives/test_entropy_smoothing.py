@@ -7,11 +7,11 @@ import torch
 
 from gimbal.controllers.running_mean import RunningMean
 from gimbal.controllers.two_phase_decay import TwoPhaseDecay
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.entropy_bonus import EntropyBonus
-from gimbal.objectives.entropy_smoothing import EntropySmoothing
+from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.ops import TokenMean, masked_mean
-from gimbal.recipes.epo import epo
+from gimbal.recipes.papers.entropy.epo import epo
 from gimbal.records import TrainBatch
 
 CENTRES = (1.0, 0.5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gimbal.objectives import ClippedRatio, Reinforce
-from gimbal.objectives.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
 from gimbal.ops import k2
 from gimbal.records import TrainBatch
 

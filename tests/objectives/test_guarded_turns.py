@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.guarded_turns import GuardedTurns
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.guarded_turns import GuardedTurns
 from gimbal.records import TrainBatch
 
 G = torch.Generator().manual_seed(0)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.guided_ratio import GuidedRatio
-from gimbal.objectives.likelihood import Likelihood
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
+from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.records import TrainBatch
 
 LOGPROB = torch.tensor([[0.5, 0.9, 0.1, 0.2], [0.3, 0.4, 0.6, 0.7], [0.2, 0.8, 0.5, 0.5]], dtype=torch.float64).log()

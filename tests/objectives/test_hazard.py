@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce
-from gimbal.objectives.hazard import HazardModulated
+from gimbal.objectives.surrogates.hazard import HazardModulated
 from gimbal.records import TrainBatch
 
 RATIO = torch.tensor([[0.05, 0.5, 1.0, 2.0, 9.0, 0.05, 0.5, 1.0, 2.0, 9.0]], dtype=torch.float64)

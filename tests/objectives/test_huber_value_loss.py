@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from gimbal.objectives.huber_value_loss import HuberValueLoss
-from gimbal.objectives.value_loss import ValueLoss
+from gimbal.objectives.values.huber_value_loss import HuberValueLoss
+from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.records import TrainBatch
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.gae import GAE
-from gimbal.objectives.member_value_loss import SHARD, EnsembleValueLoss, MultiHorizonValueLoss
-from gimbal.objectives.value_loss import ValueLoss
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.objectives.values.member_value_loss import SHARD, EnsembleValueLoss, MultiHorizonValueLoss
+from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.records import TrainBatch
 
 G = torch.Generator().manual_seed(0)

@@ -10,8 +10,8 @@ import torch
 
 from gimbal.controllers.staircase import Staircase
 from gimbal.objectives import ClippedRatio, KLPenalty
-from gimbal.objectives.convex_kl import ConvexKL
-from gimbal.objectives.moving_clip import MovingClip
+from gimbal.objectives.regularisers.convex_kl import ConvexKL
+from gimbal.objectives.surrogates.moving_clip import MovingClip
 from gimbal.records import TrainBatch
 
 

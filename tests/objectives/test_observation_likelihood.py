@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gimbal.objectives.likelihood import Likelihood
-from gimbal.objectives.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.ops import TokenMean
 from gimbal.records import Part, TrainBatch
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gimbal.objectives.likelihood import Likelihood
-from gimbal.objectives.one_token_rollout import OneTokenRollout
+from gimbal.objectives.surrogates.likelihood import Likelihood
+from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import TrainBatch
 

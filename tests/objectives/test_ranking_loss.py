@@ -10,9 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.ranked_rightly import RankedRightly
-from gimbal.objectives.ranking_loss import RankingLoss
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.reward_shaping.ranked_rightly import RankedRightly
+from gimbal.objectives.values.ranking_loss import RankingLoss
 from gimbal.ops import SequenceMean
 from gimbal.records import TrainBatch
 from gimbal.runtime import compose
@@ -136,7 +136,7 @@ def test_reduces_to_the_rewards_with_weight_0():
 
 @pytest.mark.slow
 def test_the_recipe_is_accepted_and_its_head_learns(single_thread):
-    from gimbal.recipes.descore import descore
+    from gimbal.recipes.papers.rewards.descore import descore
     from gimbal.runtime.local import Trainer
 
     run = replace(descore(), prompts_per_step=2, num_generations=2, steps=1, threads=1)

@@ -7,8 +7,8 @@ import torch
 
 from gimbal.controllers import Lagrangian
 from gimbal.objectives import ClippedRatio, Reinforce
-from gimbal.objectives.ratio_variance import RatioVariance
-from gimbal.objectives.total_ratio_weight import TotalRatioWeight
+from gimbal.objectives.surrogates.ratio_variance import RatioVariance
+from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.records import TrainBatch
 
 RATIO = torch.tensor([[0.5, 0.9, 1.0, 1.3, 2.0, 0.5]], dtype=torch.float64)

@@ -5,8 +5,8 @@ import dataclasses
 import torch
 
 from gimbal import ops
-from gimbal.objectives.likelihood import Likelihood
-from gimbal.objectives.right_likelihood import RightLikelihood
+from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.records import TrainBatch
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gimbal.advantages import ReturnToGo
-from gimbal.advantages.turn_discount import TurnDiscount
+from gimbal.advantages.shapings.turn_discount import TurnDiscount
 from gimbal.objectives import MaskedWeight, Reinforce
-from gimbal.objectives.discrepancy_band import DiscrepancyBand
-from gimbal.objectives.tapered_ratio import TaperedRatio
+from gimbal.objectives.masks.discrepancy_band import DiscrepancyBand
+from gimbal.objectives.surrogates.tapered_ratio import TaperedRatio
 from gimbal.records import TrainBatch
 
 

@@ -17,7 +17,7 @@ from gimbal import ops
 from gimbal.advantages import GroupCentered
 from gimbal.dataflow.packing import pack
 from gimbal.objectives import ClippedRatio, SequenceRatio
-from gimbal.objectives.turn_sweep import PRESENT, TurnSweep
+from gimbal.objectives.surrogates.turn_sweep import PRESENT, TurnSweep
 from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.objectives.clipped_ratio import ClippedRatio
-from gimbal.objectives.two_channel_ratio import TwoChannelRatio
+from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.two_channel_ratio import TwoChannelRatio
 from gimbal.records import TrainBatch
 
 METHOD = TwoChannelRatio(outcome="right", economy="economy")

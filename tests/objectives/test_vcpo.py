@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal.advantages import GroupCentered, GroupNormalized
-from gimbal.advantages.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.learning.updates.policy_gradient import score_norm_N
 from gimbal.objectives import Reinforce
-from gimbal.objectives.sequence_weight import SequenceWeight
-from gimbal.objectives.total_ratio_weight import TotalRatioWeight
+from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.ops import SequenceSum
 from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.records import TrainBatch
 
 X = torch.tensor([1.0, 10.0, 2.0, 6.0, 5.0, 20.0], dtype=torch.float64)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gimbal.objectives import ClippedRatio
-from gimbal.objectives.parts_clipped import PartsClipped
+from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.ops import TokenMean
 from gimbal.ops.part_mean import PartMean
 from gimbal.ops.sphere import mean_resultant, sphere_kl

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from gimbal.policies.rejuvenated import FeedForward, Rejuvenated, activities, diagnosis, feed_forwards
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.rejuvenation import PROBE
+from gimbal.recipes.papers.data.rejuvenation import PROBE
 
 TEXTS = ("12 + 30 =\n<answer>42</answer>", "7 - 9 =\n<answer>-2</answer>")
 

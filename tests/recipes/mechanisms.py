@@ -18,7 +18,7 @@ from trials import APART, Trial, hastened
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
-from gimbal.advantages.running_normalized import RunningNormalized
+from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.staircase import Staircase
@@ -30,11 +30,11 @@ from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
-from gimbal.objectives.entropy_bonus import EntropyBonus
-from gimbal.objectives.huber_value_loss import HuberValueLoss
-from gimbal.objectives.member_value_loss import EnsembleValueLoss
+from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.values.huber_value_loss import HuberValueLoss
+from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.dereason_sft import ALL
+from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime.run import Run
 

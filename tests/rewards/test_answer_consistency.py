@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.environments.demonstrations import practice
 from gimbal.environments.multiple_choice import MultipleChoice

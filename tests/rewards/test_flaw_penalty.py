@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from gimbal.advantages.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_centered import GroupCentered
 from gimbal.dataflow.packing import pack
 from gimbal.records import Drop
 from gimbal.rewards.base import AbstractReward

@@ -17,7 +17,7 @@ import pytest
 
 from gimbal.config import dump, load
 from gimbal.ops import stable_hash
-from gimbal.recipes.grpo import grpo
+from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Drop, Group
 from gimbal.rewards.asking import AbstractJudge, ask, fill
 from gimbal.rewards.endpoint import Endpoint

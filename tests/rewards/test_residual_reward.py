@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from gimbal import ops
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score

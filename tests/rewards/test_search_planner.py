@@ -2,10 +2,10 @@
 
 import pytest
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.ops.estimators import hypervolume, pareto_front
-from gimbal.recipes.ai_searchplanner import ai_searchplanner
+from gimbal.recipes.papers.agents.ai_searchplanner import ai_searchplanner
 from gimbal.rewards.scoring import score
 from gimbal.rewards.working_steps import WorkingSteps
 

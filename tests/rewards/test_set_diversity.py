@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from gimbal.advantages.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.dataflow.packing import pack
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import score

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gimbal.advantages.added_reward import AddedReward
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.reward_shaping.added_reward import AddedReward
 from gimbal.controllers.linear import Linear
 from gimbal.ops import philox
 from gimbal.records import TrainBatch

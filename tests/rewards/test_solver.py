@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.environments.hidden_question import HiddenQuestion
 from gimbal.records import Drop

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import answered, follow_ups, score

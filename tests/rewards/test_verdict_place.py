@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.environments.proofreading import Proofreading
-from gimbal.recipes.omniverifier_m1 import omniverifier_m1
+from gimbal.recipes.papers.rewards.omniverifier_m1 import omniverifier_m1
 from gimbal.records import Drop
 from gimbal.rewards.scoring import score
 from gimbal.rewards.verdict_place import VerdictAndPlace, overlap

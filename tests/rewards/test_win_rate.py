@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from gimbal.advantages.spread_return import SpreadReturn
+from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer

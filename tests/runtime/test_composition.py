@@ -16,25 +16,25 @@ from small import Digits, small_run
 
 import gimbal
 from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
-from gimbal.advantages.batch_scaled import BatchScaled
-from gimbal.advantages.chain_ranked import ChainRanked
-from gimbal.advantages.cost_constraint import CostConstraint
-from gimbal.advantages.cross_rollout import CrossRolloutBaseline
-from gimbal.advantages.entropy_shaped import EntropyShaped
-from gimbal.advantages.log_tamed import LogTamed
-from gimbal.advantages.median_centered import MedianCentered
-from gimbal.advantages.minimum_variance import MinimumVarianceCentered
-from gimbal.advantages.novelty_sharpened import NoveltySharpened
-from gimbal.advantages.rank_shaped import RankShaped
-from gimbal.advantages.relative_length import RelativeLength
-from gimbal.advantages.reward_decoupled import RewardDecoupled
-from gimbal.advantages.running_normalized import RunningNormalized
-from gimbal.advantages.signed_outcome import SignedOutcome
-from gimbal.advantages.spread_return import SpreadReturn
-from gimbal.advantages.stratified import Stratified
-from gimbal.advantages.tempered_imitation import TemperedImitation
-from gimbal.advantages.turn_gae import TurnGAE
-from gimbal.advantages.turn_samples import TurnBalanced
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
+from gimbal.advantages.estimators.chain_ranked import ChainRanked
+from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.estimators.turn_gae import TurnGAE
+from gimbal.advantages.estimators.turn_samples import TurnBalanced
+from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
+from gimbal.advantages.reward_shaping.log_tamed import LogTamed
+from gimbal.advantages.reward_shaping.relative_length import RelativeLength
+from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
+from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.shapings.rank_shaped import RankShaped
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
@@ -66,28 +66,29 @@ from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives import EntropyBonus, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight, ValueLoss
-from gimbal.objectives.advantage_regression import AdvantageRegression
 from gimbal.objectives.base import AbstractMask
-from gimbal.objectives.contrastive_likelihood import ContrastiveLikelihood
-from gimbal.objectives.covariance_mask import CovarianceMask
-from gimbal.objectives.curvature_mask import CurvatureMask
-from gimbal.objectives.direct_preference import DirectPreference
-from gimbal.objectives.disagreement import AgreementEntropyBonus, DisagreementMask
-from gimbal.objectives.gaussian_trust import GaussianTrust
-from gimbal.objectives.guided_ratio import GuidedRatio
-from gimbal.objectives.huber_value_loss import HuberValueLoss
-from gimbal.objectives.kl_hinge import KLHinge
-from gimbal.objectives.member_value_loss import MultiHorizonValueLoss
-from gimbal.objectives.observation_likelihood import ObservationLikelihood
-from gimbal.objectives.one_token_rollout import OneTokenRollout
-from gimbal.objectives.parts_clipped import PartsClipped
-from gimbal.objectives.pivot_mask import PivotMask
-from gimbal.objectives.ratio_variance import RatioVariance
-from gimbal.objectives.right_likelihood import RightLikelihood
-from gimbal.objectives.sequence_weight import SequenceWeight
-from gimbal.objectives.total_ratio_weight import TotalRatioWeight
-from gimbal.objectives.turn_sweep import TurnSweep
-from gimbal.objectives.turn_value_loss import TurnValueLoss
+from gimbal.objectives.masks.covariance_mask import CovarianceMask
+from gimbal.objectives.masks.curvature_mask import CurvatureMask
+from gimbal.objectives.masks.disagreement import DisagreementMask
+from gimbal.objectives.masks.pivot_mask import PivotMask
+from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntropyBonus
+from gimbal.objectives.regularisers.kl_hinge import KLHinge
+from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
+from gimbal.objectives.surrogates.contrastive_likelihood import ContrastiveLikelihood
+from gimbal.objectives.surrogates.direct_preference import DirectPreference
+from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
+from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
+from gimbal.objectives.surrogates.parts_clipped import PartsClipped
+from gimbal.objectives.surrogates.ratio_variance import RatioVariance
+from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
+from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.objectives.values.huber_value_loss import HuberValueLoss
+from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
+from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian

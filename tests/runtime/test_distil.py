@@ -63,7 +63,7 @@ def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
 
 @pytest.mark.slow
 def test_by_the_policy_itself(single_thread):
-    from gimbal.recipes.grpo import grpo
+    from gimbal.recipes.core.grpo import grpo
 
     run = grpo()
     policy = run.policy.load(0)

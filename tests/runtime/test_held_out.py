@@ -6,7 +6,7 @@ import pytest
 
 from gimbal import api
 from gimbal.environments.demonstrations import exam
-from gimbal.recipes.dpo import dpo
+from gimbal.recipes.core.dpo import dpo
 from gimbal.runtime.local import Trainer
 
 

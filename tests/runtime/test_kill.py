@@ -18,7 +18,7 @@ from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.engines.branched import Branched
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.sparse import Sparse
-from gimbal.recipes.cartpole import cartpole
+from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.records import Sampling
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function

@@ -8,7 +8,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.choices import Choices
 from gimbal.environments.jsonl import Jsonl
 from gimbal.policies.token import CausalLM
-from gimbal.recipes.direct_advantage import direct_advantage
+from gimbal.recipes.papers.data.direct_advantage import direct_advantage
 from gimbal.records import Sampling, Task
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.label import label, write

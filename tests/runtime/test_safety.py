@@ -11,7 +11,7 @@ import pytest
 from gimbal.environments.jsonl import Rows
 from gimbal.ops.confidence import student_width
 from gimbal.ops.seeds import philox
-from gimbal.recipes.hc_rlhf import hc_rlhf
+from gimbal.recipes.papers.rewards.hc_rlhf import hc_rlhf
 from gimbal.records import Group, Task
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward

@@ -1,47 +1,47 @@
 """Advantage estimators, advantage shapings and reward shapings: one file each."""
 
-from gimbal.advantages.added_reward import AddedReward
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.advantages.batch_scaled import BatchScaled
-from gimbal.advantages.beta_normalized import BetaNormalized
-from gimbal.advantages.chain_ranked import ChainRanked
-from gimbal.advantages.cliff_probe import CliffProbe
-from gimbal.advantages.cost_constraint import CostConstraint
-from gimbal.advantages.cross_rollout import CrossRolloutBaseline
-from gimbal.advantages.discrepancy_penalty import DiscrepancyPenalty
-from gimbal.advantages.edge_averaged import EdgeAveraged
-from gimbal.advantages.entropy_consistency import EntropyConsistency
-from gimbal.advantages.entropy_shaped import EntropyShaped
-from gimbal.advantages.gae import GAE, ReturnToGo
-from gimbal.advantages.group_centered import GroupCentered
-from gimbal.advantages.group_normalized import GroupNormalized
-from gimbal.advantages.horizon_routed import HorizonRouted
-from gimbal.advantages.kl_reward import KLReward
-from gimbal.advantages.leaf_mean import LeafMean
-from gimbal.advantages.leave_one_out import LeaveOneOut
-from gimbal.advantages.log_mean_exp_centered import LogMeanExpCentered
-from gimbal.advantages.log_tamed import LogTamed
-from gimbal.advantages.median_centered import MedianCentered
-from gimbal.advantages.minimum_variance import MinimumVarianceCentered
-from gimbal.advantages.novelty_sharpened import NoveltySharpened
-from gimbal.advantages.polychromic import Polychromic
-from gimbal.advantages.position_normalized import PositionNormalized
-from gimbal.advantages.positive_amplified import PositiveAmplified
-from gimbal.advantages.rank_shaped import RankShaped
-from gimbal.advantages.ranked_rightly import RankedRightly
-from gimbal.advantages.relative_length import RelativeLength
-from gimbal.advantages.residual_weighted import ResidualWeighted
-from gimbal.advantages.reward_decoupled import RewardDecoupled
-from gimbal.advantages.running_normalized import RunningNormalized
-from gimbal.advantages.signed_outcome import SignedOutcome
-from gimbal.advantages.spread_return import SpreadReturn
-from gimbal.advantages.step_blended import StepBlended
-from gimbal.advantages.stratified import Stratified
-from gimbal.advantages.tempered_imitation import TemperedImitation
-from gimbal.advantages.turn_discount import TurnDiscount
-from gimbal.advantages.turn_gae import TurnGAE
-from gimbal.advantages.turn_samples import TurnBalanced, TurnSamples
-from gimbal.advantages.whitened import Whitened
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
+from gimbal.advantages.estimators.beta_normalized import BetaNormalized
+from gimbal.advantages.estimators.chain_ranked import ChainRanked
+from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.estimators.gae import GAE, ReturnToGo
+from gimbal.advantages.estimators.group_centered import GroupCentered
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.horizon_routed import HorizonRouted
+from gimbal.advantages.estimators.leaf_mean import LeafMean
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
+from gimbal.advantages.estimators.log_mean_exp_centered import LogMeanExpCentered
+from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.polychromic import Polychromic
+from gimbal.advantages.estimators.position_normalized import PositionNormalized
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.estimators.turn_gae import TurnGAE
+from gimbal.advantages.estimators.turn_samples import TurnBalanced, TurnSamples
+from gimbal.advantages.reward_shaping.added_reward import AddedReward
+from gimbal.advantages.reward_shaping.cliff_probe import CliffProbe
+from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
+from gimbal.advantages.reward_shaping.entropy_consistency import EntropyConsistency
+from gimbal.advantages.reward_shaping.kl_reward import KLReward
+from gimbal.advantages.reward_shaping.log_tamed import LogTamed
+from gimbal.advantages.reward_shaping.ranked_rightly import RankedRightly
+from gimbal.advantages.reward_shaping.relative_length import RelativeLength
+from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
+from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
+from gimbal.advantages.shapings.discrepancy_penalty import DiscrepancyPenalty
+from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.shapings.positive_amplified import PositiveAmplified
+from gimbal.advantages.shapings.rank_shaped import RankShaped
+from gimbal.advantages.shapings.residual_weighted import ResidualWeighted
+from gimbal.advantages.shapings.step_blended import StepBlended
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
+from gimbal.advantages.shapings.turn_discount import TurnDiscount
+from gimbal.advantages.shapings.whitened import Whitened
 
 __all__ = [
     "GAE",

@@ -16,7 +16,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
 
   gimbal train [RECIPE] [key=value ...]     train a recipe; without one, demo
   gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
-  gimbal list recipes|methods|tasks         what there is
+  gimbal list recipes|methods|tasks         what there is; --for staleness: what answers one question
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
   gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict

@@ -5,38 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from gimbal.cli.words import table, wrapped
+from gimbal.cli.words import parse, table, wrapped
 
 
 def show_list(argv: Sequence[str]) -> int:
     kinds = {"recipes": list_recipes, "methods": list_methods, "tasks": list_tasks}
-    if len(argv) != 1 or argv[0] not in kinds:
-        raise ValueError(f"gimbal list wants one of {', '.join(kinds)}")
-    kinds[argv[0]]()
+    arguments = parse(argv, valued=("for",))
+    question = arguments.flag("for")
+    unknown = [f"--{key}" for key in arguments.overrides]
+    if len(arguments.words) != 1 or arguments.words[0] not in kinds or unknown:
+        raise ValueError(
+            f"gimbal list wants one of {', '.join(kinds)}, and may take --for QUESTION; got {' '.join(argv) or 'nothing'}"
+        )
+    if arguments.words[0] == "tasks" and question is not None:
+        raise ValueError("tasks are not sorted by questions: gimbal list tasks")
+    kinds[arguments.words[0]](question)
     return 0
 
 
-def list_recipes() -> None:
+def list_recipes(question: str | None = None) -> None:
+    """Every recipe under the question that it answers, or those of one question."""
     from gimbal import recipes
 
-    table(recipes.names())
+    for one in recipes.questions() if question is None else [question]:
+        recipes_of = recipes.of(one)
+        print(f"{one}: {recipes.questions()[one]}")
+        table(recipes_of)
 
 
-def list_methods() -> None:
-    """Every part with an interface, by what it is; behind it how well the work is known, where that is not fully."""
-    from gimbal import config
+def list_methods(question: str | None = None) -> None:
+    """Every part with an interface, by what it is, or those that recipes for one question add to the core; behind it how well the work
+    is known, where that is not fully.
+    """
+    from gimbal import config, recipes
 
+    wanted = None if question is None else recipes.methods_of(question)
     for kind, entries in sorted(config.methods().items()):
-        print(kind)
-        table(
-            {
-                e.name: e.summary + (f" [{e.confidence}]" if e.confidence not in ("", "verified") else "")
-                for e in entries
-            }
-        )
+        shown = {
+            e.name: e.summary + (f" [{e.confidence}]" if e.confidence not in ("", "verified") else "")
+            for e in entries
+            if wanted is None or e.name in wanted
+        }
+        if shown:
+            print(kind)
+            table(shown)
 
 
-def list_tasks() -> None:
+def list_tasks(question: str | None = None) -> None:
     from gimbal import config
     from gimbal.environments.reasoning import names
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.advantages.gae import GAE
+from gimbal.advantages.estimators.gae import GAE
 from gimbal.composition import Advice, Composition, Verdict
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.ops.groups import group_others_mean, group_size

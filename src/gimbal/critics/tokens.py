@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gimbal.advantages.gae import GAE
-from gimbal.advantages.horizon_routed import HorizonRouted
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.estimators.horizon_routed import HorizonRouted
 from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.critics.members import AbstractMembers
-from gimbal.objectives.member_value_loss import MultiHorizonValueLoss
+from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.ops import stable_hash
 from gimbal.policies.control import mlp
 from gimbal.policies.layout import apart, shared

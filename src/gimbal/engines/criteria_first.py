@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gimbal.advantages.group_normalized import GroupNormalized
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native

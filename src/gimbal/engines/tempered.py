@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gimbal.advantages.tempered_imitation import TemperedImitation
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.composition import ABSORBS_DISCREPANCY, TEMPERS, Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native

@@ -1,4 +1,7 @@
-"""Recipes: one function a file, of the file's name, that returns a Run. Nothing is registered."""
+"""Recipes: one function a file, of the file's name, that returns a Run. Nothing is registered.
+
+``core/`` holds those that people start from, ``papers/QUESTION/`` those of published works by the question that they answer.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,52 @@ _reading: list[Path] = []  # files of recipes, each named by the one before it
 
 
 @cache
+def _files() -> dict[str, Path]:
+    """The file of every recipe, by name: names are unique over all questions."""
+    return {file.stem: file for file in sorted(_HERE.rglob("*.py"), key=lambda file: file.stem) if file.parent != _HERE}
+
+
+@cache
 def names() -> dict[str, str]:
     """Every recipe with the first sentence of its docstring, read without importing it."""
     found: dict[str, str] = {}
-    for file in sorted(_HERE.glob("*.py")):
+    for name, file in _files().items():
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == file.stem:
-                found[file.stem] = first_sentence(node)
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                found[name] = first_sentence(node)
     return found
+
+
+@cache
+def questions() -> dict[str, str]:
+    """``core`` and every question that recipes answer, each with what it is about."""
+    packages = [_HERE / "core", *sorted(file.parent for file in (_HERE / "papers").glob("*/__init__.py"))]
+    return {
+        package.name: first_sentence(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+        for package in packages
+    }
+
+
+def of(question: str) -> dict[str, str]:
+    """The recipes for this question, as ``names`` has them."""
+    if question not in questions():
+        raise ValueError(
+            f"there is no question {question}{nearest(question, questions())}; there are {', '.join(questions())}"
+        )
+    return {name: said for name, said in names().items() if _files()[name].parent.name == question}
+
+
+def methods_of(question: str) -> set[str]:
+    """The names of the parts that make its recipes what they are: those that they hold and no recipe of the core does."""
+    held = _held(question)
+    return held if question == "core" else held - _held("core")
+
+
+@cache
+def _held(question: str) -> set[str]:
+    from gimbal.composition import Composition  # late: the recipes import torch
+
+    return {type(part).__name__ for name in of(question) for part in Composition(function(name)()).parts}
 
 
 def function(recipe: str) -> Callable[[], Any]:
@@ -44,7 +85,8 @@ def function(recipe: str) -> Callable[[], Any]:
     if recipe not in names():
         way = "a file's is path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
         raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} ({way})")
-    return vars(importlib.import_module(f"gimbal.recipes.{recipe}"))[recipe]
+    place = _files()[recipe].relative_to(_HERE).with_suffix("").parts
+    return vars(importlib.import_module(".".join(("gimbal.recipes", *place))))[recipe]
 
 
 def warnings(run: Any, recipe: str) -> list[str]:

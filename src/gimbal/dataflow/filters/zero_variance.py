@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gimbal.advantages.relative_length import RelativeLength
-from gimbal.advantages.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.reward_shaping.relative_length import RelativeLength
 from gimbal.composition import Advice, Composition, Verdict
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.records import Drop, Group

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal.composition import Advice, Composition, Verdict
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, frozen_copy, weight_bytes
-from gimbal.objectives.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 

@@ -1,0 +1,1 @@
+"""From rewards, groups and values to advantages."""

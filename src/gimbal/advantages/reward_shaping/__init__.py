@@ -1,0 +1,1 @@
+"""From rewards to other rewards, before any baseline."""

@@ -1,0 +1,1 @@
+"""From advantages to other advantages."""

@@ -1,0 +1,1 @@
+"""Weights for the gap between sampler and trainer."""

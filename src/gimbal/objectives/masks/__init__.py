@@ -1,0 +1,1 @@
+"""Which decisions may push the policy."""

@@ -1,0 +1,1 @@
+"""What an update descends: surrogates of the policy gradient, and likelihoods in its place."""

@@ -1,0 +1,1 @@
+"""The dozen recipes that people start from."""

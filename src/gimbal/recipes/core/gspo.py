@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.learning.method import Optimization
+from gimbal.objectives import SequenceRatio
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def gspo() -> Run:
+    """GSPO (arXiv:2507.18071): ratio and clip at the level of the sequence, four updates a batch."""
+    return replace(
+        grpo(),
+        objective=SequenceRatio(clip_low=3e-3, clip_high=4e-3),
+        optimization=Optimization(learning_rate=1e-4, minibatches=4),
+    )

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.estimators.gae import ReturnToGo
+from gimbal.environments.choices import Choices
+from gimbal.learning.method import Optimization
+from gimbal.objectives.surrogates.likelihood import Likelihood
+from gimbal.ops import TokenMean
+from gimbal.recipes.core.dpo import dpo
+from gimbal.runtime.run import Run
+
+
+def sft() -> Run:
+    """Supervised on a few soundly worked chain sums, 25 times over: what other recipes compare with, or go on from (Rejuvenation)."""
+    return replace(
+        dpo(),
+        tasks=Choices(size=64),
+        rewards=(),
+        num_generations=1,
+        objective=Likelihood(),
+        advantage=ReturnToGo(),
+        aggregation=TokenMean(),
+        optimization=Optimization(learning_rate=3e-4),
+        steps=50,
+    )

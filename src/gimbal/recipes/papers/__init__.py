@@ -1,0 +1,1 @@
+"""Recipes of published works, by the question that each answers."""

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.engines.conversation import Conversation
+from gimbal.engines.native import Native
+from gimbal.environments.demonstrations import CHAIN_SUM, EXAM_SIZE, exam, practice
+from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
+from gimbal.ops import TokenMean
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import HeldOut, Run
+
+
+def echo() -> Run:
+    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy learns to foresee sums longer than it knows.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    longer = {**CHAIN_SUM, "min_digits": 3, "max_digits": 3}
+    return replace(
+        grpo(),
+        engine=Conversation(engine=Native(slots=128, precision="int8")),
+        tasks=replace(practice(), parameters=longer, exclude=replace(exam(size=EXAM_SIZE), parameters=longer)),
+        held_out=HeldOut(tasks=replace(exam(size=256), parameters=longer)),
+        regularisers=(ObservationLikelihood(),),
+        aggregation=TokenMean(),
+    )

@@ -1,0 +1,1 @@
+"""Which rollout, turn or decision earned the reward?"""

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.controllers.delayed import Delayed
+from gimbal.critics.probe import Probe
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def poise() -> Run:
+    """POISE (arXiv:2605.07579): pairs of rollouts, each judged against what a linear probe reads in the other's hidden states.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(
+        grpo(),
+        prompts_per_step=64,
+        num_generations=2,
+        advantage=CrossRolloutBaseline(),
+        critic=Probe(),
+        controllers={
+            "optimization.learning_rate": Delayed(steps=1, after=1e-4)
+        },  # the probe is fitted before it is asked
+    )

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.shapings.step_blended import StepBlended
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.recipes.core.grpo import grpo
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.working_steps import WorkingSteps
+from gimbal.runtime.run import Run
+
+
+def prorag() -> Run:
+    """ProRAG's dual granularity (arXiv:2601.21912): each step of the working is also credited for itself, right up to there or not.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(
+        grpo(),
+        rewards=(ReasoningScore(), WorkingSteps(measure="turns", separator=" ", chained=True, name="right_turns")),
+        filters=(StepTurns(separator=" "),),
+        shaping=(StepBlended(scores="score/right_turns"),),
+    )

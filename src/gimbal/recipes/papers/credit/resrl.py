@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.shapings.residual_weighted import ResidualWeighted
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def resrl() -> Run:
+    """ResRL (2026): wrong answers are punished where their hidden states leave the span of right ones, right ones count a tenth.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), shaping=(ResidualWeighted(rank=8),))

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import GroupCentered
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def seeupo() -> Run:
+    """SeeUPO (arXiv:2602.06554): the steps of the working are updated one after another from the last, each with a ratio of its own."""
+    return replace(grpo(), filters=(StepTurns(separator=" "),), advantage=GroupCentered(), objective=TurnSweep())

@@ -1,0 +1,1 @@
+"""Which tasks and demonstrations, and in which order?"""

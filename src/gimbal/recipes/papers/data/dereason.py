@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.environments.within import Within
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.data.dereason_sft import ALL, EXAM
+from gimbal.records import Sampling
+from gimbal.runtime.run import HeldOut, Run
+
+
+def dereason() -> Run:
+    """DeReason's second stage (arXiv:2603.11193): reinforcement on the hard part of the tasks, here long sums, and on that alone,
+    in two updates a batch.
+
+    Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Without that it is GRPO on the hard part.
+    """
+    run = grpo()
+    return replace(
+        run,
+        tasks=Within(tasks=ALL, column="metadata.num_terms", above=4.0),
+        held_out=HeldOut(tasks=EXAM, samples=4),
+        sampling=Sampling(max_length=96),
+        optimization=replace(run.optimization, minibatches=2),
+    )

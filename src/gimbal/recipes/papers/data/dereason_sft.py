@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import ReturnToGo
+from gimbal.engines.demonstrated import Demonstrated
+from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.within import Within
+from gimbal.environments.worked import Worked
+from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.objectives import Likelihood
+from gimbal.ops import TokenMean
+from gimbal.recipes.core.grpo import grpo
+from gimbal.records import Sampling
+from gimbal.runtime.run import HeldOut, Run
+
+MIXED = {"min_terms": 2, "max_terms": 6, "min_digits": 2, "max_digits": 2}
+EXAM = replace(exam(size=256), parameters=MIXED)
+ALL = Worked(tasks=replace(practice(size=4096), parameters=MIXED, exclude=EXAM))
+
+
+def dereason_sft() -> Run:
+    """DeReason's first stage (arXiv:2603.11193): the easy part of the tasks, here short sums, is learned by imitation.
+
+    The second goes on with the hard part: `gimbal train dereason policy.model=runs/NAME/model`.
+    """
+    run = grpo()
+    return replace(
+        run,
+        engine=Demonstrated(),
+        tasks=Within(tasks=ALL, column="metadata.num_terms", upto=4.0),
+        held_out=HeldOut(tasks=EXAM, samples=4, engine=run.engine, rewards=run.rewards),
+        sampling=Sampling(max_length=96),
+        rewards=(),
+        prompts_per_step=32,
+        num_generations=1,
+        max_staleness=0,
+        objective=Likelihood(),
+        advantage=ReturnToGo(),
+        aggregation=TokenMean(),
+        anchor=Behavior(),
+        optimization=Optimization(learning_rate=3e-4, warmup_steps=5, decay="cosine"),
+    )

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.environments.hidden_question import HiddenQuestion
+from gimbal.recipes.core.grpo import grpo
+from gimbal.rewards.solver import SolverScore
+from gimbal.rewards.step_reader import StepReader
+from gimbal.runtime.run import Run
+
+
+def doge() -> Run:
+    """DoGe's first stage (arXiv:2512.06835): the policy is shown a sum without its question, and paid if a frozen solver can answer
+    it from what the policy wrote.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    The second stage goes on from there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, runtime.distil tells
+    which tasks are solved seldom.
+    """
+    run = grpo()
+    assert run.held_out is not None
+    return replace(
+        run,
+        tasks=HiddenQuestion(),
+        rewards=(SolverScore(solver=StepReader(), samples=1, form_weight=0.1),),
+        num_generations=4,
+        held_out=replace(run.held_out, rewards=run.rewards),
+    )

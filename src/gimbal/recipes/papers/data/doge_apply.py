@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.objectives import ClippedRatio
+from gimbal.recipes.core.grpo import grpo
+from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def doge_apply() -> Run:
+    """DoGe's second stage (arXiv:2512.06835): ordinary GRPO on whole problems, paid for the answer and a little for its form,
+    within DAPO's clip, which needs the four updates a batch to act.
+
+    Start it from the model of `doge`: policy.model=runs/NAME/model. Without that it is GRPO.
+    """
+    run = grpo()
+    return replace(
+        run,
+        rewards=(ReasoningScore(), Pattern(weight=0.1)),
+        objective=ClippedRatio(clip_high=0.28),
+        optimization=replace(run.optimization, minibatches=4),
+    )

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.engines.guided import Guided
+from gimbal.engines.native import Native
+from gimbal.environments.choices import Choices
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def scope() -> Run:
+    """SCOPE (arXiv:2602.24110): a failure keeps its right steps and ends with those of a worked solution, learned by a shaped ratio.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(
+        grpo(),
+        tasks=Choices(part="answer", count=2),
+        engine=Guided(sampler=Native(slots=128, precision="int8")),
+        filters=(StepRepair(),),
+        num_generations=9,
+        objective=GuidedRatio(),
+    )

@@ -1,0 +1,17 @@
+"""GRPO with an entropy bonus."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.objectives import EntropyBonus
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def entropy() -> Run:
+    """GRPO with an entropy bonus.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), regularisers=(EntropyBonus(coef=0.003),))

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.controllers.running_mean import RunningMean
+from gimbal.controllers.two_phase_decay import TwoPhaseDecay
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+TURNS = 4
+
+
+def epo() -> Run:
+    """EPO (arXiv:2509.22576): an entropy bonus that at each step of the working keeps near what the entropy has been there.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    histories = {f"regularisers.0.centres.{turn}": RunningMean(signal=f"entropy/turn_{turn}") for turn in range(TURNS)}
+    run = grpo()
+    return replace(
+        run,
+        filters=(StepTurns(separator=" "),),
+        regularisers=(EntropySmoothing(centres=(0.0,) * TURNS),),
+        controllers={**histories, "regularisers.0.smoothing": TwoPhaseDecay(steps=run.steps)},
+    )

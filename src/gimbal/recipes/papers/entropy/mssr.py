@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.estimators.gae import ReturnToGo
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.whitened import Whitened
+from gimbal.dataflow.curricula.tracked import Tracked
+from gimbal.environments.demonstrations import practice
+from gimbal.recipes.core.grpo import grpo
+from gimbal.rewards.expected import Expected
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.runtime.run import Run
+
+
+def mssr() -> Run:
+    """MSSR (arXiv:2512.18215): one rollout a task against the task's own record, whitened, with a bonus for uncertain decisions.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(
+        grpo(),
+        tasks=practice(size=256),
+        curriculum=Tracked(name="reasoning"),
+        rewards=(ReasoningScore(), Expected()),
+        prompts_per_step=128,
+        num_generations=1,
+        advantage=ReturnToGo(),
+        shaping=(Whitened(), EntropyShaped()),
+    )

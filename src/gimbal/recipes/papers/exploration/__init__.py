@@ -1,0 +1,1 @@
+"""How does a group find answers that it has not found yet?"""

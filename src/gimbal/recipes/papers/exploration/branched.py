@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.engines.branched import Branched
+from gimbal.engines.native import Native
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def branched() -> Run:
+    """GRPO whose groups grow as trees (after TreeRL, arXiv:2506.11902): six of eight rollouts split off two where those were unsure.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    run = grpo()
+    assert run.held_out is not None and isinstance(run.engine, Native)
+    return replace(run, engine=Branched(engine=run.engine), held_out=replace(run.held_out, engine=run.engine))

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
+from gimbal.recipes.core.grpo import grpo
+from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.set_diversity import SetDiversity
+from gimbal.runtime.run import Run
+
+
+def sgrpo() -> Run:
+    """SGRPO (2026): two sets of rollouts a task compete by diversity, which is shared out by what each member adds.
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(
+        grpo(), rewards=(ReasoningScore(weight=0.8), SetDiversity(sets=2, weight=0.2)), advantage=LeaveOneOut()
+    )

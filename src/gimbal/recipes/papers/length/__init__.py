@@ -1,0 +1,1 @@
+"""How long should an answer be?"""

@@ -1,0 +1,1 @@
+"""What if the sampler's probabilities are not the trainer's?"""

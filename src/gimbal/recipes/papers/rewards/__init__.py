@@ -1,0 +1,1 @@
+"""What should be paid, and how do several rewards go together?"""

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages.reward_shaping.ranked_rightly import RankedRightly
+from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.environments.proofreading import Proofreading
+from gimbal.objectives.values.ranking_loss import RankingLoss
+from gimbal.recipes.core.grpo import grpo
+from gimbal.records import Sampling
+from gimbal.rewards.expected import Expected
+from gimbal.rewards.pattern import Pattern
+from gimbal.runtime.run import Run
+
+
+def descore() -> Run:
+    """DeScore (arXiv:2605.05922): a judge thinks in words and scores by a head; the head learns from pairs, the thought from the head.
+
+    Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.model=runs/NAME/model`.
+    """
+    return replace(
+        grpo(),
+        tasks=Proofreading(),
+        curriculum=Epochs(shuffle=False),  # the two of a pair come one after the other
+        held_out=None,
+        sampling=Sampling(max_length=32),
+        rewards=(
+            Pattern(pattern=r"<think>.+</think><answer>.*</answer>", weight=0.1),
+            Expected(column="pair", name="pair", weight=0.0),
+            Expected(column="sound", name="sound", weight=0.0),
+        ),
+        reward_shaping=(RankedRightly(pair="pair", preference="sound"),),
+        regularisers=(RankingLoss(pair="pair", preference="sound"),),
+        critic=HiddenValue(hidden=(64,)),
+    )

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.environments.proofreading import Proofreading
+from gimbal.objectives import ClippedRatio
+from gimbal.ops import TokenMean
+from gimbal.recipes.core.grpo import grpo
+from gimbal.records import Sampling
+from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.verdict_place import VerdictAndPlace
+from gimbal.runtime.run import HeldOut, Run
+
+
+def omniverifier_m1() -> Run:
+    """OmniVerifier-M1 (arXiv:2605.28805): a verifier's verdict and the place of the error are trained on streams of their own.
+
+    Start from a judge: `gimbal train proofreading_start`, then `gimbal train omniverifier_m1 policy.model=runs/NAME/model`.
+    """
+    form = Pattern(pattern=r"(<think>.*</think>)?<answer>(right|\d+-\d+)</answer>", weight=0.1)
+    return replace(
+        grpo(),
+        tasks=Proofreading(copies=True),
+        held_out=HeldOut(tasks=Proofreading(seed=1, size=64), samples=4),
+        sampling=Sampling(max_length=32),
+        rewards=(VerdictAndPlace(measure="verdict"), VerdictAndPlace(measure="place"), form),
+        objective=ClippedRatio(clip_high=0.28),
+        aggregation=TokenMean(),
+    )

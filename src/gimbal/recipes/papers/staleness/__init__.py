@@ -1,0 +1,1 @@
+"""How does training stay stable on old data?"""

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.objectives.surrogates.balanced_clip import BalancedClip
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def bapo() -> Run:
+    """BAPO (arXiv:2510.18927): clip bounds that keep good decisions in balance, on data four versions stale.
+
+    The ratio is to the sampler, so that it holds the staleness. The target is .7 in place of .5: here right answers are the longer
+    ones, and good decisions have two thirds of the objective before any bound is moved.
+    """
+    return replace(
+        grpo(),
+        objective=BalancedClip(target=0.7),
+        anchor=Behavior(),
+        max_staleness=4,
+        ahead="full",
+        optimization=Optimization(learning_rate=1e-4, minibatches=4),
+    )

@@ -1,0 +1,1 @@
+"""How far may one update go?"""

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.controllers import AdaptiveKL
+from gimbal.objectives import KLPenalty
+from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.run import Run
+
+
+def kl_adaptive() -> Run:
+    """GRPO with a KL penalty in the loss whose coefficient holds the KL at a target (arXiv:1909.08593).
+
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), regularisers=(KLPenalty(),), controllers={"regularisers.0.coef": AdaptiveKL(target=0.05)})

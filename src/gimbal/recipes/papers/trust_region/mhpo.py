@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.objectives.surrogates.hazard import HazardModulated
+from gimbal.ops import SequenceMean
+from gimbal.recipes.core.gspo import gspo
+from gimbal.runtime.run import Run
+
+
+def mhpo() -> Run:
+    """MHPO (arXiv:2603.16929): a smooth, bounded surrogate with hazard damping in place of the clip, four updates a batch."""
+    return replace(gspo(), objective=HazardModulated(normalise=True), aggregation=SequenceMean())
