@@ -2,7 +2,7 @@
 
 x_t = (1 - t) x0 + t eps, eps ~ N(0, I), t ~ U(0, 1); the velocity to be learned is v* = eps - x0. Sampling goes from t = 1 to 0.
 Bars, stated before anything was trained: the energy distance of 2,000 samples to 2,000 fresh data is below 0.02 (two sets of data are
-about 0.002 apart, noise and data about 0.5), and each of the four modes holds between 15 % and 35 % of them.
+about 0.000 apart, an untrained flow and data 0.75), and each of the four modes holds between 15 % and 35 % of them.
 """
 
 from __future__ import annotations
