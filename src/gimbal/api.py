@@ -22,6 +22,7 @@ from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.run import AbstractRun
+from gimbal.workflows.single import SingleTurn
 
 RUNS = "runs"
 KEPT = (
@@ -298,6 +299,7 @@ def statement(run: AbstractRun) -> str:
     )
     precision = config.plain(run.engine).get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
+    sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
     faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
         f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "

@@ -28,6 +28,7 @@ GUIDES = "takes some rollouts of a group from a guide"
 OBSERVES = "puts observations into rollouts"
 MARKS_CONTROL = "marks control decisions"
 KEEPS_SOLVED = "lets through as many solved groups as their curriculum says"
+DRIVES = "draws a rollout in several calls, and cannot show it before its end"
 SUPERSEDES = "drops groups whose task is asked again"
 
 

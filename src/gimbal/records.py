@@ -327,11 +327,12 @@ class Group:
 class Drop:
     """A group that must not train, or a sample that did not become an episode, and why. Every drop is counted under its reason.
 
-    ``drawn``: decisions that a sample cost before it was given up.
+    ``drawn``: decisions that a sample cost before it was given up. ``said``: what happened, where the user is to hear of it.
     """
 
     reason: str
     drawn: int = 0
+    said: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

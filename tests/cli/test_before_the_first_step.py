@@ -69,7 +69,7 @@ def test_a_reward_that_cannot_score(place, capsys):
         (["tasks=nowhere.jsonl"], "there is no file nowhere.jsonl"),
         (["held_out=nowhere.jsonl"], "there is no file nowhere.jsonl"),
         (["model=/no/where"], "there is no model directory /no/where"),
-        (["engine=Conversation(engine=Native(), tool='mine.py:Calculator()')"], "mine.py has no Calculator"),
+        (["workflow=Dialogue(tool='mine.py:Calculator()')"], "mine.py has no Calculator"),
         (["tasks=mine.py:Sums()"], "mine.py has no Sums"),
         (["policy=mine.py:Net()"], "mine.py has no Net"),
     ],

@@ -9,11 +9,12 @@ import torch
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.step_turns import StepTurns
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import Request
-from gimbal.engines.guided import Guided
+from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import Drop, Group, Sampling, Task
+from gimbal.workflows.guided import Guided
+from gimbal.workflows.runner import Driven
 
 GUIDE = "<think>2+3=5 5+4=9 9-1=8</think><answer>8</answer>"
 TWO_RIGHT = "<think>2+3=5 5+4=9 9-1=7</think><answer>7</answer>"
@@ -123,7 +124,7 @@ def test_guides_alone_are_dropped(policy):
 
 
 def test_the_engine_brings_a_guide_where_there_is_one(policy):
-    engine = Guided(sampler=Native(precision="float32")).start(policy)
+    engine = Driven(engine=Native(precision="float32"), workflow=Guided()).start(policy)
     engine.load(3, policy.state_dict())
     sampling = Sampling(max_length=4)
     for number, task in enumerate((TASK, replace(TASK, id="u", columns={}))):
@@ -135,17 +136,14 @@ def test_the_engine_brings_a_guide_where_there_is_one(policy):
     drawn = finish(engine)
     assert sorted(drawn) == [(0, 0), (0, 1), (1, 0)] and drawn[0, 0].text == GUIDE
     assert drawn[0, 1].length <= 4 and drawn[1, 0].length <= 4 and (drawn[0, 0].version_S == 3).all()
-    again = Guided(sampler=Native(precision="float32")).start(policy)
+    again = Driven(engine=Native(precision="float32"), workflow=Guided()).start(policy)
     again.load(3, policy.state_dict())
     again.load_state_dict(saved)
     assert {key: one.text for key, one in finish(again).items()} == {key: one.text for key, one in drawn.items()}
 
 
 def finish(engine):
-    drawn = {}
-    while engine.in_flight:
-        drawn |= {finished.key: finished.rollout for finished in engine.step()}
-    return drawn
+    return {key: finished.rollout for key, finished in drained(engine).items()}
 
 
 def test_unfit_options_are_refused():

@@ -232,7 +232,7 @@ def test_a_rollout_goes_on_from_the_first_decisions_of_another():
     e.submit(request("fork", max_length=12, seed=1))
     parent = drain(e)[0, 0]
     e.load(1, p.state_dict())
-    e.resume(request("fork", sample=1, max_length=12, seed=1), parent, first=3)
+    e.extend(request("fork", sample=1, max_length=12, seed=1), parent, first=3)
     child = drain(e)[0, 1]
     assert ids(child)[:3] == ids(parent)[:3]
     assert torch.equal(child.behavior_S[:3], parent.behavior_S[:3])

@@ -5,11 +5,13 @@ import re
 import pytest
 
 from gimbal.engines.base import Request
-from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.offline import Offline
 from gimbal.environments.choices import Choices
 from gimbal.policies.token import CausalLM
 from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.recorded import Recorded
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.runner import Driven
 
 STEP = re.compile(r"(-?\d+)([+-]\d+)=(-?\d+)$")
 
@@ -40,7 +42,7 @@ def test_steps_go_on_from_right_steps():
 def test_each_sample_copies_its_own_text(end):
     task = Choices(size=50)[0]
     policy = CausalLM().load()
-    engine = Demonstrated(end=end).start(policy)
+    engine = Driven(engine=Offline(), workflow=Demonstrated(end=end)).start(policy)
     for sample in range(2):
         engine.submit(Request(group=0, task=task, sample=sample, sampling=Sampling(), seed=0))
     rollouts = tuple(finished.rollout for finished in engine.step())

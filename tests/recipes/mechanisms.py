@@ -164,7 +164,7 @@ def tuned() -> str:
 
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", rewards=differs("reward/consistent/mean")),
-    "aepo": of("grpo", 5, engine=above("imitated/cold"), shaping=above("imitated/cold")),
+    "aepo": of("grpo", 5, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
     "agentflow": of(
         "grpo", objective=differs("clip_ratio/high"), advantage=ADVANTAGE, shaping=ADVANTAGE, filters=ADVANTAGE
     ),
@@ -177,7 +177,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
     "bnpo": of("grpo", advantage=varies("beta/alpha"), aggregation=GRADIENT),
-    "branched": of("grpo", engine=differs("length/mean")),
+    "branched": of("grpo", workflow=differs("length/mean")),
     "capo": of("grpo", masks=below("mask/CurvatureMask").by(masks=(), controllers={}), optimization=differs("lr")),
     "caprl": of("grpo", rewards=REWARD, regularisers=above("kl/ref")),
     "cartpole": PPO_CONTROL,

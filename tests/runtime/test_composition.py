@@ -51,13 +51,8 @@ from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
-from gimbal.engines.branched import Branched
-from gimbal.engines.conversation import Conversation
-from gimbal.engines.criteria_first import CriteriaFirst
-from gimbal.engines.demonstrated import Demonstrated
-from gimbal.engines.guided import Guided
 from gimbal.engines.native import Native
-from gimbal.engines.tempered import Tempered
+from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.demonstrations import practice
 from gimbal.learning.method import Optimization
@@ -102,10 +97,18 @@ from gimbal.runtime.base import Local
 from gimbal.runtime.compose import check, verdicts
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.criteria_first import CriteriaFirst
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.guided import Guided
+from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.tempered import Tempered
 
 DECOUPLED = RewardDecoupled(whiten="off")
 
-AEPO = {"engine": Tempered(), "shaping": (TemperedImitation(),)}
+TEMPERED = {"engine": Native(entropy=True), "workflow": Tempered()}
+AEPO = {**TEMPERED, "shaping": (TemperedImitation(),)}
 VCPO = {
     "objective": SequenceWeight(cap=8.0),
     "advantage": MinimumVarianceCentered(cap=8.0),
@@ -116,7 +119,7 @@ PACKAGE = Path(gimbal.__file__).parent
 CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
 REFUSALS = [
-    ({"engine": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
+    ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
     ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping", {"shaping": (Whitened(), EntropyShaped())}),
     ({"advantage": DECOUPLED, "reward_shaping": (KLReward(),)}, "would be lost", {"reward_shaping": ()}),
     (
@@ -127,11 +130,11 @@ REFUSALS = [
     ({"masks": (PivotMask(),)}, "unless advantage=MedianCentered", {"advantage": MedianCentered()}),
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
     (
-        {"engine": Branched(), "held_out": HeldOut(tasks=practice())},
+        {"workflow": Branching(), "held_out": HeldOut(tasks=practice())},
         "would not be of the policy",
-        {"held_out": HeldOut(tasks=practice(), engine=Native())},
+        {"held_out": HeldOut(tasks=practice(), workflow=SingleTurn())},
     ),
-    ({"engine": Tempered()}, "as if on-policy", {"shaping": (TemperedImitation(),)}),
+    (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
     (
         {**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)},
         "tells tempered groups by",
@@ -159,11 +162,11 @@ REFUSALS = [
     ),
     ({"objective": GuidedRatio(), "correction": TruncatedWeight()}, "that a guide drew", {"correction": None}),
     (
-        {"engine": Demonstrated(), "correction": TruncatedWeight()},
+        {"engine": Offline(), "workflow": Demonstrated(), "correction": TruncatedWeight()},
         "demonstrations were not sampled",
         {"correction": None},
     ),
-    ({"filters": (StepRepair(),)}, "use engine=Guided", {"engine": Guided()}),
+    ({"filters": (StepRepair(),)}, "use workflow=Guided", {"workflow": Guided()}),
     (
         {"reward_shaping": (KLReward(), RunningNormalized())},
         "put it first in reward_shaping",
@@ -233,7 +236,7 @@ ADVICE = [
         {"aggregation": SequenceMean()},
     ),
     ({"rewards": (Digits(), Expected())}, "a group estimator cancels it", {"advantage": ReturnToGo()}),
-    ({"shaping": (TemperedImitation(),)}, "so it does nothing", {"engine": Tempered()}),
+    ({"shaping": (TemperedImitation(),)}, "so it does nothing", TEMPERED),
     ({"advantage": SignedOutcome(), "filters": (ZeroVariance(),)}, "and ZeroVariance drops them", {"filters": ()}),
     ({"advantage": SignedOutcome(), "shaping": (Whitened(),)}, "that SignedOutcome leaves out", {"shaping": ()}),
     (
@@ -294,7 +297,7 @@ ADVICE = [
     ),
     ({"curriculum": Allocated(prompts=9)}, "than a batch holds", {"curriculum": Allocated(prompts=2, rollouts=4)}),
     (
-        {"engine": Guided(guides=2), "filters": (StepRepair(guides=1),)},
+        {"workflow": Guided(guides=2), "filters": (StepRepair(guides=1),)},
         "Guided.guides differ",
         {"filters": (StepRepair(guides=2),)},
     ),
@@ -324,7 +327,7 @@ ADVICE = [
         "a reward besides",
         {"rewards": (Digits(weight=0.0),)},
     ),
-    ({"regularisers": (ObservationLikelihood(),)}, "this engine yields none", {"engine": Conversation()}),
+    ({"regularisers": (ObservationLikelihood(),)}, "nothing in this run yields any", {"workflow": Dialogue()}),
     (
         {"objective": OneTokenRollout(), "sampling": Sampling(max_length=10, temperature=0.7)},
         "on top of sampling",
@@ -429,7 +432,7 @@ def test_a_users_own_part_refuses_and_advises():
 
 
 def test_parts_within_parts_are_asked():
-    outer = {"engine": Guided(sampler=Tempered())}
+    outer = {"engine": Native(entropy=True), "workflow": Guided(others=Tempered())}
     assert [reason for reason in said(**outer) if "as if on-policy" in reason] != []
 
 

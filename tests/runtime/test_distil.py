@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.offline import Offline
 from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.environments.within import Within
@@ -15,6 +15,8 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.rating import write_tasks
 from gimbal.runtime.distil import distil
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.runner import Driven
 
 RIGHT, LONGER, WRONG = "<answer>4</answer>", "<think>2+2=4</think><answer>4</answer>", "<answer>5</answer>"
 DRAWN = [[WRONG, LONGER, RIGHT, WRONG], [WRONG] * 4, [RIGHT] * 4]
@@ -33,7 +35,7 @@ class Worked(AbstractReward):
 
 
 def distilled(*rewards, **kwargs):
-    engine = Demonstrated().start(CausalLM().load())
+    engine = Driven(engine=Offline(), workflow=Demonstrated()).start(CausalLM().load())
     engine.load(0, {})
     return distil(engine, [TASKS[i] for i in range(3)], rewards, Sampling(), samples=4, **kwargs)
 

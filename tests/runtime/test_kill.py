@@ -15,7 +15,6 @@ from killing import differing, killed, trained, warm
 from small import rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
-from gimbal.engines.branched import Branched
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.recipes.papers.control.cartpole import cartpole
@@ -23,6 +22,7 @@ from gimbal.records import Sampling
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
+from gimbal.workflows.branching import Branching
 
 KILLS = 8  # at least, of each run
 REWARD = """
@@ -59,7 +59,7 @@ RUNS = {
         14, 1, Native(slots=4), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
     ),
     "branches, a curriculum that observes": lambda home: tokens(
-        16, 1, Branched(engine=Native(slots=4, precision="int8")), curriculum=Tracked(), tasks=rows(3)
+        16, 1, Native(slots=4, precision="int8"), workflow=Branching(), curriculum=Tracked(), tasks=rows(3)
     ),
     "control": lambda home: cart(),
 }

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from gimbal import Run
 from gimbal.advantages import GroupNormalized
-from gimbal.engines.conversation import Conversation
 from gimbal.engines.native import Native
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.tools import AbstractTool
@@ -15,6 +14,7 @@ from gimbal.objectives.base import AbstractObjective
 from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling, Task
 from gimbal.rewards.function import Function
+from gimbal.workflows.dialogue import Dialogue
 
 LOCK = threading.Lock()  # what no pickle holds
 
@@ -57,7 +57,8 @@ class Sums(AbstractTasks):
 def recipe():
     return Run(
         policy=CausalLM(),
-        engine=Conversation(engine=Native(slots=8, precision="float32"), answers=1),
+        engine=Native(slots=8, precision="float32"),
+        workflow=Dialogue(answers=1),
         tasks=Sums(),
         sampling=Sampling(max_length=5),
         rewards=(Function(function=score),),

@@ -45,6 +45,17 @@ PARTS = dict.fromkeys(
     "KLPenalty",
 ) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
 
+# Who drives a rollout was said by the engine once, and is the workflow's to say now.
+_DRIVES = "who drives a rollout is the workflow, over any engine: "
+MOVED = {
+    "Conversation": _DRIVES + "workflow='Dialogue(tool=..., answers=...)' engine='Native(...)'",
+    "Branched": _DRIVES + "workflow='Branching(trunks=..., places=...)' engine='Native(...)'",
+    "Guided": _DRIVES + "workflow='Guided(guides=...)' engine='Native(...)'",
+    "Tempered": _DRIVES + "workflow='Tempered(target=...)' engine='Native(entropy=true, ...)'",
+    "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
+    "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
+}
+
 # Names whose meaning has no single counterpart: the refusal says what to write.
 _SIZE = "it is a size there and a count here: optimization.minibatches = batch size / minibatch size"
 _OBJECTIVE = "the loss is a part: objective=ClippedRatio(), SequenceRatio(), ... (gimbal list methods)"

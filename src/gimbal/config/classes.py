@@ -12,7 +12,14 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 # Interfaces that are no methods.
-NO_METHODS = ("AbstractPart", "AbstractTasks", "AbstractDecisions", "AbstractRun", "AbstractPolicyGradient")
+NO_METHODS = (
+    "AbstractPart",
+    "AbstractTasks",
+    "AbstractDecisions",
+    "AbstractRun",
+    "AbstractPolicyGradient",
+    "AbstractSampler",
+)
 
 
 @dataclasses.dataclass(frozen=True)

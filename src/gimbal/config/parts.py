@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from gimbal.config.aliases import MOVED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected
 
@@ -50,6 +51,8 @@ def find(name: str) -> type:
     """The class of this name: one of gimbal's, or ``module:Class`` for one's own."""
     if ":" in name:
         return resolve(name)
+    if name not in catalogue() and name in MOVED:
+        raise ValueError(f"there is no {name} any more: {MOVED[name]}")
     if name not in catalogue():
         raise ValueError(
             f"gimbal has no part called {name}{nearest(name, catalogue())} (your own is written module:Class)"
@@ -336,6 +339,8 @@ def _read_part(value: Any, base: type, path: str) -> Any:
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
+        if base.__name__ == "AbstractEngineSpec" and cls.__name__ in MOVED:  # before its fields, which were others too
+            raise ValueError(f"{path} is {cls.__name__}, which is no engine any more: {MOVED[cls.__name__]}")
         data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)

@@ -17,12 +17,20 @@ from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Episode, Rollout, Sampling, Task
 
+# What an engine can do, and what a workflow may need of it.
+DRAW = "draw rows"
+CONTINUE = "go on with a row"  # that left it, after it was told something
+FORK = "fork a row"  # draw another end to its beginning
+RECORD = "record entropy"  # of each distribution that it draws from
+ROWS = 1 << 32  # more than there are samples in a group
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One rollout to be drawn. Its decisions depend on (seed, task.id, sample) and the weights, not on its neighbours.
+    """One row to be drawn. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
 
-    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill.
+    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row`` tells the
+    rows of one sample apart; it is 0 but where a workflow draws several.
     """
 
     group: int
@@ -30,10 +38,21 @@ class Request:
     sample: int
     sampling: Sampling
     seed: int
+    row: int = 0
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.group, self.sample
+        return row_key(self.group, self.sample, self.row)
+
+    @property
+    def stream(self) -> tuple[object, ...]:
+        """The name of its random numbers."""
+        return self.seed, self.task.id, self.sample, *([f"row {self.row}"] if self.row else [])
+
+
+def row_key(group: int, sample: int, row: int) -> tuple[int, int]:
+    """(group, sample) of a sample's first row, and a key of its own for each further one."""
+    return group, sample + ROWS * row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +108,13 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def submit(self, request: Request) -> None: ...
+
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        """Submit ``request`` with the ``first`` decisions (None: all) of a row that left an engine as its own, and then with tokens it
+        was told; it goes on from there. Only of an engine that can CONTINUE or FORK."""
+        raise ValueError(
+            f"{type(self).__name__} cannot go on with a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
+        )
 
     @abstractmethod
     def step(self) -> list[Finished]:
@@ -165,6 +191,9 @@ class AbstractEngineAround(AbstractEngine):
     def submit(self, request: Request) -> None:
         self.inner.submit(request)
 
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        self.inner.extend(request, rollout, told, first=first)
+
     def step(self) -> list[Finished]:
         return self.inner.step()
 
@@ -224,9 +253,25 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
         )
 
 
-class AbstractEngineSpec(AbstractPart, ABC):
-    """The saved, frozen choice of an engine; ``start`` makes the live one."""
+class AbstractSampler(ABC):
+    """What runtimes start to draw rollouts: an engine, or an engine and what drives it."""
 
     @abstractmethod
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
-        """An engine of the policy's architecture, without weights until the first ``load``."""
+        """A live one for the policy's architecture, without weights until the first ``load``."""
+
+
+class AbstractEngineSpec(AbstractPart, AbstractSampler):
+    """The saved, frozen choice of an engine; ``can`` says what a workflow may ask of it."""
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({DRAW})
+
+
+def drained(engine: AbstractEngine) -> dict[tuple[int, int], Finished]:
+    """Everything in flight, drawn to its end, by key."""
+    finished: dict[tuple[int, int], Finished] = {}
+    while engine.in_flight:
+        finished |= {item.key: item for item in engine.step()}
+    return finished

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
-from gimbal.environments.gym import Environment
+from gimbal.environments.base import Moment
+from gimbal.environments.gym import Environment, Registered
 from gimbal.ops import philox
-from gimbal.ops.activity import doing
+from gimbal.ops.deadline import DESK, Call, Late
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps
-from gimbal.records import Rollout
+from gimbal.records import Drop, Episode, Rollout
 
 
 @dataclass(kw_only=True)
@@ -41,24 +43,30 @@ class LiveEpisode:
     def length(self) -> int:
         return len(self.actions)
 
-    def act(self, action_A: Tensor, behavior: float, version: int) -> str:
-        """Take one action. What ended the episode, or ''."""
-        with doing("environment step", task=self.request.task.id, turn=self.length):
-            moment = self.environment.step(action_A.numpy())
+    def take(self, action_A: Tensor, behavior: float, version: int, moment: Moment) -> str:
+        """Enter one action and what it was answered. What ended the episode, or ''."""
         self.actions.append(action_A)
         self.behavior.append(behavior)
         self.versions.append(version)
         self.rewards.append(moment.reward)
-        self.observations.append(moment.observation_O)
+        self.observations.append(moment.observation)
         if moment.terminated:
             return "terminated"
         return "truncated" if moment.truncated or self.length == self.request.sampling.max_length else ""
+
+    def broken(self, error: str) -> Finished:
+        """Its end where the environment broke: the steps until then, which leave the statistics, or nothing at all."""
+        key = self.request.key
+        if not self.length:
+            return Finished(key=key, outcome=Drop("error", said=error))
+        return Finished(key=key, outcome=Episode(rows=(self.rollout("error"),), error=error))
 
     def rollout(self, stop: str) -> Rollout:
         seen = torch.from_numpy(np.stack(self.observations))
         return Rollout(
             task=self.request.task,
             sample=self.request.sample,
+            row=self.request.row,
             decisions=Steps(
                 observation_NSO=seen[None, :-1],
                 action_NSA=torch.stack(self.actions)[None],
@@ -81,10 +89,11 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| t
 class EpisodeEngine(AbstractEngine):
     """At most ``slots`` environments at play; a step evaluates the policy on all their observations in one batch."""
 
-    def __init__(self, policy: AbstractControlPolicy, slots: int, dtype: torch.dtype) -> None:
+    def __init__(self, policy: AbstractControlPolicy, spec: Episodes) -> None:
+        dtype = getattr(torch, spec.dtype)
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
         self._form = Form(dtype=dtype)
-        self._slots = slots
+        self._slots, self._deadline = spec.slots, spec.deadline
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
         self._queue: deque[Request] = deque()
@@ -114,36 +123,58 @@ class EpisodeEngine(AbstractEngine):
     @torch.no_grad()
     def step(self) -> list[Finished]:
         assert self._version >= 0, "an engine samples only after its first load"
-        while self._queue and len(self._live) < self._slots:
-            self._live.append(self._begin(self._queue.popleft()))
-        if not self._live:
-            return []
-        action_BA, behavior_B = self._policy.draw(
-            torch.from_numpy(np.stack([episode.observations[-1] for episode in self._live])),
-            torch.stack([episode.noise_SA[episode.length] for episode in self._live]),
-            torch.tensor([episode.request.sampling.temperature for episode in self._live]),
-        )
         finished: list[Finished] = []
-        going: list[LiveEpisode] = []
-        for episode, action_A, behavior in zip(self._live, action_BA, behavior_B.tolist(), strict=True):
-            if stop := episode.act(action_A, behavior, self._version):
-                finished.append(Finished.of(episode.request.key, episode.rollout(stop)))
-                self._idle.append(episode.environment)
+        while self._queue and len(self._live) < self._slots:
+            begun = self._begin(self._queue.popleft())
+            if isinstance(begun, LiveEpisode):
+                self._live.append(begun)
             else:
-                going.append(episode)
+                finished.append(begun)
+        if not self._live:
+            return finished
+        action_BA, behavior_B = self._policy.draw(
+            torch.from_numpy(np.stack([play.observations[-1] for play in self._live])),
+            torch.stack([play.noise_SA[play.length] for play in self._live]),
+            torch.tensor([play.request.sampling.temperature for play in self._live]),
+        )
+        going: list[LiveEpisode] = []
+        moments = self._act(self._live, action_BA)
+        for play, action_A, behavior, moment in zip(self._live, action_BA, behavior_B.tolist(), moments, strict=True):
+            if moment.error:
+                finished.append(play.broken(moment.error))
+            elif stop := play.take(action_A, behavior, self._version, moment):
+                finished.append(Finished.of(play.request.key, play.rollout(stop)))
+                self._idle.append(play.environment)
+            else:
+                going.append(play)
         self._live = going
         return finished
+
+    def _act(self, plays: Sequence[LiveEpisode], action_BA: Tensor) -> list[Moment]:
+        """Their environments' answers, all out of one thread beside this one, which can be left alone where one does not come back.
+
+        One that raises, or takes longer than the deadline, is answered for with an error, and the rest go on in another thread.
+        """
+        moments: list[Moment] = []
+        while len(moments) < len(plays):
+            rest, answers = plays[len(moments) :], list[Moment]()
+            work = partial(_steps, rest, action_BA[len(moments) :].numpy(), answers)
+            error = _broke(DESK.call("environment step", work), self._deadline)
+            moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
+            if error and len(moments) < len(plays):
+                moments.append(Moment(error=error))
+        return moments
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         for request in self._queue:
             if request.key == key:
                 self._queue.remove(request)
                 return None
-        for episode in self._live:
-            if episode.request.key == key:
-                self._live.remove(episode)
-                self._idle.append(episode.environment)
-                return episode.rollout("cancelled") if episode.length else None
+        for play in self._live:
+            if play.request.key == key:
+                self._live.remove(play)
+                self._idle.append(play.environment)
+                return play.rollout("cancelled") if play.length else None
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
@@ -165,13 +196,13 @@ class EpisodeEngine(AbstractEngine):
         """Environments do not travel: their seed and the actions so far bring one to the same state."""
         live = [
             {
-                "request": episode.request,
-                "actions": [action_A.clone() for action_A in episode.actions],  # each is a view of a whole step's
-                "behavior": list(episode.behavior),
-                "versions": list(episode.versions),
-                "observation": episode.observations[-1].tolist(),
+                "request": play.request,
+                "actions": [action_A.clone() for action_A in play.actions],  # each is a view of a whole step's
+                "behavior": list(play.behavior),
+                "versions": list(play.versions),
+                "observation": play.observations[-1].tolist(),
             }
-            for episode in self._live
+            for play in self._live
         ]
         return {"queue": list(self._queue), "live": live}
 
@@ -179,47 +210,86 @@ class EpisodeEngine(AbstractEngine):
         self._queue = deque(state["queue"])
         self._live = []
         for saved in state["live"]:
-            episode = self._begin(saved["request"])
+            play = self._begin(saved["request"])
+            if not isinstance(play, LiveEpisode):
+                raise ValueError(f"an environment under way does not begin again: {play.outcome}")
             for action_A, behavior, version in zip(saved["actions"], saved["behavior"], saved["versions"], strict=True):
-                episode.act(action_A, behavior, version)
-            if episode.observations[-1].tolist() != saved["observation"]:
+                (moment,) = self._act([play], action_A[None])
+                if moment.error:
+                    raise ValueError(f"an environment under way does not come back to where it was: {moment.error}")
+                play.take(action_A, behavior, version, moment)
+            if play.observations[-1].tolist() != saved["observation"]:
                 raise ValueError(
-                    f"{episode.request.task.id} does not come back to the same observation when its seed and actions are "
+                    f"{play.request.task.id} does not come back to the same observation when its seed and actions are "
                     "repeated; an environment that cannot be replayed cannot be resumed"
                 )
-            self._live.append(episode)
+            self._live.append(play)
 
-    def _begin(self, request: Request) -> LiveEpisode:
+    def _begin(self, request: Request) -> LiveEpisode | Finished:
         task = request.task
         match = next((e for e in self._idle if e.source == task.source), None)
         if match is not None:
             self._idle.remove(match)
-        environment = match or Environment(task.source)
+        environment = match or Registered(source=task.source).open()
         if self._policy.interface != environment.interface:
             raise ValueError(
                 f"{task.source} has {environment.interface}, but the policy has {self._policy.interface}; "
                 "set policy.observations and policy.actions (Gaussian for real actions, Categorical for choices)"
             )
-        generator = philox("episode", request.seed, task.id, request.sample)
-        return LiveEpisode(
+        play = LiveEpisode(
             request=request,
             environment=environment,
-            noise_SA=self._policy.noise(generator, request.sampling.max_length),
-            observations=[environment.reset(task)],
+            noise_SA=self._policy.noise(philox("episode", *request.stream), request.sampling.max_length),
+            observations=[],
         )
+
+        def reset(call: Call) -> None:
+            play.observations.append(environment.reset(task, request.seed))
+
+        error = _broke(DESK.call("environment reset", reset, task=task.id), self._deadline)
+        return play.broken(error) if error else play
+
+
+def _steps(plays: Sequence[LiveEpisode], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
+    """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
+    environments = [play.environment for play in plays]
+    if not call.go_on(plays[0].request.task.id, plays[0].length):
+        return
+    for place, moment in enumerate(environments[0].step_several(environments, list(action_BA)), 1):
+        answers.append(moment)
+        if place < len(plays) and not call.go_on(plays[place].request.task.id, plays[place].length):
+            return  # it came back too late, and the others are stepped by another thread
+
+
+def _broke(call: Call, deadline: float) -> str:
+    """What went wrong with a call of an environment, '' for nothing. What somebody's environment raises is data, whatever it is."""
+    try:
+        call.result(deadline)
+    except Late as error:
+        return str(error)
+    except Exception as error:
+        return f"{call.name} raised {type(error).__name__}: {error}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes(AbstractEngineSpec):
-    """``slots`` environments side by side; ``dtype`` is that of the sampler's copy of the policy."""
+    """``slots`` environments side by side; ``dtype`` is that of the sampler's copy of the policy.
+
+    A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
+    turn, counted, and leaves the statistics.
+    """
 
     slots: int = 16
     dtype: Literal["float32", "bfloat16"] = "float32"
+    deadline: float = 60.0
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
+        if self.deadline <= 0:
+            raise ValueError(f"engine.deadline is {self.deadline}; it is a number of seconds above 0")
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:
         if not isinstance(policy, AbstractControlPolicy):
             raise ValueError(f"Episodes samples control policies, not {type(policy).__name__}")
-        return EpisodeEngine(policy, self.slots, getattr(torch, self.dtype))
+        return EpisodeEngine(policy, self)

@@ -18,7 +18,19 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from gimbal.composition import Composition, Verdict
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, Witness, check_slots, overtaken
+from gimbal.engines.base import (
+    CONTINUE,
+    DRAW,
+    FORK,
+    RECORD,
+    AbstractEngine,
+    AbstractEngineSpec,
+    Finished,
+    Request,
+    Witness,
+    check_slots,
+    overtaken,
+)
 from gimbal.engines.cache import EXTENT, SlotCache
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
@@ -62,6 +74,10 @@ class Native(AbstractEngineSpec):
         check_slots(self.slots)
         if self.precision not in TOLERANCE:
             raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE, FORK, *([RECORD] if self.entropy else [])})
 
     def start(self, policy: AbstractPolicy) -> NativeEngine:
         assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
@@ -173,9 +189,8 @@ class NativeEngine(AbstractEngine):
         self._free(row)
         return rollout
 
-    def resume(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """Queue ``request`` with the ``first`` decisions (None: all) of a rollout that left the engine as its own, and then with tokens
-        it was told; the rest it draws from its own stream."""
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        """The rest it draws from its own stream."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -254,7 +269,7 @@ class NativeEngine(AbstractEngine):
         self.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
         self.version_BL[row, first : len(known)] = torch.tensor(live.versions, dtype=torch.long, device=self.device)
         self.entropy_BL[row, first : len(known)] = 0  # it is not passed on; what stands there is of an earlier row
-        stream = philox(request.seed, request.task.id, request.sample).random(request.sampling.max_length)
+        stream = philox(*request.stream).random(request.sampling.max_length)
         self.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.length_B[row], self.limit_B[row] = len(known), limit
         self._longest = max(self._longest, len(known))
@@ -306,6 +321,7 @@ class NativeEngine(AbstractEngine):
         return Rollout(
             task=live.request.task,
             sample=live.request.sample,
+            row=live.request.row,
             decisions=Tokens.row(live.prompt, ids[first:]),
             behavior_S=column(self.behavior_BL),
             version_S=column(self.version_BL),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots, overtaken
+from gimbal.engines.base import (
+    CONTINUE,
+    DRAW,
+    FORK,
+    AbstractEngine,
+    AbstractEngineSpec,
+    Finished,
+    Request,
+    check_slots,
+    overtaken,
+)
 from gimbal.engines.precision import TOLERANCE, Fit, Form
 from gimbal.engines.receipts import Reading, fingerprint
 from gimbal.engines.sampling import Distributions, completed, processed
@@ -73,6 +83,10 @@ class VLLM(AbstractEngineSpec):
             raise ValueError(
                 f"engine.cache_gb is {self.cache_gb} and engine.longest {self.longest}; memory above 0 GiB, a length of 0 or above"
             )
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE, FORK})
 
     def start(self, policy: AbstractPolicy) -> VLLMEngine:
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
@@ -161,7 +175,25 @@ class VLLMEngine(AbstractEngine):
         return len(self.queue) + len(self.live) + len(self.done)
 
     def submit(self, request: Request) -> None:
-        sampling, prompt = request.sampling, self.policy.encode_task(request.task)
+        self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
+
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        """Its tokens so far are a prompt to vLLM, which has most of their keys and values still: its cache goes by prefixes."""
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        self._enter(
+            LiveRequest(
+                request=request,
+                prompt=ids[:start],
+                drawn=[*ids[start:][:first], *told],
+                behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
+                versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
+            )
+        )
+
+    def _enter(self, live: LiveRequest) -> None:
+        request, sampling, prompt = live.request, live.request.sampling, live.prompt
         if sampling.min_p > 0 and sampling.top_p < 1:
             raise ValueError(
                 "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
@@ -171,7 +203,7 @@ class VLLMEngine(AbstractEngine):
                 f"task {request.task.id}: a prompt of {len(prompt)} tokens and {sampling.max_length} more pass the {self._longest} "
                 "that this vLLM engine holds; lower sampling.max_length, or raise engine.longest if the model can take it"
             )
-        self.queue.append(LiveRequest(request=request, prompt=prompt))
+        self.queue.append(live)
 
     def step(self) -> list[Finished]:
         assert self._version >= 0, "load comes before step"
@@ -278,7 +310,7 @@ class VLLMEngine(AbstractEngine):
         from vllm.sampling_params import RequestOutputKind
 
         request, sampling = live.request, live.request.sampling
-        names = (request.seed, request.task.id, request.sample, *([len(live.drawn)] if live.drawn else []))
+        names = (*request.stream, *([len(live.drawn)] if live.drawn else []))
         drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
         return SamplingParams(
             temperature=sampling.temperature,
@@ -323,6 +355,7 @@ class VLLMEngine(AbstractEngine):
         return Rollout(
             task=live.request.task,
             sample=live.request.sample,
+            row=live.request.row,
             decisions=Tokens.row(live.prompt, live.drawn),
             behavior_S=torch.tensor(live.behavior),
             version_S=torch.tensor(live.versions),

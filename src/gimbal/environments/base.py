@@ -1,8 +1,11 @@
-"""Where tasks come from."""
+"""Where tasks come from, and what answers an action."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from gimbal.composition import AbstractPart
 from gimbal.records import Task
@@ -16,3 +19,63 @@ class AbstractTasks(AbstractPart, ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Task: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What an environment answers: a vector, or text (None: it says nothing), and whether this is the end.
+
+    ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
+    "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0.
+    """
+
+    observation: Any = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    error: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated or bool(self.error)
+
+
+class AbstractEnvironment(ABC):
+    """One live environment. Its calls come from threads, one at a time; none of them may rely on being in the same thread as the last.
+
+    It must do the same again after the same ``reset`` and the same actions: that is how a resumed run gets one back, for no live
+    environment is saved.
+    """
+
+    @abstractmethod
+    def reset(self, task: Task, seed: int) -> Any:
+        """Begin this task; the first observation."""
+
+    @abstractmethod
+    def step(self, action: Any) -> Moment: ...
+
+    def step_several(self, others: Sequence[AbstractEnvironment], actions: Sequence[Any]) -> Iterator[Moment]:
+        """A step of each of several of this kind, itself the first of them. One that can do all of them at once says so here."""
+        for environment, action in zip(others, actions, strict=True):
+            yield environment.step(action)
+
+    def fork(self) -> AbstractEnvironment:
+        """Another one in the very same state, which goes its own way. Where this raises NotImplementedError, one is brought to the
+        same state by its seed and its actions."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be copied")
+
+    def close(self) -> None:
+        """It is not needed any more."""
+        return
+
+
+class AbstractEnvironmentSpec(AbstractPart, ABC):
+    """The saved, frozen choice of an environment, which travels between processes; ``open`` makes a live one."""
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Strings that end a turn of a policy that writes; none: the policy ends its turns itself."""
+        return ()
+
+    @abstractmethod
+    def open(self) -> AbstractEnvironment: ...

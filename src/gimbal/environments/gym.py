@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -38,16 +38,17 @@ class Gymnasium(AbstractTasks):
         return Task(id="/".join(map(str, name)), source=self.environment, seed=seed)
 
 
-class Moment(NamedTuple):
-    """What an environment answers to an action."""
+@dataclass(frozen=True, kw_only=True)
+class Registered(AbstractEnvironmentSpec):
+    """An environment that gymnasium knows under this name; ``module:Name-v0`` is one of a user's own."""
 
-    observation_O: Float[np.ndarray, " O"]
-    reward: float
-    terminated: bool
-    truncated: bool
+    source: str = "CartPole-v1"
+
+    def open(self) -> Environment:
+        return Environment(self.source)
 
 
-class Environment:
+class Environment(AbstractEnvironment):
     """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes."""
 
     def __init__(self, source: str) -> None:
@@ -83,14 +84,32 @@ class Environment:
         """The largest action that it takes, in any direction; of choices 1."""
         return 1.0 if self._bounds is None else float(np.abs(self._bounds).max())
 
-    def reset(self, task: Task) -> Float[np.ndarray, " O"]:
+    def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
+        """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
         return self._env.reset(seed=task.seed)[0].astype(np.float32)
 
-    def step(self, action_A: Shaped[np.ndarray, " A"]) -> Moment:
+    def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
         if self._bounds is None:
-            action = int(self._first + action_A[0])
+            does = int(self._first + action[0])
         else:
-            action = np.clip(action_A, *self._bounds)
-        seen, reward, terminated, truncated, _ = self._env.step(action)
-        return Moment(seen.astype(np.float32), float(reward), bool(terminated), bool(truncated))
+            does = np.clip(action, *self._bounds)
+        seen, reward, terminated, truncated, _ = self._env.step(does)
+        return Moment(
+            observation=seen.astype(np.float32),
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+        )
+
+    def fork(self) -> Environment:
+        """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
+        other = copy.copy(self)
+        try:
+            other._env = copy.deepcopy(self._env)
+        except Exception as error:  # whatever an environment's own objects raise where they cannot be copied
+            raise NotImplementedError(f"{self.source} cannot be copied: {error}") from error
+        return other
+
+    def close(self) -> None:
+        self._env.close()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
-from gimbal.composition import AbstractPart
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.records import Task
 
 
-class AbstractTool(AbstractPart, ABC):
+class AbstractTool(AbstractEnvironmentSpec):
     """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy goes on.
 
-    It is asked whenever one of its ``triggers`` has just been written. A frozen dataclass, without state: the text says it all.
+    It is asked whenever one of its ``triggers`` has just been written, several at a time from several threads. A frozen dataclass,
+    without state: the text says it all.
     """
 
     @property
@@ -22,6 +23,26 @@ class AbstractTool(AbstractPart, ABC):
 
     @abstractmethod
     def __call__(self, task: Task, text: str) -> str | None: ...
+
+    def open(self) -> AbstractEnvironment:
+        return Answering(self)
+
+
+class Answering(AbstractEnvironment):
+    """A tool as an environment that never ends. All its state is the task, so it is where it was at once."""
+
+    def __init__(self, tool: AbstractTool, task: Task | None = None) -> None:
+        self.tool, self.task = tool, task
+
+    def reset(self, task: Task, seed: int) -> None:
+        self.task = task
+
+    def step(self, action: str) -> Moment:
+        assert self.task is not None, "reset comes before step"
+        return Moment(observation=self.tool(self.task, action))
+
+    def fork(self) -> Answering:
+        return Answering(self.tool, self.task)
 
 
 @dataclass(frozen=True, kw_only=True)

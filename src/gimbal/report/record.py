@@ -124,7 +124,7 @@ class Record:
     @property
     def offline(self) -> bool:
         """Whether it trains on recorded answers: their scores say nothing of the policy."""
-        return self.run.get("engine", {}).get("class") == "Demonstrated"
+        return self.run.get("workflow", {}).get("class") == "Demonstrated"
 
     def late(self, name: str) -> float | None:
         """Its median over the second half of the run."""

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Request, drained
 from gimbal.environments.base import AbstractTasks
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy, Tokens
@@ -94,10 +94,7 @@ def drawn_by(engine: AbstractEngine, tasks: AbstractTasks, sampling: Sampling, s
                 group=index, task=tasks[index % len(tasks)], sample=index // len(tasks), sampling=sampling, seed=seed
             )
         )
-    arrived: dict[int, Rollout] = {}
-    while engine.in_flight:
-        arrived |= {finished.key[0]: finished.rollout for finished in engine.step()}
-    return [arrived[index] for index in sorted(arrived)]
+    return [finished.rollout for _, finished in sorted(drained(engine).items())]
 
 
 def attribute(rollouts: Sequence[Rollout], sides: Sides) -> Attribution:

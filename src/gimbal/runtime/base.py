@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gimbal.composition import AbstractPart
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec
+from gimbal.engines.base import AbstractEngine, AbstractSampler
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group
 from gimbal.rewards.base import AbstractReward
@@ -49,7 +49,7 @@ class AbstractScorer(ABC):
 class Wanted:
     """What a run asks of its runtime. ``opened`` are its ``rewards`` in this process; other processes open their own."""
 
-    engine: AbstractEngineSpec
+    engine: AbstractSampler
     policy: AbstractPolicy
     rewards: Sequence[AbstractReward]
     opened: Sequence[AbstractReward]

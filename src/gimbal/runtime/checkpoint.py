@@ -27,10 +27,12 @@ import torch
 from gimbal import durable
 from gimbal.config import RECIPE_FILE
 from gimbal.engines.base import Finished, Request
+from gimbal.environments.base import Moment
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractDecisions, Drop, Episode, Group, Rollout, Sampling, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
+from gimbal.workflows.base import Attempt
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # of state.pt; one more whenever what is in it changes. 2: groups of episodes
@@ -104,7 +106,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
     """The saved state of a checkpoint that was found whole."""
     try:
         with torch.serialization.safe_globals(
-            [Request, Finished, Episode, Drop, Rollout, Group, Task, Sampling, *_decision_types()]
+            [Request, Finished, Episode, Drop, Rollout, Group, Task, Sampling, Attempt, Moment, *_decision_types()]
         ):
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:

@@ -24,6 +24,7 @@ from gimbal.composition import (
     Verdict,
 )
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.engines.base import RECORD
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
@@ -31,6 +32,7 @@ from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import AbstractRun
+from gimbal.workflows.runner import Driven
 
 LOST = {
     "bfloat16": 256,
@@ -65,6 +67,9 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         yield Advice(
             "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus"
         )
+    yield from _able(run.sampler, "engine")
+    if run.held_out is not None:
+        yield from _able(run.examiner, "held_out.engine")
     for part in whole.parts:
         yield from part.fits(whole)
 
@@ -84,6 +89,18 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _coarse(method, run)
     if method.reference_resets and "reference_NS" not in whole.needs:
         yield Advice("reference_resets renew a reference that no part reads")
+
+
+def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
+    """The engine must be able to do what the workflow asks of it."""
+    engine, workflow = sampler.engine, sampler.workflow
+    if lacks := sorted(workflow.requires - engine.can):
+        own = ", ".join(sorted(engine.can)) or "do none of it"
+        way = f"{where}.entropy=true" if lacks == [RECORD] else f"use {where}=Native()"
+        yield Refusal(
+            f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, and "
+            f"{where}={type(engine).__name__}() can {own}: {way}, or another workflow"
+        )
 
 
 def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gimbal.engines.base import AbstractEngine, Request
+from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.records import Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
@@ -34,15 +33,9 @@ def distil(
     for place, task in enumerate(tasks):
         for sample in range(samples):
             engine.submit(Request(group=place, task=task, sample=sample, sampling=sampling, seed=seed))
-    arrived: dict[int, dict[int, Rollout]] = defaultdict(dict)
-    while engine.in_flight:
-        for finished in engine.step():
-            place, sample = finished.key
-            arrived[place][sample] = finished.rollout
-    return [
-        _with_record(task, [rollouts[sample] for sample in sorted(rollouts)], rewards, threshold)
-        for task, rollouts in ((task, arrived[place]) for place, task in enumerate(tasks))
-    ]
+    finished = drained(engine)
+    rollouts = [[finished[place, sample].rollout for sample in range(samples)] for place in range(len(tasks))]
+    return [_with_record(task, drawn, rewards, threshold) for task, drawn in zip(tasks, rollouts, strict=True)]
 
 
 def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float) -> Task:

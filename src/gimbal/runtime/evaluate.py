@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gimbal.engines.base import AbstractEngine, Request
+from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.records import Drop, Episode, Group, Rollout, Sampling, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
@@ -54,7 +54,7 @@ def held_out_exam(
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
-    engine = (held_out.engine or run.engine).start(policy)
+    engine = run.examiner.start(policy)
     with ExitStack() as opened:
         if rewards is None or held_out.rewards is not None:
             own = run.rewards if held_out.rewards is None else held_out.rewards
@@ -71,10 +71,7 @@ def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout
     for number in range(CANARIES):
         sample = number % run.num_generations  # offline data has no more
         engine.submit(Request(group=-1 - number, task=task, sample=sample, sampling=sampling, seed=run.seed))
-    drawn: list[Rollout] = []
-    while engine.in_flight:
-        drawn += [finished.rollout for finished in engine.step()]
-    return drawn
+    return [finished.rollout for finished in drained(engine).values()]
 
 
 def examine(
@@ -95,7 +92,11 @@ def examine(
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
     arrived = _drawn(engine)
-    groups = {index: Group.of(index, drawn[0].task, drawn) for index, drawn in arrived.items()}
+    groups = {
+        index: Group(index=index, task=found[0].task, episodes=tuple(found))
+        for index, found in arrived.items()
+        if found
+    }
     for index, group in groups.items():
         for sample, task in enumerate(follow_ups(group, rewards)):
             own = group.rollouts[0].sampling
@@ -104,13 +105,14 @@ def examine(
         groups[index] = answered(groups[index], [reply.text for reply in replies], rewards)
     scored: dict[str, list[list[tuple[float, bool]]]] = {SAMPLED: [], GREEDY: []}
     lengths: list[int] = []
-    for group, rollouts in arrived.items():
-        outcome = score(groups[group], rewards)
-        # An answer that no reward applies to solves nothing, but stays in the denominator.
+    for index in arrived:
+        outcome = score(groups[index], rewards) if index in groups else Drop("given_up")
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
-        values = [(rollout.earned, passed(rollout)) for rollout in kept] or [(0.0, False)] * len(rollouts)
-        scored[GREEDY if group % 2 else SAMPLED].append(values)
-        lengths += [rollout.length for rollout in rollouts if group % 2 == 0]
+        values = [(rollout.earned, passed(rollout)) for rollout in kept] or [(0.0, False)] * len(arrived[index])
+        # What was given up, what broke, and an answer that no reward applies to solve nothing, but stay in the denominator.
+        lost = (1 if index % 2 else samples) - len(arrived[index])
+        scored[GREEDY if index % 2 else SAMPLED].append(values + [(0.0, False)] * lost)
+        lengths += [episode.length for episode in arrived[index] if index % 2 == 0]
     greedy_scores = [values[0][0] for values in scored[GREEDY]]
     ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples] if rewards else []
     solved = [sum(passes for _, passes in values) for values in scored[SAMPLED]]
@@ -124,11 +126,10 @@ def examine(
     )
 
 
-def _drawn(engine: AbstractEngine) -> dict[int, list[Rollout]]:
-    """Everything in flight, drawn to its end: the rollouts of each group by sample, in the order of groups."""
-    arrived: dict[int, dict[int, Rollout]] = defaultdict(dict)
-    while engine.in_flight:
-        for finished in engine.step():
-            group, sample = finished.key
-            arrived[group][sample] = finished.rollout
-    return {group: [arrived[group][sample] for sample in sorted(arrived[group])] for group in sorted(arrived)}
+def _drawn(engine: AbstractEngine) -> dict[int, list[Episode]]:
+    """Everything in flight, drawn to its end: the episodes of each group by sample, in the order of groups."""
+    arrived: dict[int, list[Episode]] = defaultdict(list)
+    for (group, _), finished in sorted(drained(engine).items()):
+        outcome = finished.outcome
+        arrived[group] += [outcome] if isinstance(outcome, Episode) and not outcome.error else []
+    return dict(arrived)

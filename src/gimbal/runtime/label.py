@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gimbal.engines.base import AbstractEngine, Request
-from gimbal.records import Drop, Group, Rollout, Sampling, Task
+from gimbal.engines.base import AbstractEngine, Request, drained
+from gimbal.records import Drop, Group, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 
@@ -38,14 +37,10 @@ def label(
             asked[group] = place, whole
             for sample in range(samples):
                 engine.submit(Request(group=group, task=whole, sample=sample, sampling=sampling, seed=seed))
-    arrived: dict[int, dict[int, Rollout]] = defaultdict(dict)
-    while engine.in_flight:
-        for finished in engine.step():
-            group, sample = finished.key
-            arrived[group][sample] = finished.rollout
+    finished = drained(engine)
     values: list[list[float]] = [[] for _ in tasks]
     for group, (place, whole) in asked.items():
-        rollouts = tuple(arrived[group][sample] for sample in range(samples))
+        rollouts = tuple(finished[group, sample].rollout for sample in range(samples))
         outcome = score(Group.of(group, whole, rollouts), rewards)
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
         values[place].append(sum(r.earned for r in kept) / samples)

@@ -80,7 +80,7 @@ class Trainer:
         self.learner = joining.lead(ranks, policy, partial(_learner, run, self.device))
         self.host = run.runtime.open(
             Wanted(
-                engine=run.engine,
+                engine=run.sampler,
                 policy=policy,
                 rewards=run.rewards,
                 opened=self.rewards,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gimbal.engines.base import AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractSampler, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Receipt
 from gimbal.learning.weight_sync.delta import Packet, Receiver
@@ -57,7 +57,7 @@ def unpacked(state: Packed) -> dict[str, Tensor]:
 class Sampler:
     """A member of a PoolEngine."""
 
-    def __init__(self, policy: AbstractPolicy, engine: AbstractEngineSpec, threads: int) -> None:
+    def __init__(self, policy: AbstractPolicy, engine: AbstractSampler, threads: int) -> None:
         self.threads = threads
         self.engine = engine.start(policy.to(device.prepare(threads)))
         self.numbers: dict[tuple[int, int], int] = {}  # ticket of each request in the engine

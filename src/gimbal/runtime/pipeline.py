@@ -143,8 +143,9 @@ class Pipeline:
         """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
         (index, sample), outcome = finished.key, finished.outcome
         if isinstance(outcome, Episode) and outcome.error:
-            self._tell(outcome)
-            outcome = Drop("error", drawn=outcome.drawn)
+            outcome = Drop("error", drawn=outcome.drawn, said=outcome.error)
+        if isinstance(outcome, Drop) and outcome.said:
+            self._tell(self.tasks[index], outcome)
         arrived = self.arrived[index] = {**self.arrived[index], sample: outcome}
         given_up = None
         if len(arrived) == self.expected[index] and not self._ask(index):
@@ -248,11 +249,13 @@ class Pipeline:
         if self.dropped_in_a_row >= self.patience:
             raise Starved(self._starved())
 
-    def _tell(self, broken: Episode) -> None:
+    def _tell(self, task: Task, broken: Drop) -> None:
         if self.told < MOST_TOLD:
             self.told += 1
-            more = "; further ones are only counted, in drops/rollouts/error" if self.told == MOST_TOLD else ""
-            self.parts.note(f"a rollout of task {broken.task.id} broke and leaves its group: {broken.error}{more}")
+            more = "; further ones are only counted, in drops/rollouts/REASON" if self.told == MOST_TOLD else ""
+            self.parts.note(
+                f"a rollout of task {task.id} broke and leaves its group ({broken.reason}): {broken.said}{more}"
+            )
 
     def _stuck(self) -> str:
         """Nothing is in flight, nothing is stored and nothing is scored: a part broke its word."""

@@ -24,6 +24,9 @@ from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.faults import Faults
+from gimbal.workflows.base import AbstractWorkflow
+from gimbal.workflows.runner import Driven
+from gimbal.workflows.single import SingleTurn
 
 MOST_THREADS = 1024
 LEAST = {  # of the numbers of a run
@@ -38,14 +41,15 @@ LEAST = {  # of the numbers of a run
 class HeldOut:
     """The exam: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
-    ``every`` > 0 repeats it every so many steps. ``engine`` and ``rewards`` are those of the run unless they are given: a run on
-    offline data copies its rollouts and cannot copy an exam's.
+    ``every`` > 0 repeats it every so many steps. ``engine``, ``workflow`` and ``rewards`` are those of the run unless they are given:
+    a run on offline data copies its rollouts and cannot copy an exam's.
     """
 
     tasks: AbstractTasks
     samples: int = 4
     every: int = 0
     engine: AbstractEngineSpec | None = None
+    workflow: AbstractWorkflow | None = None
     rewards: tuple[AbstractReward, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +72,7 @@ class AbstractRun(ABC):
     # Who acts, and where.
     policy: AbstractPolicySpec
     engine: AbstractEngineSpec
+    workflow: AbstractWorkflow = SingleTurn()  # who drives the engine through an attempt
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
     budget: AbstractBudgetSpec = (
@@ -120,6 +125,18 @@ class AbstractRun(ABC):
             raise ValueError(
                 f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
             )
+
+    @property
+    def sampler(self) -> Driven:
+        """What draws its rollouts: the engine and the workflow that drives it."""
+        return Driven(engine=self.engine, workflow=self.workflow)
+
+    @property
+    def examiner(self) -> Driven:
+        """What draws its exam's."""
+        held_out = self.held_out
+        engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
+        return Driven(engine=engine or self.engine, workflow=workflow or self.workflow)
 
     @property
     @abstractmethod

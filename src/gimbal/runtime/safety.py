@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gimbal import durable
-from gimbal.engines.base import AbstractEngine, Request
+from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.demonstrations import EXAM_SIZE, exam
 from gimbal.learning.weight_sync.receipts import running
@@ -114,7 +114,7 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
             "draw other tasks"
         )
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
-    engine = run.engine.start(policy)
+    engine = run.sampler.start(policy)
     cost = test.cost.open()
     try:
         with running(engine, policy):
@@ -144,10 +144,7 @@ def _responses(engine: AbstractEngine, tasks: Sequence[Task], sampling: Sampling
     """One response to each task, in their order: several to one would not be independent."""
     for index, task in enumerate(tasks):
         engine.submit(Request(group=index, task=task, sample=0, sampling=sampling, seed=seed))
-    arrived: dict[int, Rollout] = {}
-    while engine.in_flight:
-        arrived |= {finished.key[0]: finished.rollout for finished in engine.step()}
-    return [arrived[index] for index in sorted(arrived)]
+    return [finished.rollout for _, finished in sorted(drained(engine).items())]
 
 
 def _cost(rollout: Rollout, cost: AbstractReward, worst: float) -> float:

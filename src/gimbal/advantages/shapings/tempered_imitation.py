@@ -26,7 +26,7 @@ class TemperedImitation(AbstractAdvantage):
     - every rollout at another temperature, ``hot`` = ``cold`` = 1: supervised training on the good rollouts (RAFT).
     - ``hot`` = ``cold`` = 0: those rollouts teach nothing.
 
-    Groups of one temperature come from engines.Tempered. The ratio to the sampler must not be corrected for: that would undo the
+    Groups of one temperature come from workflows.Tempered. The ratio to the sampler must not be corrected for: that would undo the
     temperature. Published: ``threshold`` 0.05, advantage 1, half as many rollouts of cold groups as of hot ones in place of other
     rows; ours: half the weight, and no rows are replaced.
 
@@ -76,5 +76,5 @@ class TemperedImitation(AbstractAdvantage):
             )
         if not whole.doing(TEMPERS):
             yield Advice(
-                "TemperedImitation without the engine Tempered: no group is at another temperature, so it does nothing"
+                "TemperedImitation without the workflow Tempered: no group is at another temperature, so it does nothing"
             )

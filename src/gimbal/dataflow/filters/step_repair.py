@@ -23,7 +23,7 @@ GUIDED = "guided"
 class StepRepair(AbstractFilter):
     """A wrong rollout keeps its leading right steps and goes on with the guide's, from the first error on (SCOPE, arXiv:2602.24110).
 
-    The first ``guides`` samples of a task with a column ``completion`` are the guide's (engines.Guided); they leave the group. Of the
+    The first ``guides`` samples of a task with a column ``completion`` are the guide's (workflows.Guided); they leave the group. Of the
     wrong rollouts, those below ``threshold``, with at least ``least`` leading right steps, the ``repairs`` with the largest share of
     right steps are repaired, if the guide is right and ``right`` finds no error in the result. ``right`` counts the leading right steps
     of a text. A repaired rollout has the guide's scores, and its score ``guided`` says how many of its last decisions are the guide's
@@ -109,7 +109,7 @@ class StepRepair(AbstractFilter):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(GUIDES):
-            yield Refusal("StepRepair takes the first rollouts of a group for a guide's: use engine=Guided()")
+            yield Refusal("StepRepair takes the first rollouts of a group for a guide's: use workflow=Guided()")
 
 
 def _guided(rollout: Rollout, decisions: int) -> Rollout:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import DRIVES, Composition, Refusal, Verdict
 from gimbal.dataflow.packing import pack
 from gimbal.engines.native import Native
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, alone, keys_of
@@ -42,10 +42,11 @@ class Interruption(AbstractAnchor):
         return LiveInterruption()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if not (whole.run.runtime.stands_still and isinstance(whole.run.engine, Native)):
+        still = whole.run.runtime.stands_still and isinstance(whole.run.engine, Native)
+        if not still or whole.doing(DRIVES):
             yield Refusal(
-                "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local() and "
-                "engine=Native(): use these, or anchor=SamplingVersion(window=...)"
+                "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local(), "
+                "engine=Native() and workflow=SingleTurn(): use these, or anchor=SamplingVersion(window=...)"
             )
 
 

@@ -59,5 +59,5 @@ class ObservationLikelihood(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(OBSERVES):
             yield Advice(
-                "ObservationLikelihood learns from observations, and this engine yields none: engine=Conversation()"
+                "ObservationLikelihood learns from observations, and nothing in this run yields any: workflow=Dialogue()"
             )

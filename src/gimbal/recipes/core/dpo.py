@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.estimators.group_centered import GroupCentered
-from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.offline import Offline
 from gimbal.environments.choices import Choices
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -12,6 +12,8 @@ from gimbal.ops import SequenceSum
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime.run import Run
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.single import SingleTurn
 
 
 def dpo() -> Run:
@@ -20,9 +22,10 @@ def dpo() -> Run:
     assert run.held_out is not None
     return replace(
         run,
-        engine=Demonstrated(),
+        engine=Offline(),
+        workflow=Demonstrated(),
         tasks=Choices(),
-        held_out=replace(run.held_out, engine=run.engine, rewards=run.rewards),
+        held_out=replace(run.held_out, engine=run.engine, workflow=SingleTurn(), rewards=run.rewards),
         rewards=(Recorded(),),
         prompts_per_step=32,
         num_generations=2,

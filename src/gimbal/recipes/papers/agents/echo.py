@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.engines.conversation import Conversation
-from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import CHAIN_SUM, EXAM_SIZE, exam, practice
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.ops import TokenMean
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import HeldOut, Run
+from gimbal.workflows.dialogue import Dialogue
 
 
 def echo() -> Run:
@@ -19,7 +18,7 @@ def echo() -> Run:
     longer = {**CHAIN_SUM, "min_digits": 3, "max_digits": 3}
     return replace(
         grpo(),
-        engine=Conversation(engine=Native(slots=128, precision="int8")),
+        workflow=Dialogue(),
         tasks=replace(practice(), parameters=longer, exclude=replace(exam(size=EXAM_SIZE), parameters=longer)),
         held_out=HeldOut(tasks=replace(exam(size=256), parameters=longer)),
         regularisers=(ObservationLikelihood(),),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages import ReturnToGo
-from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.offline import Offline
 from gimbal.environments.demonstrations import exam, practice
 from gimbal.environments.within import Within
 from gimbal.environments.worked import Worked
@@ -14,6 +14,8 @@ from gimbal.ops import TokenMean
 from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, Run
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.single import SingleTurn
 
 MIXED = {"min_terms": 2, "max_terms": 6, "min_digits": 2, "max_digits": 2}
 EXAM = replace(exam(size=256), parameters=MIXED)
@@ -28,9 +30,10 @@ def dereason_sft() -> Run:
     run = grpo()
     return replace(
         run,
-        engine=Demonstrated(),
+        engine=Offline(),
+        workflow=Demonstrated(),
         tasks=Within(tasks=ALL, column="metadata.num_terms", upto=4.0),
-        held_out=HeldOut(tasks=EXAM, samples=4, engine=run.engine, rewards=run.rewards),
+        held_out=HeldOut(tasks=EXAM, samples=4, engine=run.engine, workflow=SingleTurn(), rewards=run.rewards),
         sampling=Sampling(max_length=96),
         rewards=(),
         prompts_per_step=32,

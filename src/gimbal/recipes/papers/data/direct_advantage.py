@@ -2,18 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.engines.demonstrated import Demonstrated
 from gimbal.environments.choices import Choices
 from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
 from gimbal.recipes.core.dpo import dpo
 from gimbal.runtime.run import Run
+from gimbal.workflows.demonstrated import Demonstrated
 
 
 def direct_advantage() -> Run:
     """Direct Advantage Policy Optimization (arXiv:2412.18279), offline: candidates for the next step of a chain sum, by their value."""
     return replace(
         dpo(),
-        engine=Demonstrated(end=False),
+        workflow=Demonstrated(end=False),
         tasks=Choices(part="step", count=4),
         prompts_per_step=16,
         num_generations=4,

@@ -3,12 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.dataflow.filters.step_repair import StepRepair
-from gimbal.engines.guided import Guided
-from gimbal.engines.native import Native
 from gimbal.environments.choices import Choices
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
+from gimbal.workflows.guided import Guided
 
 
 def scope() -> Run:
@@ -19,7 +18,7 @@ def scope() -> Run:
     return replace(
         grpo(),
         tasks=Choices(part="answer", count=2),
-        engine=Guided(sampler=Native(slots=128, precision="int8")),
+        workflow=Guided(),
         filters=(StepRepair(),),
         num_generations=9,
         objective=GuidedRatio(),

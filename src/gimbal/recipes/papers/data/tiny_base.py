@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gimbal.advantages import ReturnToGo
 from gimbal.dataflow.curricula.epochs import Epochs
-from gimbal.engines.demonstrated import Demonstrated
+from gimbal.engines.offline import Offline
 from gimbal.environments.demonstrations import Demonstrations
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import Likelihood
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.run import Run
+from gimbal.workflows.demonstrated import Demonstrated
 
 STEPS, PROMPTS = 4000, 96
 
@@ -22,7 +23,8 @@ def tiny_base() -> Run:
     """
     return Run(
         policy=CausalLM(fresh=True),
-        engine=Demonstrated(),
+        engine=Offline(),
+        workflow=Demonstrated(),
         tasks=Demonstrations(size=STEPS * PROMPTS),
         curriculum=Epochs(shuffle=False),
         prompts_per_step=PROMPTS,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.engines.native import Native
-from gimbal.engines.tempered import Tempered
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
+from gimbal.workflows.tempered import Tempered
 
 
 def aepo() -> Run:
@@ -14,5 +14,5 @@ def aepo() -> Run:
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
-    engine = Tempered(engine=Native(slots=128, precision="int8", entropy=True), target=0.15)
-    return replace(grpo(), engine=engine, shaping=(TemperedImitation(),))
+    engine = Native(slots=128, precision="int8", entropy=True)
+    return replace(grpo(), engine=engine, workflow=Tempered(target=0.15), shaping=(TemperedImitation(),))

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.engines.branched import Branched
-from gimbal.engines.native import Native
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.single import SingleTurn
 
 
 def branched() -> Run:
@@ -14,5 +14,5 @@ def branched() -> Run:
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
-    assert run.held_out is not None and isinstance(run.engine, Native)
-    return replace(run, engine=Branched(engine=run.engine), held_out=replace(run.held_out, engine=run.engine))
+    assert run.held_out is not None
+    return replace(run, workflow=Branching(), held_out=replace(run.held_out, workflow=SingleTurn()))

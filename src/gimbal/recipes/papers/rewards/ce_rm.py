@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.estimators.stratified import Stratified
-from gimbal.engines.criteria_first import CriteriaFirst
-from gimbal.engines.native import Native
 from gimbal.environments.choices import Choices
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.criteria_judge import CriteriaJudge
 from gimbal.runtime.run import Run
+from gimbal.workflows.criteria_first import CriteriaFirst
 
 
 def ce_rm() -> Run:
@@ -17,7 +16,7 @@ def ce_rm() -> Run:
     run = grpo()
     return replace(
         run,
-        engine=CriteriaFirst(sampler=Native(slots=128, precision="int8"), criteria=4),
+        workflow=CriteriaFirst(criteria=4),
         tasks=Choices(),
         held_out=None,
         rewards=(CriteriaJudge(), CriteriaJudge(measure="condition", weight=0.0)),

@@ -1,14 +1,18 @@
 """Where branches leave their trunk, what they take over and what counts in them, and that a state goes on."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
-from gimbal.engines.base import Request
-from gimbal.engines.branched import Branched
+from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import practice
 from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.records import Drop, Episode, Sampling
+from gimbal.workflows.base import AbstractWorkflow, Fork
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.runner import Driven
 
 GROUP = 8
 
@@ -19,7 +23,8 @@ def policy():
 
 
 def engine(policy, *, precision="float32", **spec):
-    live = Branched(engine=Native(slots=4, precision=precision, entropy=True), **spec).start(policy)
+    sampler = Native(slots=4, precision=precision, entropy=True)
+    live = Driven(engine=sampler, workflow=Branching(**spec)).start(policy)
     live.load(3, policy.state_dict())
     return live
 
@@ -32,11 +37,9 @@ def ask(live, groups=1, samples=range(GROUP), **sampling):
 
 
 def drain(live):
-    finished = []
-    while live.in_flight:
-        finished += live.step()
-    assert not live.inner.in_flight
-    return {item.key: item.rollout for item in finished}
+    finished = drained(live)
+    assert not live.inner.in_flight and not live.drawing
+    return {key: item.rollout for key, item in finished.items()}
 
 
 def ids(rollout):
@@ -48,7 +51,7 @@ def test_branches_leave_where_the_trunk_was_least_certain(policy):
     live = engine(policy, trunks=2, places=2)
     ask(live, groups=3)
     rollouts = drain(live)
-    assert len(rollouts) == 3 * GROUP and not live.waiting and not live.split
+    assert len(rollouts) == 3 * GROUP and not live.flows
     split = 0
     for (group, sample), branch in rollouts.items():
         branch.validate()
@@ -78,27 +81,28 @@ def test_as_many_trunks_as_samples_is_the_engine_itself(policy):
     plain.load(3, policy.state_dict())
     ask(live)
     ask(plain)
-    ours, theirs = drain(live), {item.key: item.rollout for item in iter_steps(plain)}
+    ours, theirs = drain(live), {key: item.rollout for key, item in drained(plain).items()}
     for key, rollout in theirs.items():
         assert ids(ours[key]) == ids(rollout) and ours[key].fork is None
         assert torch.equal(ours[key].behavior_S, rollout.behavior_S)
 
 
-def iter_steps(live):
-    while live.in_flight:
-        yield from live.step()
+def branches(live):
+    """Branches under way: the keys that the engine inside draws for forks."""
+    return [flow.asked[number] for flow, number in live.drawing.values() if isinstance(flow.asked[number].call, Fork)]
 
 
 def test_what_a_branch_takes_over_keeps_its_version(policy):
     live = engine(policy, trunks=1)
     ask(live, samples=range(4))
-    finished = []
-    while not finished:
-        finished = live.step()
+    while not branches(live):
+        assert live.step() == []
     live.load(4, policy.state_dict())
-    for rollout in drain(live).values():
-        at = rollout.fork[1] if rollout.fork else 0
-        assert rollout.version_S.tolist() == [3] * at + [4] * rollout.drawn
+    rollouts = drain(live)
+    assert rollouts[0, 0].version_S.tolist() == [3] * rollouts[0, 0].length
+    for sample in (1, 2, 3):
+        at = rollouts[0, sample].fork[1]
+        assert rollouts[0, sample].version_S.tolist() == [3] * at + [4] * rollouts[0, sample].drawn
 
 
 def test_a_branch_without_its_trunk_is_drawn_whole(policy):
@@ -106,28 +110,60 @@ def test_a_branch_without_its_trunk_is_drawn_whole(policy):
     ask(live, samples=[3])
     (alone,) = drain(live).values()
     assert alone.fork is None and bool(alone.mask_S.all())
-    ask(live, samples=[0, 1, 2])
-    assert live.in_flight == 3
-    assert live.cancel((0, 1)) is None and live.in_flight == 2
-    live.step()
-    assert live.cancel((0, 0)).stop == "cancelled" and live.in_flight == 1
-    ((key, rollout),) = drain(live).items()
-    assert key == (0, 2) and rollout.fork is None
 
 
-def test_a_cancelled_branch_gives_back_what_it_drew(policy):
+@dataclass(frozen=True, kw_only=True)
+class FirstLost(AbstractWorkflow):
+    """Gives the first sample up."""
+
+    def __call__(self, attempt):
+        row = yield attempt.begin()
+        return Drop("lost", drawn=row.length) if attempt.sample == 0 else Episode.of(row)
+
+
+def test_a_branch_of_what_came_to_nothing_is_drawn_whole(policy):
+    live = engine(policy, trunks=1, inside=FirstLost())
+    ask(live, samples=[0, 1])
+    finished = drained(live)
+    assert finished[0, 0].outcome.reason == "lost" and finished[0, 0].outcome.drawn > 0
+    assert finished[0, 1].rollout.fork is None and bool(finished[0, 1].rollout.mask_S.all())
+
+
+def test_a_cancelled_one_does_not_come_out_and_the_others_do(policy):
     live = engine(policy, trunks=1)
+    ask(live, samples=[0, 1, 2])
+    assert live.cancel((0, 2)) is None and live.in_flight == 2, "it has not begun"
+    live.step()
+    assert live.cancel((0, 0)) is None and live.in_flight == 1, "its branch still needs it"
+    ((key, rollout),) = drain(live).items()
+    assert key == (0, 1) and rollout.fork is not None
     ask(live, samples=[0, 1])
-    while not live.split:
-        live.step()
-    assert live.cancel((0, 1)) is None, "it has drawn nothing of its own"
-    ask(live, samples=[0, 1])
-    while not live.split:
+    while not branches(live):
         live.step()
     live.step()
+    live.cancel((0, 0))
     branch = live.cancel((0, 1))
     assert branch.drawn == 1 and int(branch.mask_S.sum()) == 1 and branch.fork is not None
-    assert live.in_flight == 0 and not live.split
+    assert live.in_flight == 0 and not live.flows and not live.inner.in_flight
+
+
+@pytest.mark.slow
+def test_branches_of_branches(policy):
+    """Three levels: each row splits off one that it shares a whole beginning with, and every decision counts exactly once."""
+    live = engine(policy, trunks=1, places=2, deep=True)
+    ask(live, samples=range(7))
+    rollouts = drain(live)
+    level = {0: 0}
+    for sample in range(1, 7):
+        branch = rollouts[0, sample]
+        above, at = branch.fork
+        assert above == (sample - 1) // 2
+        level[sample] = level[above] + 1
+        trunk = rollouts[0, above]
+        assert ids(branch)[:at] == ids(trunk)[:at] and torch.equal(branch.behavior_S[:at], trunk.behavior_S[:at])
+        assert branch.mask_S.tolist() == [False] * at + [True] * branch.drawn
+        assert bool(trunk.mask_S[at]), "it splits where its trunk decided something itself"
+    assert set(level.values()) == {0, 1, 2}
 
 
 @pytest.mark.slow
@@ -148,6 +184,6 @@ def test_a_state_goes_on_to_the_same_bits(policy, steps):
 
 def test_counts_below_1_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
-        Branched(trunks=0)
+        Branching(trunks=0)
     with pytest.raises(ValueError, match="at least 1"):
-        Branched(places=0)
+        Branching(places=0)

@@ -1,22 +1,29 @@
 """Which groups are drawn hotter or colder, and by what entropy."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import made
 import pytest
 import torch
 
-from gimbal.engines.base import AbstractEngine, Finished, Request
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, drained
 from gimbal.engines.native import Native
-from gimbal.engines.tempered import Tempered, TemperedEngine
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import Sampling, Task
+from gimbal.workflows.runner import Driven
+from gimbal.workflows.tempered import Tempered
+
+POLICY = CausalLM().load(0)
 
 
 class Echo(AbstractEngine):
     """Finishes everything at once, with an entropy that the test chooses."""
 
-    version, tolerance, in_flight = 0, 0.0, 0
+    version, tolerance = 0, 0.0
+
+    @property
+    def in_flight(self):
+        return len(self.queue)
 
     def __init__(self, entropy_S):
         self.entropy_S, self.queue = entropy_S, []
@@ -49,6 +56,14 @@ class Echo(AbstractEngine):
         self.queue = list(state["queue"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Echoes(AbstractEngineSpec):
+    entropy: float | None
+
+    def start(self, policy):
+        return Echo(None if self.entropy is None else torch.tensor([self.entropy, 99.0]))
+
+
 def temperatures(engine, groups=6, temperature=1.0):
     for group in range(groups):
         sampling = Sampling(temperature=temperature)
@@ -57,16 +72,16 @@ def temperatures(engine, groups=6, temperature=1.0):
 
 
 def engine(entropy, **choices):
-    return TemperedEngine(Tempered(every=3, **choices), Echo(torch.tensor([entropy, 99.0])))
+    return Driven(engine=Echoes(entropy=entropy), workflow=Tempered(every=3, **choices)).start(POLICY)
 
 
 @pytest.mark.parametrize("entropy, factor", [(0.1, 1.2), (0.5, 1.2), (0.6, 0.8)])
 def test_hotter_below_the_target_and_colder_above(entropy, factor):
     e = engine(entropy)
     assert temperatures(e) == [1.0] * 6, "nothing is measured yet"
-    assert e.entropy is None
+    assert e.memory[0] is None
     e.load(1, {})
-    assert e.entropy == pytest.approx(entropy), "what is masked is not measured"
+    assert e.memory[0] == pytest.approx(entropy), "what is masked is not measured"
     assert temperatures(e) == [1, 1, factor, 1, 1, factor]
     assert temperatures(e, temperature=0.5) == [0.5, 0.5, factor / 2, 0.5, 0.5, factor / 2]
 
@@ -86,7 +101,7 @@ def test_what_was_tempered_is_not_measured_and_no_news_changes_nothing():
     e.submit(Request(group=2, task=Task(id="t"), sample=0, sampling=Sampling(), seed=0))
     e.step()
     e.load(2, {})
-    assert e.entropy == pytest.approx(0.1)
+    assert e.memory[0] == pytest.approx(0.1)
 
 
 def test_resumes_with_what_it_had_measured():
@@ -100,7 +115,7 @@ def test_resumes_with_what_it_had_measured():
 
 
 def test_asks_for_entropy():
-    e = TemperedEngine(Tempered(), Echo(None))
+    e = Driven(engine=Echoes(entropy=None), workflow=Tempered()).start(POLICY)
     with pytest.raises(ValueError, match="entropy=true"):
         temperatures(e)
     with pytest.raises(ValueError, match="at least 1"):
@@ -110,16 +125,16 @@ def test_asks_for_entropy():
 
 
 def test_native_records_the_temperature_it_drew_at():
-    policy = CausalLM().load(0)
-    e = Tempered(engine=Native(slots=4, precision="float32", entropy=True), every=2, target=99.0).start(policy)
+    policy = POLICY
+    sampler = Native(slots=4, precision="float32", entropy=True)
+    e = Driven(engine=sampler, workflow=Tempered(every=2, target=99.0)).start(policy)
     e.load(0, policy.state_dict())
     asked = Request(group=0, task=Task(id="t", prompt="1 + 1 ="), sample=0, sampling=Sampling(max_length=3), seed=0)
 
     def drawn(request):
         e.submit(request)
-        while not (finished := e.step()):
-            pass
-        return finished[0].rollout
+        (finished,) = drained(e).values()
+        return finished.rollout
 
     drawn(asked)
     e.load(1, policy.state_dict())

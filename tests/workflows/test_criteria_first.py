@@ -10,15 +10,16 @@ import torch
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import Request
-from gimbal.engines.criteria_first import CriteriaFirst
+from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.recipes.papers.rewards.ce_rm import ce_rm
-from gimbal.records import Group, Sampling, Task
+from gimbal.records import Drop, Episode, Group, Sampling, Task
 from gimbal.rewards.criteria_judge import CriteriaJudge
 from gimbal.rewards.scoring import score
 from gimbal.runtime import compose
+from gimbal.workflows.criteria_first import CriteriaFirst
+from gimbal.workflows.runner import Driven
 
 TASK = Task(id="t", prompt="1 + 2 =\n", columns={"completion": ["<answer>3</answer>", "<answer>4</answer>"]})
 BY_CONDITION = Stratified(strata="score/condition", alpha=1.0)
@@ -84,7 +85,8 @@ def test_reduces_to_a_pointwise_judge_with_one_list_of_criteria():
 
 def engine(criteria=2):
     policy = CausalLM().load(0)
-    made = CriteriaFirst(sampler=Native(slots=4, precision="float32"), criteria=criteria).start(policy)
+    sampler = Native(slots=4, precision="float32")
+    made = Driven(engine=sampler, workflow=CriteriaFirst(criteria=criteria)).start(policy)
     made.load(0, policy.state_dict())
     return made
 
@@ -94,10 +96,7 @@ def request(sample, group=0):
 
 
 def drawn(made):
-    found = {}
-    while made.in_flight:
-        found |= {finished.key: finished.rollout for finished in made.step()}
-    return found
+    return {key: item.rollout for key, item in drained(made).items() if isinstance(item.outcome, Episode)}
 
 
 def test_every_request_comes_out_once_and_judgements_hold_their_criteria(single_thread):
@@ -106,7 +105,7 @@ def test_every_request_comes_out_once_and_judgements_hold_their_criteria(single_
         made.submit(request(sample))
     assert made.in_flight == 6
     found = drawn(made)
-    assert sorted(found) == [(0, sample) for sample in range(6)] and not made.waiting
+    assert sorted(found) == [(0, sample) for sample in range(6)] and not made.flows
     for sample in range(2, 6):
         rollout, number, side = found[0, sample], sample % 2, (sample - 2) // 2
         response = TASK.columns["completion"][side]
@@ -126,7 +125,7 @@ def test_tasks_without_responses_and_canaries_are_answered_as_they_are(single_th
     made = engine(criteria=1)
     made.submit(replace(request(3), task=replace(TASK, columns={})))
     made.submit(request(3, group=-4))
-    assert {rollout.task.prompt for rollout in drawn(made).values()} == {TASK.prompt} and not made.waiting
+    assert {rollout.task.prompt for rollout in drawn(made).values()} == {TASK.prompt} and not made.flows
 
 
 def test_it_goes_on_to_the_same_bits(single_thread):
@@ -138,15 +137,23 @@ def test_it_goes_on_to_the_same_bits(single_thread):
     assert {k: r.text for k, r in drawn(made).items()} == {k: r.text for k, r in drawn(other).items()}
 
 
-def test_cancelled_criteria_hold_nobody_up(single_thread):
+def test_cancelled_ones_do_not_come_out(single_thread):
     made = engine()
     for sample in range(6):
         made.submit(request(sample))
-    made.cancel((0, 0))
     made.cancel((0, 5))
+    made.step()
+    made.cancel((0, 0))
     assert sorted(drawn(made)) == [(0, 1), (0, 2), (0, 3), (0, 4)]
-    with pytest.raises(ValueError, match="before it"):
-        made.submit(request(3))
+
+
+def test_judgements_whose_criteria_were_lost_are_counted(single_thread):
+    made = engine()
+    made.submit(request(1))
+    made.submit(request(2))
+    made.submit(request(3))
+    found = drained(made)
+    assert found[0, 2].outcome == Drop("no_criteria") and isinstance(found[0, 3].outcome, Episode)
     with pytest.raises(ValueError, match="criteria"):
         CriteriaFirst(criteria=0)
 
@@ -157,7 +164,7 @@ def test_the_recipe_trains_both_stages(single_thread):
     run = ce_rm()
     run = replace(
         run, prompts_per_step=1, num_generations=5, threads=1, sampling=Sampling(max_length=8), steps=1, max_staleness=0,
-        engine=replace(run.engine, criteria=1),
+        workflow=replace(run.workflow, criteria=1),
     )  # fmt: skip
     assert compose.check(run) is not None
     trainer = Trainer(run)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from gimbal.engines.base import Request
-from gimbal.engines.conversation import Conversation
+from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import practice
 from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.policies.token import CausalLM
 from gimbal.records import Part, Sampling, Task
+from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.runner import Driven
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,8 @@ def policy():
 
 
 def engine(policy, **spec):
-    live = Conversation(engine=Native(slots=4, precision="float32", entropy=True), **spec).start(policy)
+    sampler = Native(slots=4, precision="float32", entropy=True)
+    live = Driven(engine=sampler, workflow=Dialogue(**spec)).start(policy)
     live.load(3, policy.state_dict())
     return live
 
@@ -31,10 +33,7 @@ def asked(index=0, sample=0, **sampling):
 
 
 def drain(live):
-    finished = []
-    while live.in_flight:
-        finished += live.step()
-    return {item.key: item.rollout for item in finished}
+    return {key: item.rollout for key, item in drained(live).items()}
 
 
 def spans(rollout):
@@ -56,7 +55,7 @@ def test_answers_stand_where_they_were_asked_for(policy):
     for index in range(6):
         live.submit(asked(index))
     rollouts = drain(live)
-    assert len(rollouts) == 6 and not live.talks
+    assert len(rollouts) == 6 and not live.flows and not live.drawing
     answered = 0
     for rollout in rollouts.values():
         rollout.validate()
@@ -150,11 +149,13 @@ def test_cancelled_ones_come_back_with_their_parts(policy):
     live = engine(policy)
     for steps in (0, 3):
         live.submit(asked(index))
-        while not live.talks[index, 0].spans:
+        while not live.acting:
+            live.step()
+        while steps and (live.acting or live.inner.queue):
             live.step()
         for _ in range(steps):
             live.step()
         held = live.cancel((index, 0))
-        assert held.stop == "cancelled" and not live.in_flight and not live.talks
-        # Answered and not gone on yet, what was drawn so far ends at the trigger.
+        assert held.stop == "cancelled" and not live.in_flight and not live.flows and not live.acting
+        # Asked and not answered yet, what was drawn so far ends at the trigger.
         assert held.text.endswith("=") and held.mask_S.all() if steps == 0 else (~held.mask_S).any()

@@ -1,0 +1,70 @@
+"""No sampler at all: for workflows that write their rows instead of drawing them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offline(AbstractEngineSpec):
+    """Draws nothing and holds no copy of the weights, so that training on recorded answers costs no memory for a sampler."""
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset()
+
+    def start(self, policy: AbstractPolicy) -> OfflineEngine:
+        return OfflineEngine()
+
+
+class OfflineEngine(AbstractEngine):
+    """Every weight will do: nothing is computed with any."""
+
+    def __init__(self) -> None:
+        self._version = -1
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return math.inf
+
+    @property
+    def in_flight(self) -> int:
+        return 0
+
+    def submit(self, request: Request) -> None:
+        raise ValueError(
+            f"engine=Offline() draws nothing, and task {request.task.id} is to be answered: use workflow=Demonstrated() with it, or "
+            "engine=Native()"
+        )
+
+    def step(self) -> list[Finished]:
+        return []
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        raise KeyError(f"no request {key} is in flight")
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self._version = version
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return rollout.behavior_S
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        return None

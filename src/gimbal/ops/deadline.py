@@ -1,0 +1,134 @@
+"""Calls of code that may be slow or never come back, each in a thread of its own and with a deadline.
+
+Python cannot end a thread. One that does not come back is left alone with what it holds, and counted: a process has at most
+``MOST_HUNG`` of them, and the next one is a reason to end the run, for each keeps its memory and perhaps a processor.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gimbal.ops.activity import doing
+
+MOST_AT_ONCE = 256  # calls; further ones wait for a thread, and their deadline begins when they have one
+MOST_HUNG = 32  # threads that never came back
+
+
+class Late(Exception):
+    """A call did not come back within its deadline."""
+
+
+class Hung(ValueError):
+    """So many calls never came back that the process is better ended."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Call:
+    """One call: what it is, and what became of it. ``began`` is None while it waits for a thread."""
+
+    what: str
+    task: str
+    turn: int
+    run: Callable[[Call], Any]
+    began: float | None = None
+    given_up: bool = False
+    over: bool = False
+    value: Any = None
+    error: BaseException | None = None
+    done: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def name(self) -> str:
+        return f"{self.what} for task {self.task}, turn {self.turn}"
+
+    def go_on(self, task: str, turn: int) -> bool:
+        """For code that does several things in one call: the next of them begins, and its time with it. False: nobody waits for it."""
+        self.task, self.turn, self.began = task, turn, time.monotonic()
+        return not self.given_up
+
+    def result(self, deadline: float) -> Any:
+        """What it returned or raised; Late where ``deadline`` seconds after its beginning it has done neither."""
+        with doing(self.what, task=self.task, turn=self.turn), self.done:
+            while not self.over:
+                left = deadline if self.began is None else self.began + deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self.done.wait(left)
+        if not self.over:
+            DESK.give_up(self)
+            raise Late(f"{self.name} did not answer within {deadline:g} s")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Desk:
+    """The threads of a process for such calls. They are begun as they are needed and kept for the next call."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[Call] = deque()
+        self._idle = 0
+        self._threads = 0
+        self.hung: list[str] = []  # calls given up whose threads have not come back
+        self.late = 0  # calls given up since the process began
+
+    def call(self, what: str, run: Callable[[Call], Any], *, task: str = "", turn: int = 0) -> Call:
+        """Begin it, as soon as there is a thread for it."""
+        call = Call(what=what, task=task, turn=turn, run=run)
+        with self._changed:
+            self._waiting.append(call)
+            if self._idle < len(self._waiting) and self._threads - len(self.hung) < MOST_AT_ONCE:
+                self._threads += 1
+                # A daemon: a thread that hangs must not keep the process from ending.
+                threading.Thread(target=self._work, name="gimbal-call", daemon=True).start()
+            self._changed.notify()
+        return call
+
+    def give_up(self, call: Call) -> None:
+        """Nobody waits for it any more. Its thread is counted as hung until it comes back."""
+        with self._changed:
+            call.given_up = True
+            if call in self._waiting:
+                self._waiting.remove(call)
+                return
+            if call.over:
+                return
+            self.late += 1
+            self.hung.append(call.name)
+            if len(self.hung) > MOST_HUNG:
+                raise Hung(
+                    f"{len(self.hung)} calls have not come back, {self.hung[0]} the first and {call.name} the last; give them time "
+                    "limits of their own, or mend them, and --resume"
+                )
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                while not self._waiting:
+                    self._changed.wait()
+                self._idle -= 1
+                call = self._waiting.popleft()
+            with call.done:
+                call.began = time.monotonic()
+                call.done.notify_all()
+            try:
+                with doing(call.what, task=call.task, turn=call.turn):
+                    call.value = call.run(call)
+            except BaseException as error:  # whatever somebody's code raises belongs to who asked for it
+                call.error = error
+            with self._changed:
+                with call.done:
+                    call.over = True
+                    call.done.notify_all()
+                if call.given_up:
+                    self.hung.remove(call.name)
+
+
+DESK = Desk()  # of this process: engines come and go, and threads are not to pile up with them

@@ -1,0 +1,117 @@
+"""Environments of attempts: opened when they are first acted in, called in threads, and brought back by their history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
+from gimbal.environments.tools import Answering
+from gimbal.ops.deadline import DESK, Call, Late
+from gimbal.records import Task
+from gimbal.workflows.base import Act
+
+
+class Unrepeatable(ValueError):
+    """An environment that does not come back to where it was."""
+
+
+class Seat:
+    """One environment of an attempt. ``history`` is all that was done in it, None being a reset; ``said`` what it answered before the
+    run was stopped, where that is on record: what is done again must be answered alike."""
+
+    def __init__(self, spec: AbstractEnvironmentSpec, task: Task, seed: int) -> None:
+        self.spec, self.task, self.seed = spec, task, seed
+        self.history: list[Any] = []
+        self.said: dict[int, Moment] = {}
+        self.live: AbstractEnvironment | None = None
+        self.done = 0  # of the history, by the live one
+        self.broken = ""
+
+    def follow(self, other: Seat, actions: int) -> None:
+        """Begin as ``other`` was after so many actions."""
+        for place, action in enumerate(other.history):
+            if action is not None and actions == 0:
+                break
+            actions -= action is not None
+            self.history.append(action)
+            if place in other.said:
+                self.said[place] = other.said[place]
+        if other.live is not None and other.done == len(self.history) == len(other.history):
+            try:
+                self.live, self.done = other.live.fork(), other.done
+            except NotImplementedError:  # its history does as well
+                return
+
+    def enter(self, action: Any) -> int:
+        """Its place in the history."""
+        if not self.history and action is not None:
+            self.history.append(None)
+        self.history.append(action)
+        return len(self.history) - 1
+
+    def begin(self, act: Act, place: int) -> Call:
+        """Do what stands at this place, after all before it that has not been done yet."""
+        what = f"tool {type(self.spec).__name__}"
+        turn = sum(action is not None for action in self.history[:place])
+        return DESK.call(what, lambda call: self._bring(place), task=self.task.id, turn=turn)
+
+    def answer(self, call: Call, act: Act, place: int) -> Moment:
+        """What came of the call, an error as data: what somebody's environment raises says nothing of the policy."""
+        if self.broken:
+            return Moment(error=self.broken)
+        try:
+            # A resumed run does again what was done before, within the same time each.
+            moment = call.result(act.deadline * max(1, place + 1 - self.done))
+        except Unrepeatable:
+            raise
+        except Late as error:
+            self.broken = str(error)
+        except Exception as error:
+            self.broken = f"{call.name} raised {type(error).__name__}: {error}"
+        else:
+            return moment
+        self.live = None  # whatever state it is in, and a thread that hangs may still be in it
+        return Moment(error=self.broken)
+
+    def close(self) -> None:
+        """Its end is not waited for."""
+        if (live := self.live) is not None and not isinstance(live, Answering):
+            DESK.call(f"close of {type(self.spec).__name__}", lambda call: live.close(), task=self.task.id)
+        self.live = None
+
+    def _bring(self, place: int) -> Moment:
+        if self.live is None:
+            self.live, self.done = self.spec.open(), 0
+        live, moment = self.live, Moment()
+        if isinstance(live, Answering):  # its state is the task: nothing needs to be done again
+            live.reset(self.task, self.seed)
+            self.done = place
+        for at in range(self.done, place + 1):
+            action = self.history[at]
+            moment = Moment(observation=live.reset(self.task, self.seed)) if action is None else live.step(action)
+            self.done = at + 1
+            if at in self.said and not _alike(moment, self.said[at]):
+                raise Unrepeatable(
+                    f"{type(self.spec).__name__} does not come back to the same observation for task {self.task.id} when its seed and "
+                    "actions are repeated; an environment that cannot be replayed cannot be resumed"
+                )
+        return moment
+
+
+def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:
+    """The seat that this call means, new where there is none."""
+    if act.seat not in seats:
+        seats[act.seat] = Seat(act.environment, task, seed)
+        if act.after is not None and act.after[0] in seats:
+            seats[act.seat].follow(seats[act.after[0]], act.after[1])
+    return seats[act.seat]
+
+
+def _alike(one: Moment, other: Moment) -> bool:
+    mine: Sequence[Any] = (one.reward, one.terminated, one.truncated)
+    return mine == (other.reward, other.terminated, other.truncated) and np.array_equal(
+        np.asarray(one.observation), np.asarray(other.observation)
+    )

@@ -1,0 +1,95 @@
+"""Groups that grow as trees: a row may split off another one, and no shared decision is drawn or trained on twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import FORK
+from gimbal.records import Drop, Episode, Rollout
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
+from gimbal.workflows.single import SingleTurn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branching(AbstractWorkflow):
+    """The first ``trunks`` samples of a group are drawn from the prompt; each other one splits off a row where that was least certain.
+
+    Sample i splits off sample i mod trunks once that has ended, before one of its ``places`` decisions of least log-probability, in
+    turn. With ``deep`` each row instead has up to ``places`` branches of its own, in the order of samples, so that branches have
+    branches. What a branch took over is not masked in: each decision counts in the row that drew it. A branch whose trunk came to
+    nothing is drawn from the prompt. ``inside`` drives each row from where it begins.
+
+    - ``trunks`` of a group's size or more: ``inside`` as it is.
+
+    After TreeRL's EPTree (arXiv:2506.11902), which also splits where the policy is uncertain and pays each step by the leaves below
+    it. Confidence: partial; ours: one round of splits, the measure of uncertainty, both counts, and advantages of whole rollouts, so
+    that the early decisions of a trunk are paid by its own score alone.
+    """
+
+    trunks: int = 2
+    places: int = 2
+    deep: bool = False
+    inside: AbstractWorkflow = SingleTurn()
+
+    def __post_init__(self) -> None:
+        if self.trunks < 1 or self.places < 1:
+            raise ValueError(
+                f"Branching has {self.trunks} trunks and {self.places} places to split off at; let both be at least 1"
+            )
+        if self.inside.whole:
+            raise ValueError(
+                f"{type(self.inside).__name__} drives whole groups, and Branching has it drive single rows: put Branching into it, or "
+                "use one of the two"
+            )
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return self.inside.requires | {FORK}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.held_out is not None and whole.run.held_out.workflow is None:
+            yield Refusal(
+                "Branching splits rollouts where the policy was uncertain, so an evaluation drawn by it would not be of the policy: "
+                "held_out.workflow='SingleTurn()', or held_out=None"
+            )
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        outcomes: dict[int, Episode | Drop] = {}
+        roots = range(min(self.trunks, len(attempt.samples)))
+        yield [self._tree(attempt, place, None, outcomes) for place in roots]
+        return [outcomes[sample] for sample in attempt.samples]
+
+    def _tree(
+        self, attempt: Attempt, place: int, fork: tuple[Rollout, int] | None, outcomes: dict[int, Episode | Drop]
+    ) -> Steps:
+        """The row of one sample, and all that splits off it as soon as it has ended."""
+        sample = attempt.samples[place]
+        outcome = outcomes[sample] = yield from self.inside(attempt.of(sample, fork))
+        children = self._children(place, len(attempt.samples))
+        splits = [self._split(outcome, number) for number in range(len(children))]
+        pairs = zip(children, splits, strict=True)
+        yield [self._tree(attempt, child, split, outcomes) for child, split in pairs]
+
+    def _children(self, place: int, count: int) -> range:
+        """Who splits off the row at this place, as places."""
+        if self.deep:
+            first = self.trunks + place * self.places
+            return range(first, max(first, min(first + self.places, count)))
+        return range(place + self.trunks, count, self.trunks) if place < self.trunks else range(0)
+
+    def _split(self, outcome: Episode | Drop, number: int) -> tuple[Rollout, int] | None:
+        """Where the ``number``-th branch leaves it; None where it begins at the prompt."""
+        if isinstance(outcome, Drop) or outcome.error:
+            return None
+        row = outcome.last
+        uncertain_S = row.behavior_S.masked_fill(~row.mask_S, math.inf)  # only where it has decided something itself
+        places = uncertain_S.argsort(stable=True)[: min(self.places, int(row.mask_S.sum()))]
+        at = int(places[number % len(places)]) if len(places) else 0
+        return (row, at) if at else None

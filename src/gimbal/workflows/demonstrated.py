@@ -1,0 +1,35 @@
+"""Episodes that are copied: each task brings its completion. With ``Likelihood`` as objective this is supervised training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.objectives.base import AbstractCorrection
+from gimbal.records import Episode
+from gimbal.rewards.recorded import chosen
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps, Write
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstrated(AbstractWorkflow):
+    """Completions are taken from ``task.columns["completion"]``, with the end-of-text token after them if they ``end``.
+
+    A list of texts there is one for each sample, for offline data that compares several (rewards.Recorded has their scores). Nothing is
+    sampled, so ``behavior`` is 0 (certainty), and engine=Offline() will do.
+    """
+
+    end: bool = True
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(AbstractCorrection):
+            yield Refusal("demonstrations were not sampled, so no ratio to a sampler means anything: correction=None")
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        row = yield Write(text=chosen(attempt.task, "completion", attempt.sample), end=self.end)
+        return Episode.of(row)

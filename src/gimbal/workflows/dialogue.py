@@ -1,0 +1,113 @@
+"""Episodes in which an environment answers: what it says joins the row as observations, and the policy goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gimbal.composition import OBSERVES
+from gimbal.engines.base import CONTINUE, DRAW
+from gimbal.environments.base import AbstractEnvironmentSpec
+from gimbal.environments.tools import Calculator
+from gimbal.records import Drop, Episode, Part, Rollout
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue(AbstractWorkflow):
+    """``tool`` (or another environment) answers at most ``answers`` times an episode, its tokens being Part.OBSERVATION.
+
+    It is asked where one of its triggers was written; one without triggers, whenever the policy ends its turn. Observations are not
+    masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after them. A row to which
+    an answer does not fit is cut there. The cache of a row is built anew after each answer.
+
+    A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported and counted and
+    leaves the statistics. An answer joins ``overlap`` steps of the engine after its question (sooner only where nothing else can be
+    drawn): 0 waits for it at the next step, so give a slow tool about as many steps as it takes, and the other rows go on meanwhile.
+
+    - ``answers`` = 0, or a tool that says nothing: SingleTurn.
+    """
+
+    tool: AbstractEnvironmentSpec = Calculator()
+    answers: int = 8
+    deadline: float = 60.0
+    overlap: int = 16
+
+    def __post_init__(self) -> None:
+        if self.answers < 0 or self.overlap < 0 or self.deadline <= 0:
+            raise ValueError(
+                f"Dialogue has answers={self.answers}, overlap={self.overlap} and deadline={self.deadline}: counts of 0 or above, and "
+                "a number of seconds above 0"
+            )
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE})
+
+    def effects(self) -> frozenset[str]:
+        return super().effects() | {OBSERVES}
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        given = answered(attempt.fork[0], attempt.fork[1]) if attempt.fork else 0
+        # A branch goes on in an environment as it was where it split off.
+        after = (attempt.fork[0].sample, given) if attempt.fork else None
+        if attempt.fork is None and not self.tool.triggers:
+            # What is no tool shows itself before the policy says anything.
+            seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
+            if seen.error:
+                return Drop("environment", said=seen.error)
+            attempt = replace(
+                attempt, task=replace(attempt.task, prompt=attempt.task.prompt + (seen.observation or ""))
+            )
+        row = yield attempt.begin(stop=self._stop(given))
+        rewards: list[tuple[int, float]] = []
+        while given < self.answers and self._asks(row):
+            act = Act(
+                environment=self.tool,
+                action=row.text,
+                seat=attempt.sample,
+                after=after,
+                deadline=self.deadline,
+                overlap=self.overlap,
+            )
+            moment = yield act
+            if moment.error:
+                return Episode(rows=(replace(labelled(row), stop="error"),), error=moment.error)
+            rewards += [(row.length - 1, moment.reward)] if moment.reward else []
+            if moment.ended:
+                row = replace(row, stop="terminated" if moment.terminated else "truncated")
+                break
+            given += moment.observation is not None
+            row = yield Draw(row=row, told=moment.observation, stop=self._stop(given))
+        return Episode.of(labelled(_paid(row, rewards)))
+
+    def _stop(self, given: int) -> tuple[str, ...]:
+        return self.tool.triggers if given < self.answers else ()
+
+    def _asks(self, row: Rollout) -> bool:
+        """Whether its turn is over and the row is not."""
+        return row.stop == (PAUSED if self.tool.triggers else "stop")
+
+
+def answered(row: Rollout, upto: int) -> int:
+    """How often the first ``upto`` decisions of a row were answered."""
+    return 0 if row.turn_S is None else int(row.turn_S[upto])
+
+
+def labelled(row: Rollout) -> Rollout:
+    """With its parts and turns, also where nothing was told."""
+    if row.part_S is not None:
+        return row
+    part_S = torch.full((row.length,), int(Part.RESPONSE))
+    return replace(row, part_S=part_S, turn_S=torch.zeros(row.length, dtype=torch.long))
+
+
+def _paid(row: Rollout, rewards: list[tuple[int, float]]) -> Rollout:
+    """With the rewards of its environment on the decisions that earned them."""
+    if not rewards:
+        return row
+    reward_S = row.reward_S.clone()
+    for at, reward in rewards:
+        reward_S[at] += reward
+    return replace(row, reward_S=reward_S)

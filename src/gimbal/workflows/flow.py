@@ -1,0 +1,125 @@
+"""An attempt under way: its generators, what they wait for, and the journal that brings them back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gimbal.environments.base import Moment
+from gimbal.ops.deadline import Call
+from gimbal.records import Rollout
+from gimbal.workflows.acting import Seat
+from gimbal.workflows.base import Attempt
+
+Key = tuple[int, int]
+
+
+@dataclass(kw_only=True, eq=False)
+class Strand:
+    """A generator that is being driven; it waits for the answers to what it asked for last."""
+
+    steps: Generator[Any, Any, Any]
+    above: tuple[Strand, int] | None  # who waits for what it returns, and at which place of its list
+    several: bool = False
+    answers: list[Any] = field(default_factory=list)
+    missing: int = 0
+
+
+@dataclass(kw_only=True, eq=False)
+class OpenCall:
+    """A call that is not answered yet."""
+
+    strand: Strand
+    place: int
+    call: Any
+    key: Key | None = None  # under which an engine draws for it
+    due: int = 0  # if it is an Act: the step of the engine at which its answer joins
+    entry: int = 0  # likewise: its place in the history of its environment
+    under_way: Call | None = None  # likewise
+
+
+class Flow:
+    """An attempt under way. ``journal`` holds (number of a call, its answer), in the order in which they were given."""
+
+    def __init__(self, attempt: Attempt, steps: Generator[Any, Any, Any]) -> None:
+        self.attempt = attempt
+        self.journal: list[tuple[int, Any]] = []
+        self.asked: dict[int, OpenCall] = {}
+        self.count = 0  # of calls
+        self.rows: dict[int, int] = {}  # begun so far, by sample
+        self.seats: dict[int, Seat] = {}
+        self.gone: set[int] = set()  # samples that were cancelled
+        self.outcome: Any = None
+        self.over = False
+        self.ready: deque[tuple[Strand, Any]] = deque([(Strand(steps=steps, above=None), None)])
+        self.at_once: deque[tuple[int, Any]] = deque()  # answers that were there as soon as they were asked for
+
+    @property
+    def last(self) -> Rollout | None:
+        """The row that was heard of last."""
+        return next((answer for _, answer in reversed(self.journal) if isinstance(answer, Rollout)), None)
+
+    def row(self, sample: int) -> int:
+        """The number of one more row of this sample."""
+        self.rows[sample] = self.rows.get(sample, -1) + 1
+        return self.rows[sample]
+
+    def send(self) -> list[int]:
+        """Give the first generator that is ready its answer; the numbers of the calls that it makes."""
+        strand, answer = self.ready.popleft()
+        try:
+            wish = strand.steps.send(answer)
+        except StopIteration as end:
+            self._return(strand, end.value)
+            return []
+        strand.several = isinstance(wish, list | tuple)
+        calls = list(wish) if isinstance(wish, list | tuple) else [wish]
+        strand.answers, strand.missing = [None] * len(calls), len(calls)
+        if not calls:
+            self.ready.append((strand, []))
+        made: list[int] = []
+        for place, call in enumerate(calls):
+            if isinstance(call, Generator):
+                self.ready.append((Strand(steps=call, above=(strand, place)), None))
+            else:
+                made.append(self.count)
+                self.asked[self.count] = OpenCall(strand=strand, place=place, call=call)
+                self.count += 1
+        return made
+
+    def answer(self, number: int, answer: Any) -> None:
+        """Enter it into the journal and hand it on."""
+        asked = self.asked.pop(number)
+        self.journal.append((number, answer))
+        self._deliver(asked.strand, asked.place, answer)
+
+    def _return(self, strand: Strand, value: Any) -> None:
+        if strand.above is None:
+            self.outcome, self.over = value, True
+        else:
+            self._deliver(*strand.above, value)
+
+    def _deliver(self, strand: Strand, place: int, answer: Any) -> None:
+        strand.answers[place] = answer
+        strand.missing -= 1
+        if not strand.missing:
+            self.ready.append((strand, strand.answers if strand.several else strand.answers[0]))
+
+
+def saved(answer: Any) -> Any:
+    """An answer as a checkpoint holds it: it reads tensors and our own records, and no other classes."""
+    if isinstance(answer, Moment) and isinstance(answer.observation, np.ndarray):
+        return replace(answer, observation=torch.from_numpy(answer.observation))
+    return answer
+
+
+def restored(answer: Any) -> Any:
+    if isinstance(answer, Moment) and isinstance(answer.observation, Tensor):
+        return replace(answer, observation=answer.observation.numpy())
+    return answer

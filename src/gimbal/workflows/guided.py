@@ -1,0 +1,46 @@
+"""A guide in every group: some samples are demonstrations, the others the policy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gimbal.composition import GUIDES, Advice, Composition, Verdict
+from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.single import SingleTurn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guided(AbstractWorkflow):
+    """The first ``guides`` samples of a task are taken from its column ``completion``, all others are driven by ``others``.
+
+    Tasks without that column, such as those of an exam, are all drawn. filters.StepRepair makes something of the guides.
+    """
+
+    guides: int = 1
+    others: AbstractWorkflow = SingleTurn()
+
+    def __post_init__(self) -> None:
+        if self.guides < 0:
+            raise ValueError(f"Guided.guides is {self.guides}; it counts samples of a group, 0 or above")
+        if self.others.whole:
+            raise ValueError(
+                f"{type(self.others).__name__} drives whole groups, and Guided takes samples out of them: use one of the two"
+            )
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return self.others.requires
+
+    def effects(self) -> frozenset[str]:
+        return super().effects() | {GUIDES}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if any(repair.guides != self.guides for repair in whole.all(StepRepair)):
+            yield Advice("StepRepair.guides and Guided.guides differ")
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        guided = attempt.sample < self.guides and "completion" in attempt.task.columns
+        return (yield from (Demonstrated() if guided else self.others)(attempt))

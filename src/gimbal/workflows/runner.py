@@ -1,0 +1,451 @@
+"""The runner: what the runtimes see as an engine where a workflow drives one.
+
+It holds the generators of all attempts under way. What they ask for is drawn by the engine inside, or done in threads; every answer is
+entered into the journal of its attempt, which with the engine's own state is all there is to save. Nothing here goes by the clock on
+the wall: the same requests to the same weights give the same rollouts, whether a tool takes a microsecond or a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gimbal.engines.base import (
+    DRAW,
+    AbstractEngine,
+    AbstractEngineAround,
+    AbstractEngineSpec,
+    AbstractSampler,
+    Finished,
+    Request,
+    row_key,
+)
+from gimbal.ops.deadline import DESK
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.records import Drop, Episode, Rollout, Sampling
+from gimbal.workflows.acting import seat
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
+from gimbal.workflows.flow import Flow, Key, OpenCall, restored, saved
+from gimbal.workflows.rows import joined
+from gimbal.workflows.single import SingleTurn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driven(AbstractSampler):
+    """An engine and the workflow that drives it, started side by side in one process. SingleTurn is the engine itself."""
+
+    engine: AbstractEngineSpec
+    workflow: AbstractWorkflow = SingleTurn()
+
+    def start(self, policy: AbstractPolicy) -> AbstractEngine:
+        inner = self.engine.start(policy)
+        return inner if isinstance(self.workflow, SingleTurn) else Runner(self, inner, policy)
+
+
+class Runner(AbstractEngineAround):
+    """The live engine around another. An attempt begins when its request comes; one that is a whole group, with the next step."""
+
+    def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
+        self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
+        self.others = {name: role.start() for name, role in self.workflow.roles.items()}  # engines of other policies
+        self.memory = self.workflow.begin()
+        self.clock = 0  # steps of the engine inside, and those passed over where there was nothing to draw
+        self.flows: list[Flow] = []  # in the order of their beginning
+        self.owner: dict[Key, Flow] = {}  # by request
+        self.drawing: dict[tuple[str, Key], tuple[Flow, int]] = {}  # by role and the engine's key: whose, which call
+        self.acting: list[tuple[Flow, int]] = []  # in the order in which they were asked
+        self.entering: list[Request] = []  # of attempts that are whole groups
+        self.plain: set[Key] = set()  # requests of no group, such as a canary's
+        self.done: list[Finished] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.owner) + len(self.entering) + len(self.plain) + len(self.done)
+
+    def submit(self, request: Request) -> None:
+        if request.group < 0 and DRAW in self.spec.engine.can:
+            # A canary is to say what the engine draws, and not what a workflow makes of that.
+            self.inner.submit(request)
+            self.plain.add(request.key)
+        elif self.workflow.whole:
+            self.entering.append(request)
+        else:
+            self._begin([request])
+
+    def step(self) -> list[Finished]:
+        self._enter()
+        self._join()
+        drawing = [(role, engine) for role, engine in self._engines.items() if engine.in_flight]
+        for role, engine in drawing:
+            for item in engine.step():
+                self._drawn(role, item)
+        self.clock += bool(drawing)
+        done, self.done = self.done, []
+        return done
+
+    def cancel(self, key: Key) -> Rollout | None:
+        for request in self.entering:
+            if request.key == key:
+                self.entering.remove(request)
+                return None
+        for item in self.done:
+            if item.key == key:
+                self.done.remove(item)
+                return None if isinstance(item.outcome, Drop) else replace(item.outcome.last, stop="cancelled")
+        if key in self.plain:
+            self.plain.remove(key)
+            return self.inner.cancel(key)
+        flow = self.owner.pop(key)
+        flow.gone.add(key[1])
+        if flow.gone < set(flow.attempt.samples):
+            return None  # the others of its group need the rows that it may yet draw
+        row = self._give_up(flow)
+        return None if row is None or not bool(row.mask_S.any()) else replace(row, stop="cancelled")
+
+    def underway(self) -> list[Finished]:
+        raise ValueError(
+            f"{type(self.workflow).__name__} cannot show unfinished rollouts, which the anchor Interruption evaluates before each "
+            "update: use workflow=SingleTurn(), or anchor=SamplingVersion(...)"
+        )
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        super().load(version, state)
+        self.memory = self.workflow.renewed(self.memory)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Journals, and when answers are due. What is being done in an environment just now is asked for once more."""
+        flows = [
+            {
+                "attempt": flow.attempt,
+                "journal": [(number, saved(answer)) for number, answer in flow.journal],
+                "gone": sorted(flow.gone),
+                "due": {number: asked.due for number, asked in flow.asked.items() if isinstance(asked.call, Act)},
+            }
+            for flow in self.flows
+        ]
+        waiting = {"entering": list(self.entering), "plain": sorted(self.plain), "done": list(self.done)}
+        acting = [(self.flows.index(flow), number) for flow, number in self.acting]
+        others = {name: engine.state_dict() for name, engine in self.others.items()}
+        own = {"flows": flows, "acting": acting, "clock": self.clock, "memory": self.memory, "others": others}
+        return super().state_dict() | own | waiting
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for name, engine in self.others.items():
+            engine.load_state_dict(state["others"][name])
+        self.clock, self.memory = state["clock"], state["memory"]
+        self.entering, self.plain, self.done = list(state["entering"]), set(state["plain"]), list(state["done"])
+        for held in state["flows"]:
+            flow = self._flow(held["attempt"])
+            flow.gone = set(held["gone"])
+            for sample in flow.gone:
+                del self.owner[flow.attempt.group, sample]
+            self._repeat(flow, [(number, restored(answer)) for number, answer in held["journal"]])
+            for number, due in held["due"].items():
+                flow.asked[number].due = due
+        for place, number in state["acting"]:
+            self._act(self.flows[place], number)
+
+    # Attempts.
+
+    @property
+    def _engines(self) -> dict[str, AbstractEngine]:
+        return {"": self.inner, **self.others}
+
+    def _enter(self) -> None:
+        """Begin the attempts at whole groups whose requests have come: those of one task and group are one attempt."""
+        several: dict[tuple[int, str], list[Request]] = {}
+        for request in self.entering:
+            several.setdefault((request.group, request.task.id), []).append(request)
+        self.entering = []
+        for requests in several.values():
+            self._begin(requests)
+
+    def _begin(self, requests: Sequence[Request]) -> None:
+        first = requests[0]
+        attempt = Attempt(
+            group=first.group,
+            task=first.task,
+            samples=tuple(request.sample for request in requests),
+            sampling=first.sampling,
+            seed=first.seed,
+            memory=self.memory,
+        )
+        flow = self._flow(attempt)
+        try:
+            self._go_on(flow)
+        except BaseException:
+            # What an engine refuses is refused as a whole, as if it had not been submitted.
+            self._give_up(flow)
+            raise
+
+    def _flow(self, attempt: Attempt) -> Flow:
+        flow = Flow(attempt, self.workflow(attempt))
+        self.flows.append(flow)
+        self.owner |= {(attempt.group, sample): flow for sample in attempt.samples}
+        return flow
+
+    def _go_on(self, flow: Flow) -> None:
+        """Until every generator of the attempt waits for something that takes time."""
+        while flow.ready or flow.at_once:
+            if flow.ready:
+                for number in flow.send():
+                    self._make(flow, number)
+            else:
+                # One after the other, each when all is quiet: in this order a journal is executed again.
+                flow.answer(*flow.at_once.popleft())
+        if flow.over:
+            self._finish(flow)
+
+    def _repeat(self, flow: Flow, journal: Sequence[tuple[int, Any]]) -> None:
+        """Execute the generators again over the answers that they were given; what is left open is under way in the engine."""
+        answers = list(journal)
+        while flow.ready or answers:
+            if flow.ready:
+                for number in flow.send():
+                    self._place(flow, flow.asked[number])
+                continue
+            number, answer = answers.pop(0)
+            if isinstance((asked := flow.asked[number]).call, Act):
+                flow.seats[asked.call.seat].said[asked.entry] = answer
+            flow.answer(number, answer)
+        for number, asked in flow.asked.items():
+            if asked.key is not None:
+                self.drawing[_role(asked.call), asked.key] = (flow, number)
+
+    def _finish(self, flow: Flow) -> None:
+        attempt = flow.attempt
+        outcomes = list(flow.outcome) if self.workflow.whole else [flow.outcome]
+        if len(outcomes) != len(attempt.samples) or not all(isinstance(one, Episode | Drop) for one in outcomes):
+            raise TypeError(
+                f"{type(self.workflow).__name__} returned {flow.outcome!r:.200} for samples {attempt.samples} of task "
+                f"{attempt.task.id}; an Episode or a Drop is wanted for each"
+            )
+        self._end(flow)
+        for sample, outcome in zip(attempt.samples, outcomes, strict=True):
+            if sample not in flow.gone:
+                del self.owner[attempt.group, sample]
+                self.done.append(Finished(key=(attempt.group, sample), outcome=outcome))
+        rows = [row for outcome in outcomes if isinstance(outcome, Episode) for row in outcome.rows]
+        self.memory = self.workflow.remember(self.memory, attempt, rows)
+
+    def _give_up(self, flow: Flow) -> Rollout | None:
+        """Nothing of it is wanted any more; the row it was at, if there is one."""
+        row = flow.last
+        for asked in list(flow.asked.values()):
+            if asked.key is not None:
+                drawn = self._engines[_role(asked.call)].cancel(asked.key)
+                row = self._row(flow, asked, drawn) if drawn is not None and not isinstance(asked.call, Ask) else row
+            if asked.under_way is not None:
+                DESK.give_up(asked.under_way)
+        for sample in flow.attempt.samples:
+            self.owner.pop((flow.attempt.group, sample), None)
+        self._end(flow)
+        return row
+
+    def _end(self, flow: Flow) -> None:
+        self.flows.remove(flow)
+        self.drawing = {key: value for key, value in self.drawing.items() if value[0] is not flow}
+        self.acting = [(other, number) for other, number in self.acting if other is not flow]
+        for one in flow.seats.values():
+            one.close()
+
+    # Calls.
+
+    def _make(self, flow: Flow, number: int) -> None:
+        """Begin a call, or answer it at once."""
+        asked = flow.asked[number]
+        call, key = asked.call, self._place(flow, asked)
+        if isinstance(call, Act):
+            asked.due = self.clock + call.overlap
+            self._act(flow, number)
+        elif isinstance(call, Write):
+            flow.at_once.append((number, self._written(flow, call)))
+        elif isinstance(call, Stop):
+            flow.at_once.append((number, self._stopped(flow, call)))
+        elif key is None:  # a row with no room for what it is told
+            flow.at_once.append((number, replace(call.row, stop="length")))
+        else:
+            asked.key = None  # until the engine has taken it
+            self._draw(flow, call, key)
+            asked.key = key
+            self.drawing[_role(call), key] = (flow, number)
+
+    def _place(self, flow: Flow, asked: OpenCall) -> Key | None:
+        """Number its row, or enter it into the history of its environment: the same again when a journal is repeated."""
+        call, attempt = asked.call, flow.attempt
+        if isinstance(call, Act):
+            asked.entry = seat(flow.seats, call, attempt.task, attempt.seed).enter(call.action)
+        elif isinstance(call, Draw) and call.row is not None:
+            if self._fits(flow, call):
+                asked.key = row_key(attempt.group, call.row.sample, call.row.row)
+        elif isinstance(call, Draw | Fork | Ask):
+            sample = _sample(flow, call)
+            asked.key = row_key(attempt.group, sample, flow.row(sample))
+        elif not isinstance(call, Write | Stop):
+            raise TypeError(f"{type(self.workflow).__name__} yielded {call!r:.200}, which is no call")
+        return asked.key
+
+    def _draw(self, flow: Flow, call: Draw | Fork | Ask, key: Key) -> None:
+        """Have the engine draw for it."""
+        attempt, wanted = flow.attempt, self._sampling(flow, call)
+        task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
+        row = call.row if isinstance(call, Draw | Fork) else None
+        told = self._told(call) or [] if isinstance(call, Draw) else []
+        begun = 0 if row is None else call.at if isinstance(call, Fork) else row.length + len(told)
+        asked = wanted
+        if not isinstance(call, Ask):
+            most = wanted.max_length if call.most is None else min(wanted.max_length, begun + call.most)
+            asked = replace(wanted, stop=(*wanted.stop, *call.stop), max_length=most)
+        request = Request(
+            group=attempt.group,
+            task=task if row is None else row.task,
+            sample=_sample(flow, call),
+            sampling=asked,
+            seed=attempt.seed,
+            row=key[1] // row_key(0, 0, 1)[1],
+        )
+        engine = self._engines[_role(call)]
+        if row is None or not begun:
+            engine.submit(request)
+        else:
+            engine.extend(request, row, told, first=begun if isinstance(call, Fork) else None)
+
+    def _drawn(self, role: str, item: Finished) -> None:
+        if item.key in self.plain and not role:
+            self.plain.remove(item.key)
+            self.done.append(item)
+            return
+        flow, number = self.drawing.pop((role, item.key))
+        flow.answer(number, self._row(flow, flow.asked[number], item.rollout))
+        self._go_on(flow)
+
+    def _row(self, flow: Flow, asked: OpenCall, whole: Rollout) -> Rollout:
+        """What the engine returned, as the workflow is to read it."""
+        call, wanted = asked.call, self._sampling(flow, asked.call)
+        if isinstance(call, Ask):
+            return replace(whole, role=call.role)
+        row = replace(whole, sampling=wanted, stop=PAUSED if self._paused(call, whole, wanted) else whole.stop)
+        if isinstance(call, Fork) and call.at:
+            return joined(call.row, call.at, None, row, counts=False)
+        if isinstance(call, Draw) and call.row is not None:
+            told = self._told(call)
+            return joined(call.row, call.row.length, None if told is None else len(told), row, counts=True)
+        return row
+
+    def _paused(self, call: Draw | Fork, whole: Rollout, wanted: Sampling) -> bool:
+        """Whether only what the call itself asked for has stopped it."""
+        if whole.stop == "length":
+            return whole.length < wanted.max_length
+        if whole.stop != "stop" or not call.stop:
+            return False
+        policy, tokens = self._tokens(call), whole.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])].tolist()
+        before = policy.decode(ids[:-1])
+        own = any(whole.text.count(stop) > before.count(stop) for stop in wanted.stop)
+        return not own and ids[-1] not in policy.end_ids
+
+    def _sampling(self, flow: Flow, call: Draw | Fork | Ask) -> Sampling:
+        if call.sampling is not None:
+            return call.sampling
+        row = call.row if isinstance(call, Draw | Fork) else None
+        return flow.attempt.sampling if row is None else row.sampling
+
+    def _told(self, call: Draw) -> list[int] | None:
+        if call.told is None or not isinstance(call.told, str):
+            return None if call.told is None else list(call.told)
+        return self._tokens(call).tokenizer.encode(call.told, add_special_tokens=False) if call.told else []
+
+    def _fits(self, flow: Flow, call: Draw) -> bool:
+        """Whether there is room for what a row is told and for a decision after it."""
+        assert call.row is not None
+        return call.row.length + len(self._told(call) or []) < self._sampling(flow, call).max_length
+
+    def _written(self, flow: Flow, call: Write) -> Rollout:
+        policy, attempt = self._tokens(call), flow.attempt
+        ending = policy.end_ids[:1] if call.end else ()
+        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
+        return Rollout(
+            task=attempt.task,
+            sample=_sample(flow, call),
+            decisions=Tokens.row(policy.encode_task(attempt.task), ids),
+            behavior_S=torch.zeros(len(ids)),
+            version_S=torch.full((len(ids),), self.inner.version),
+            mask_S=torch.ones(len(ids), dtype=torch.bool),
+            reward_S=torch.zeros(len(ids)),
+            stop="stop",
+            sampling=attempt.sampling,
+            text=call.text,
+        )
+
+    def _stopped(self, flow: Flow, call: Stop) -> int:
+        """How many rows of this sample were being drawn."""
+        found = [
+            (number, asked)
+            for number, asked in flow.asked.items()
+            if asked.key is not None and not isinstance(asked.call, Ask) and _sample(flow, asked.call) == call.sample
+        ]
+        for number, asked in found:
+            assert asked.key is not None
+            drawn = self.inner.cancel(asked.key)
+            del self.drawing["", asked.key]
+            before = asked.call.row if isinstance(asked.call, Draw) else None
+            row = before if drawn is None else self._row(flow, asked, drawn)
+            flow.at_once.append((number, None if row is None else replace(row, stop="cancelled")))
+        return len(found)
+
+    def _tokens(self, call: object) -> TokenPolicy:
+        if not isinstance(self.policy, TokenPolicy):
+            raise ValueError(
+                f"{type(self.workflow).__name__} asks for {type(call).__name__} with words, and {type(self.policy).__name__} decides "
+                "no tokens: it is for language models"
+            )
+        return self.policy
+
+    # Environments.
+
+    def _act(self, flow: Flow, number: int) -> None:
+        asked = flow.asked[number]
+        asked.under_way = flow.seats[asked.call.seat].begin(asked.call, asked.entry)
+        self.acting.append((flow, number))
+
+    def _join(self) -> None:
+        """Hand on the answers that are due, waiting for those that are not there yet.
+
+        They are due by the count of steps and in the order of questions, so that another run, or this one resumed, hands on the same
+        answers at the same place. Where nothing can be drawn the count goes on to the next of them by itself.
+        """
+        while self.acting:
+            due = min(flow.asked[number].due for flow, number in self.acting)
+            if due > self.clock:
+                if self.done or any(engine.in_flight for engine in self._engines.values()):
+                    return
+                self.clock = due
+            for flow, number in [(f, n) for f, n in self.acting if f.asked[n].due <= self.clock]:
+                if (flow, number) not in self.acting:  # its attempt has ended meanwhile
+                    continue
+                asked = flow.asked[number]
+                assert asked.under_way is not None
+                moment = flow.seats[asked.call.seat].answer(asked.under_way, asked.call, asked.entry)
+                self.acting.remove((flow, number))
+                flow.answer(number, moment)
+                self._go_on(flow)
+
+
+def _role(call: object) -> str:
+    return call.role if isinstance(call, Ask) else ""
+
+
+def _sample(flow: Flow, call: Any) -> int:
+    """Whose row it is about."""
+    if isinstance(call, Ask):
+        return flow.attempt.sample
+    if isinstance(call, Draw) and call.row is not None:
+        return call.row.sample
+    return flow.attempt.sample if call.sample is None else call.sample

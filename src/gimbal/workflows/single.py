@@ -1,0 +1,20 @@
+"""A prompt, and what the policy draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gimbal.records import Episode
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleTurn(AbstractWorkflow):
+    """One row is drawn from the prompt, and that is the episode. The runner leaves it to the engine, which does just that."""
+
+    def effects(self) -> frozenset[str]:
+        return frozenset()
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        row = yield attempt.begin()
+        return Episode.of(row)
