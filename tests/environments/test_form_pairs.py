@@ -10,7 +10,6 @@ from gimbal.environments.jsonl import Rows
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum
-from gimbal.ops.gains import gain, generalisation_factor
 from gimbal.recipes.core.dpo import dpo
 from gimbal.recipes.papers.data.specs import specs
 from gimbal.recipes.papers.data.specs_start import specs_start
@@ -79,17 +78,6 @@ def test_reduces_to_imitation_of_the_chosen_without_the_preference():
     chosen_N = b.reward_NS.sum(-1)
     expected = (-chosen_N / chosen_N.sum())[:, None] * b.mask_NS  # mean over the chosen of -log pi
     torch.testing.assert_close(both, expected, atol=1e-6, rtol=0)
-
-
-def test_generalisation_factor_by_hand_and_at_its_ends():
-    assert generalisation_factor(0.1, 0.4) == pytest.approx(5 * 0.04 / 0.8)
-    assert generalisation_factor(0.1, 0.4, beta=1.0) == pytest.approx(2 * 0.1 * 0.4 / 0.5)
-    assert generalisation_factor(0.3, 0.3) == pytest.approx(0.3)
-    assert generalisation_factor(-0.1, 0.4) == -0.1 and generalisation_factor(0.0, 0.0) == 0.0
-    assert generalisation_factor(0.1, 0.4) > generalisation_factor(0.4, 0.1)
-    assert gain(0.6, 0.5) == pytest.approx(0.2)
-    with pytest.raises(ValueError, match="above 0"):
-        gain(0.6, 0.0)
 
 
 def test_the_second_stage_pays_half_for_form():

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,7 +10,6 @@ from gimbal import ops
 from gimbal.objectives import ClippedRatio, Reinforce
 from gimbal.objectives.masks.covariance_mask import CovarianceMask, covariance
 from gimbal.objectives.surrogates.covariance_kl import CovarianceKL
-from gimbal.ops.entropy_law import entropy_law
 from gimbal.ops.lots import lots
 from gimbal.records import TrainBatch
 
@@ -164,15 +162,6 @@ def test_errors_say_the_way_out():
         CovarianceKL(share=2.0)
     with pytest.raises(ValueError, match="low may not exceed"):
         CovarianceMask(low=2.0, high=1.0)
-
-
-def test_the_law_finds_its_own_constants():
-    entropy = np.linspace(2.0, 0.1, 9).tolist()
-    a, b = entropy_law(entropy, (0.9 - 0.1 * np.exp(entropy)).tolist())
-    assert (a, b) == (pytest.approx(0.1), pytest.approx(0.9))
-    assert entropy_law([1.0, 1.0], [0.2, 0.4]) == (0.0, pytest.approx(0.3))
-    with pytest.raises(ValueError, match="one each"):
-        entropy_law([], [])
 
 
 def test_covariance_agrees_with_the_sample_covariance():

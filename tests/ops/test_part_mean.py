@@ -1,6 +1,4 @@
-"""DeGRPO and DePO: means by part, clips by part, distributions on the sphere."""
-
-import math
+"""DeGRPO and DePO: means by part, clips by part."""
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ from gimbal.objectives import ClippedRatio
 from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.ops import TokenMean
 from gimbal.ops.part_mean import PartMean
-from gimbal.ops.sphere import mean_resultant, sphere_kl
 from gimbal.records import Part, TrainBatch
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -80,33 +77,3 @@ def test_latents_of_weight_0_leave_the_tokens_alone():
     weight = PartMean(latent=0.0)(MASK, parts)
     assert (weight[:, 0] == 0).all()
     close(weight[:, 1:], TokenMean()(MASK[:, 1:]))
-
-
-def integrated_kl(dimensions, kappa, angle, steps=200_001):
-    """KL between two von Mises-Fisher distributions on the circle or the sphere, by the trapezoidal rule."""
-    if dimensions == 2:
-        theta = torch.linspace(-math.pi, math.pi, steps, dtype=torch.float64)[:-1]  # a period, its end not twice
-        density = (kappa * theta.cos()).exp()
-        along = theta.cos()
-    else:
-        along = torch.linspace(-1, 1, steps, dtype=torch.float64)
-        density = (kappa * along).exp()  # uniform measure along the axis, for the sphere in three dimensions
-    mean = float((density * along).sum() / density.sum())
-    return kappa * mean * (1 - math.cos(angle))
-
-
-@pytest.mark.parametrize("dimensions", [2, 3])
-@pytest.mark.parametrize("kappa", [0.01, 1.0, 10.0])
-def test_sphere_kl_is_the_integral(dimensions, kappa):
-    angle = 0.7
-    mu, other = torch.zeros(1, dimensions, dtype=torch.float64), torch.zeros(1, dimensions, dtype=torch.float64)
-    mu[0, 0], other[0, 0], other[0, 1] = 1.0, math.cos(angle), math.sin(angle)
-    assert sphere_kl(mu, other, kappa).item() == pytest.approx(integrated_kl(dimensions, kappa, angle), rel=1e-4)
-
-
-def test_limits_of_the_mean_resultant():
-    assert mean_resultant(0.001, 64) == pytest.approx(0.001 / 64, rel=1e-6)  # kappa / D
-    assert mean_resultant(0.0, 8) == 0.0
-    assert mean_resultant(5.0, 3) == pytest.approx(1 / math.tanh(5.0) - 1 / 5.0, abs=1e-9)  # Langevin's function
-    mu = torch.nn.functional.normalize(torch.randn(4, 7, generator=torch.Generator().manual_seed(1)), dim=-1)
-    close(sphere_kl(mu, mu, 10.0), torch.zeros(4), atol=1e-5)

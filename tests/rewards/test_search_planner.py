@@ -4,7 +4,6 @@ import pytest
 
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
-from gimbal.ops.estimators import hypervolume, pareto_front
 from gimbal.recipes.papers.agents.ai_searchplanner import ai_searchplanner
 from gimbal.rewards.scoring import score
 from gimbal.rewards.working_steps import WorkingSteps
@@ -48,11 +47,3 @@ def test_spared_by_hand_and_its_bounds(group_of):
     assert reward(group_of(SOUND, GUESS, LONG)) == [0.5, 1.0, 0.0]
     with pytest.raises(ValueError, match="most"):
         WorkingSteps(most=0)
-
-
-def test_hypervolume_by_hand():
-    points = [(0.5, 1.0), (1.0, 3.0), (0.4, 2.0), (0.9, 3.0)]  # two on the front, at costs 1 and 3
-    assert pareto_front(points) == [0, 1]
-    assert hypervolume(points, (0.0, 4.0)) == pytest.approx(0.5 * 3 + 0.5 * 1)
-    assert hypervolume(points, (0.6, 2.0)) == 0.0 and hypervolume([], (0.0, 1.0)) == 0.0
-    assert hypervolume([(0.5, 1.0)] * 3, (0.0, 2.0)) == pytest.approx(0.5)

@@ -13,8 +13,7 @@ from gimbal.policies.token import CausalLM
 from gimbal.records import Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
-from gimbal.rewards.rating import write_tasks
-from gimbal.runtime.distil import distil
+from gimbal.runtime.distil import distil, write_tasks
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.runner import Driven
 
@@ -80,3 +79,9 @@ def test_by_the_policy_itself(single_thread):
             reward.close()
     assert torch.tensor([task.columns["pass_rate"] for task in done]).isfinite().all()
     assert all(("completion" in task.columns) == (task.columns["pass_rate"] > 0) for task in done)
+
+
+def test_chat_prompts_are_written_as_they_came(tmp_path):
+    messages = [{"role": "user", "content": "2+2?"}]
+    write_tasks([Rows(rows=[{"prompt": messages}])[0]], tmp_path / "own.jsonl")
+    assert Jsonl(path=str(tmp_path / "own.jsonl"))[0].columns["messages"] == messages

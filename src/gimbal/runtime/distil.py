@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.records import Group, Rollout, Sampling, Task
@@ -26,7 +28,7 @@ def distil(
 
     The share is a difficulty for environments.Within: a pool of tasks solved seldom but not never is Within(column="pass_rate",
     above=0.1, upto=0.3) (DoGe, arXiv:2512.06835). The texts are what FormPairs and Demonstrated take: data that the policy made
-    itself (Metis-SPECS, arXiv:2510.25801). rewards.rating.write_tasks saves them. The engine is loaded and idle, the rewards are
+    itself (Metis-SPECS, arXiv:2510.25801). ``write_tasks`` saves them. The engine is loaded and idle, the rewards are
     open; a rollout without a score counts as not solved.
     """
     assert engine.in_flight == 0, "distilling has the engine to itself"
@@ -48,3 +50,13 @@ def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[Abstract
     if solved:
         columns["completion"] = max(solved, key=lambda r: (r.earned, -r.length, -r.sample)).text
     return replace(task, columns=columns)
+
+
+def write_tasks(tasks: Iterable[Task], path: Path) -> None:
+    """One JSON object a line, which environments.Jsonl reads back as the same tasks, all columns included."""
+    with path.open("w", encoding="utf-8") as file:
+        for task in tasks:
+            own = {key: value for key, value in task.columns.items() if key != "messages"}
+            prompt = task.columns.get("messages", task.prompt)
+            row = {**own, "id": task.id, "prompt": prompt, "answer": task.answer, "data_source": task.source}
+            file.write(json.dumps(row) + "\n")

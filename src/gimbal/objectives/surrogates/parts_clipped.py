@@ -22,8 +22,7 @@ class PartsClipped(AbstractObjective):
 
     loss = -min(r A, clip(r) A), with bounds ``clip_low``, ``clip_high`` on tokens and ``latent_low``, ``latent_high`` where the part is
     LATENT; where A < 0 r counts at most ``dual_clip``; log-ratios are cut at ±10. A latent's log-probability is that of a von
-    Mises-Fisher distribution about the normalised hidden state, kappa mu.z + const. Use with PartMean(latent=.5); ops.sphere_kl is the
-    divergence between two such distributions.
+    Mises-Fisher distribution about the normalised hidden state, kappa mu.z + const. Use with PartMean(latent=.5).
 
     - no latent positions, or equal bounds: ClippedRatio.
     - PartMean(latent=0): the tokens alone.
