@@ -1,5 +1,7 @@
 """Recipes and methods by the question that they answer."""
 
+from pathlib import Path
+
 import pytest
 
 from gimbal import config, recipes
@@ -8,7 +10,9 @@ from gimbal.cli import main
 
 def test_every_recipe_stands_under_one_question():
     under = [name for question in recipes.questions() for name in recipes.of(question)]
-    assert sorted(under) == sorted(recipes.names()) and len(under) >= 104
+    assert sorted(under) == sorted(recipes.names()) and len(under) >= 105
+    beside = {file.stem for file in Path(recipes.__file__).parent.glob("*.py")}
+    assert beside == {"__init__", "configure"}, "a recipe lies in a package, or no command finds it"
     assert len(recipes.of("core")) == 12 and all(about[-1] in ".?" for about in recipes.questions().values())
 
 
