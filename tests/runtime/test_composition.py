@@ -50,6 +50,8 @@ from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
@@ -58,6 +60,7 @@ from gimbal.environments.demonstrations import practice
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.interruption import Interruption
+from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives import EntropyBonus, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight, ValueLoss
@@ -118,7 +121,16 @@ VCPO = {
 PACKAGE = Path(gimbal.__file__).parent
 CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
+OLD = {"correction": TruncatedWeight()}
+
 REFUSALS = [
+    ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
+    ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    (
+        {**OLD, "store": Buffer(cut=False), "anchor": SamplingVersion()},
+        "Buffer lets decisions be older",
+        {"anchor": Recompute()},
+    ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
     ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping", {"shaping": (Whitened(), EntropyShaped())}),
     ({"advantage": DECOUPLED, "reward_shaping": (KLReward(),)}, "would be lost", {"reward_shaping": ()}),
@@ -180,6 +192,7 @@ REFUSALS = [
 ]
 
 ADVICE = [
+    ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
     ({}, "no clip ever acts", {"optimization": Optimization(minibatches=4)}),
     (
         {"anchor": SamplingVersion(window=1), "max_staleness": 1},
