@@ -37,6 +37,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gimbal.dataflow.packing import micro_batches
+from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Metrics
@@ -315,7 +316,7 @@ class Member:
         return found if isinstance(found, DTensor) else None
 
 
-class Leader:
+class Leader(AbstractLocalLearner):
     """The learner as rank 0's run sees it; whatever is asked of it all ranks do. ``policy`` is whole, and of the present version."""
 
     def __init__(self, ranks: Sharded, policy: AbstractPolicy, learner: Learner) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks, Alone, several
 from gimbal.policies.base import AbstractPolicy
-
-if TYPE_CHECKING:
-    from gimbal.learning.distributed import Leader
 
 Start = Callable[[AbstractPolicy, AbstractRanks], Learner]
 
@@ -24,7 +21,7 @@ def join() -> AbstractRanks:
     return Sharded()
 
 
-def lead(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> Learner | Leader:
+def lead(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> AbstractLearner:
     """The learner of rank 0's run. Among several ranks ``policy`` stays whole, and shards of a copy are trained."""
     if isinstance(ranks, Alone):
         return start(policy, ranks)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from gimbal import ops
 from gimbal.controllers.base import State
+from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.ranks import AbstractRanks, Alone
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, assembled
 from gimbal.ops.paths import replace_at
@@ -29,7 +30,7 @@ class NotFinite(ValueError):
     """A loss or gradient was NaN or infinite; the weights have not moved."""
 
 
-class Learner:
+class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
     ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or shall not, by

@@ -28,6 +28,7 @@ from gimbal import durable
 from gimbal.config import RECIPE_FILE
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
+from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractDecisions, Drop, Episode, Group, Rollout, Sampling, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
@@ -46,7 +47,9 @@ class CheckpointError(ValueError):
     """A checkpoint could not be written, or is not what was written."""
 
 
-def save(directory: Path, step: int, policy: AbstractPolicy, state: Mapping[str, Any], keep: int) -> Path:
+def save(
+    directory: Path, step: int, policy: AbstractPolicy | AbstractLearner, state: Mapping[str, Any], keep: int
+) -> Path:
     """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1).
 
     What is of a later step is removed too: it is of a future that the run has gone back from.

@@ -11,6 +11,7 @@ import numpy as np
 
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.environments.base import AbstractTasks
+from gimbal.learning.base import AbstractTrained
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
@@ -48,9 +49,16 @@ class Exam:
 
 
 def held_out_exam(
-    run: AbstractRun, policy: AbstractPolicy, *, version: int = 0, rewards: Sequence[AbstractReward] | None = None
+    run: AbstractRun,
+    policy: AbstractPolicy,
+    *,
+    weights: AbstractTrained | None = None,
+    version: int = 0,
+    rewards: Sequence[AbstractReward] | None = None,
 ) -> Exam:
-    """The run's exam of these weights, by an engine that does nothing else. ``rewards``: the run's own where they are open."""
+    """The run's exam of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
+    they are open."""
+    source = policy if weights is None else weights
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
@@ -59,9 +67,9 @@ def held_out_exam(
         if rewards is None or held_out.rewards is not None:
             own = run.rewards if held_out.rewards is None else held_out.rewards
             rewards = [opened.enter_context(closing(reward.open())) for reward in own]
-        opened.enter_context(running(engine, policy, version))
+        opened.enter_context(running(engine, source, version))
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
-            DeliveryProof(policy, canary(run, engine, held_out.tasks[0]))(engine, version)
+            DeliveryProof(source, canary(run, engine, held_out.tasks[0]))(engine, version)
         return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 

@@ -25,6 +25,7 @@ import torch
 from gimbal import durable
 from gimbal.dataflow.packing import pack
 from gimbal.learning import joining
+from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import AbstractRanks
@@ -77,7 +78,8 @@ class Trainer:
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         _own(policy)
-        self.learner = joining.lead(ranks, policy, partial(_learner, run, self.device))
+        self.policy = policy  # what engines are made of; the one that is trained is the learner's
+        self.learner: AbstractLearner = joining.lead(ranks, policy, partial(_learner, run, self.device))
         self.host = run.runtime.open(
             Wanted(
                 engine=run.sampler,
@@ -99,7 +101,7 @@ class Trainer:
 
     def _start(self, saved: Mapping[str, Any] | None) -> None:
         """Wire the rollout half, and bring everything to where it was saved, or to version 0."""
-        run, policy = self.run, self.learner.policy
+        run = self.run
         compose.accepted(run, self.rewards)
         self.pipeline = Pipeline(
             Parts(
@@ -132,12 +134,12 @@ class Trainer:
             self.store.load_state_dict(saved["store"])
             for group in self.pipeline.store.values():
                 self.learner.arrived(group)
-            self.proof = DeliveryProof(policy, saved["proof"]["canary"], self.sync.travels)
+            self.proof = DeliveryProof(self.learner, saved["proof"]["canary"], self.sync.travels)
             self.proof.load_state_dict(saved["proof"])
             self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
         else:
             self._deliver()
-            self.proof = DeliveryProof(policy, canary(run, self.engine, run.tasks[0]), self.sync.travels)
+            self.proof = DeliveryProof(self.learner, canary(run, self.engine, run.tasks[0]), self.sync.travels)
             self._proved()
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
@@ -190,11 +192,13 @@ class Trainer:
 
     def examine(self) -> Exam:
         """The held-out exam of the present weights, by an engine that does nothing else."""
-        return held_out_exam(self.run, self.learner.policy, version=self.learner.version, rewards=self.rewards)
+        return held_out_exam(
+            self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
+        )
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as text, for a person to look at."""
-        return self.learner.policy.pieces(rollout.decisions)
+        return self.policy.pieces(rollout.decisions)
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         state = {
@@ -205,9 +209,7 @@ class Trainer:
             "sync": self.sync.state_dict(),
             "totals": dict(totals),
         }
-        return checkpoint.save(
-            directory, self.learner.version, self.learner.policy, state, keep=self.run.keep_checkpoints
-        )
+        return checkpoint.save(directory, self.learner.version, self.learner, state, keep=self.run.keep_checkpoints)
 
     def close(self) -> None:
         self.learner.close()
@@ -216,7 +218,7 @@ class Trainer:
             reward.close()
 
     def _deliver(self) -> None:
-        self.sync.publish(self.learner.version, self.learner.policy.weights())
+        self.sync.publish(self.learner.version, self.learner.weights())
         self.sync.deliver(self.engine)
 
     def _served(self) -> Metrics:
@@ -397,7 +399,7 @@ class Session:
         for remnant in (partial, old):
             shutil.rmtree(remnant, ignore_errors=True)
         partial.mkdir()
-        self.trainer.learner.policy.save(partial)
+        self.trainer.learner.save(partial)
         durable.sync_tree(partial)
         (self.directory / SUMMARY).unlink(missing_ok=True)  # for a moment there may be no model
         if final.exists():

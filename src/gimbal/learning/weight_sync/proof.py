@@ -27,6 +27,7 @@ from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, Witness
 from gimbal.engines.precision import Form
+from gimbal.learning.base import AbstractTrained, trained
 from gimbal.learning.weight_sync.receipts import KEPT, NotDelivered, Receipts, Travels
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
@@ -64,11 +65,14 @@ class DeliveryProof:
     """
 
     def __init__(
-        self, policy: AbstractPolicy, canary: Sequence[Rollout], travels: Travels = lambda tensor: tensor
+        self,
+        source: AbstractPolicy | AbstractTrained,
+        canary: Sequence[Rollout],
+        travels: Travels = lambda tensor: tensor,
     ) -> None:
         assert canary, "a canary is at least one rollout"
-        self.policy, self.canary = policy, list(canary)
-        self.receipts = Receipts(policy, travels)
+        self.source, self.canary = trained(source), list(canary)
+        self.receipts = Receipts(self.source, travels)
         self.trainer: dict[int, Tensor] = {}  # the trainer's log-probs of the canary, by version
         self.seen: dict[str, Seen] = {}
 
@@ -141,18 +145,15 @@ class DeliveryProof:
     def _moved(self, old: int, new: int) -> bool:
         """Whether at least half of the tensors that travel, and ``MANY``, are held otherwise at one version than at the other."""
         one, other = (self.receipts.manifests.get(version, {}) for version in (old, new))
-        names = [name for name in self.policy.weights() if name in one and name in other]
+        names = [name for name in self.source.weights() if name in one and name in other]
         changed = sum(one[name] != other[name] for name in names)
         return changed >= max(MANY, len(names) / 2)
 
     def _trainer_D(self) -> Tensor:
         """All rollouts in one forward pass."""
-        device = next(self.policy.parameters()).device
         decisions = type(self.canary[0].decisions).stack([rollout.decisions for rollout in self.canary])
-        with torch.inference_mode():
-            found = self.policy.evaluate(decisions.to(device), temperature=self.canary[0].sampling.temperature)
-        rows = [found.logprob_NS[row, : rollout.length] for row, rollout in enumerate(self.canary)]
-        return torch.cat(rows).float().cpu()
+        logprob_NS = self.source.logprobs(decisions, self.canary[0].sampling.temperature)
+        return torch.cat([logprob_NS[row, : rollout.length] for row, rollout in enumerate(self.canary)])
 
     def state_dict(self) -> dict[str, Any]:
         seen = {who: (one.proved, one.unproved, one.noise) for who, one in self.seen.items()}

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
-from gimbal.engines.receipts import Prints, Reading, Receipt, differences, tensors
+from gimbal.engines.receipts import Prints, Reading, Receipt, differences
+from gimbal.learning.base import AbstractTrained, trained
 from gimbal.policies.base import AbstractPolicy
 
 KEPT = 64  # versions: no sampler is that far behind unless its calls hang, and then it is replaced
@@ -27,8 +28,8 @@ class Receipts:
     sampler that shares the trainer's memory moves before it is told to, and a bit that flips is still flipped.
     """
 
-    def __init__(self, policy: AbstractPolicy, travels: Travels = lambda tensor: tensor) -> None:
-        self.policy, self.travels = policy, travels
+    def __init__(self, source: AbstractPolicy | AbstractTrained, travels: Travels = lambda tensor: tensor) -> None:
+        self.source, self.travels = trained(source), travels
         self.manifests: dict[int, Prints] = {}
         self.found: dict[str, int] = {}  # the version last found, by copy
         self.count = 0  # of receipts that were in order
@@ -40,7 +41,7 @@ class Receipts:
 
     def arrived(self, engine: AbstractEngine, version: int) -> None:
         """After a load, which is the newest: the copy here is what it is to be, and so is each elsewhere that has answered."""
-        manifest = engine.manifest({**tensors(self.policy), **self._sent()})
+        manifest = engine.manifest({**self.source.tensors(), **self._sent()})
         if manifest is None:
             return
         self.manifests[version] = manifest
@@ -56,7 +57,7 @@ class Receipts:
             self._judge(receipt)
 
     def _sent(self) -> dict[str, Tensor]:
-        return {name: self.travels(tensor) for name, tensor in self.policy.weights().items()}
+        return {name: self.travels(tensor) for name, tensor in self.source.weights().items()}
 
     def _judge(self, receipt: Receipt) -> None:
         who, due, last = receipt.who, receipt.due, self.found.get(receipt.who)
@@ -89,17 +90,17 @@ def _of(who: str) -> str:
     return f"of {who} " if who else ""
 
 
-def load(engine: AbstractEngine, policy: AbstractPolicy, version: int = 0) -> Receipts:
+def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Receipts:
     """These weights, into an engine that is nobody else's. NotDelivered where it does not hold them then."""
-    engine.load(version, policy.state_dict())
-    receipts = Receipts(policy)
+    engine.load(version, source.state_dict())
+    receipts = Receipts(source)
     receipts.arrived(engine, version)
     return receipts
 
 
 @contextmanager
-def running(engine: AbstractEngine, policy: AbstractPolicy, version: int = 0) -> Iterator[None]:
+def running(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Iterator[None]:
     """An engine of one's own with these weights: it must hold them when the body begins, and still when it has ended."""
-    receipts = load(engine, policy, version)
+    receipts = load(engine, source, version)
     yield
     receipts.still(engine)

@@ -1,0 +1,139 @@
+"""What a learner is to the rest of a run, wherever its policy may be: in this process, in shards over several, or somewhere else.
+
+The runtime asks for nothing beyond this. It has a policy of its own (``Trainer.policy``) for the architecture, the tokenizer and the
+engines; whether that is the one being trained is the learner's business.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.engines.receipts import tensors
+from gimbal.learning.updates.base import AbstractUpdate, Metrics
+from gimbal.policies.base import AbstractPolicy
+from gimbal.records import AbstractDecisions, Group, TrainBatch
+
+
+class AbstractTrained(ABC):
+    """Whose weights samplers draw by, and what it says of recorded decisions: the trainer's side of every proof of delivery."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """What training changes, whole: this is what travels."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a policy of the same architecture loads."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a forward pass reads, under every name."""
+
+    @abstractmethod
+    def logprobs(self, decisions: AbstractDecisions, temperature: float) -> Float[Tensor, "N S"]:
+        """Of these decisions by the present weights, without gradient, float32, on the CPU."""
+
+
+class OfPolicy(AbstractTrained):
+    """A policy in this process."""
+
+    def __init__(self, policy: AbstractPolicy) -> None:
+        self.policy = policy
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.policy.weights()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.policy.state_dict()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return tensors(self.policy)
+
+    def logprobs(self, decisions: AbstractDecisions, temperature: float) -> Float[Tensor, "N S"]:
+        device = next(self.policy.parameters()).device
+        with torch.inference_mode():
+            found = self.policy.evaluate(decisions.to(device), temperature=temperature)
+        return found.logprob_NS.float().cpu()
+
+
+class AbstractLearner(AbstractTrained):
+    """Takes the steps of a run."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Steps taken."""
+
+    @property
+    @abstractmethod
+    def method(self) -> AbstractUpdate:
+        """The update with the controllers' present values in place."""
+
+    @abstractmethod
+    def prepare(self, batch: TrainBatch) -> TrainBatch:
+        """The batch with the columns that its update needs before anything moves."""
+
+    @abstractmethod
+    def step(self, batch: TrainBatch) -> Metrics:
+        """Train on one prepared batch: ``epochs`` x ``minibatches`` passes of the update's losses, then version + 1."""
+
+    @abstractmethod
+    def control(self, metrics: Mapping[str, float]) -> Metrics:
+        """Move the controlled coefficients by the metrics of the step just taken; returns their new values."""
+
+    @abstractmethod
+    def arrived(self, group: Group) -> None:
+        """A group begins to wait for its batch."""
+
+    @abstractmethod
+    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+        """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """The policy, into the layout that its spec's ``model`` loads from."""
+
+    @abstractmethod
+    def save_state(self) -> dict[str, Any]:
+        """Everything else that the next step depends on, but the recipe: see ``load_state``."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``save_state``, with a policy that was loaded from where it was saved at the same time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let other processes end, if there are any."""
+
+
+class AbstractLocalLearner(AbstractLearner):
+    """One whose policy is in this process, whole."""
+
+    policy: AbstractPolicy
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.policy.weights()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.policy.state_dict()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return OfPolicy(self.policy).tensors()
+
+    def logprobs(self, decisions: AbstractDecisions, temperature: float) -> Float[Tensor, "N S"]:
+        return OfPolicy(self.policy).logprobs(decisions, temperature)
+
+    def save(self, directory: Path) -> None:
+        self.policy.save(directory)
+
+
+def trained(source: AbstractPolicy | AbstractTrained) -> AbstractTrained:
+    """A policy as a source of weights; such a source as it is."""
+    return OfPolicy(source) if isinstance(source, AbstractPolicy) else source
