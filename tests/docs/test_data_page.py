@@ -1,0 +1,70 @@
+"""The rows and the reward of docs/data.md do what the page says of them."""
+
+import json
+import re
+from pathlib import Path
+
+import made
+import pytest
+
+from gimbal.environments.jsonl import Jsonl
+from gimbal.policies.token import Tokens
+from gimbal.rewards.function import Function
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+SEEN = """
+import json
+def seen(prompts, completions, completion_ids, answer, id, source):
+    said = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, "answer": answer}
+    open("seen.json", "w").write(json.dumps(said))
+    return [0.0 for _ in prompts]
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path, monkeypatch):
+    """The page's rows and its function, as a user's files."""
+    monkeypatch.chdir(tmp_path)
+    (rows,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (function,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    Path("rows.jsonl").write_text(rows)
+    Path("mine.py").write_text(function + SEEN)
+    return Jsonl(path="rows.jsonl")
+
+
+def group_of(task, *texts):
+    rollouts = [
+        made.rollout(task=task, sample=i, decisions=Tokens.row([1], [2, 3]), text=t) for i, t in enumerate(texts)
+    ]
+    return made.group(task, *rollouts)
+
+
+def test_the_function_scores_both_rows(tasks):
+    reward = Function(function="mine.py:score").open()
+    try:
+        for index in range(len(tasks)):
+            reward.accepts(tasks[index])
+            assert reward(group_of(tasks[index], "it is 4", "5")) == [1.0, 0.0]
+    finally:
+        reward.close()
+
+
+def test_what_the_table_says_is_what_a_function_gets(tasks, tmp_path):
+    reward = Function(function="mine.py:seen", writes=(str(tmp_path),)).open()
+    try:
+        for task, prompt in zip([tasks[0], tasks[1]], ["2 + 2 =", tasks[1].columns["messages"]], strict=True):
+            reward(group_of(task, "it is 4", "5"))
+            got = json.loads(Path("seen.json").read_text())
+            texts = (
+                ["it is 4", "5"]
+                if isinstance(prompt, str)
+                else [[{"role": "assistant", "content": text}] for text in ("it is 4", "5")]
+            )
+            assert got == {
+                "prompts": [prompt] * 2,
+                "completions": texts,
+                "completion_ids": [[2, 3]] * 2,
+                "answer": ["4", "4"],
+            }
+    finally:
+        reward.close()
