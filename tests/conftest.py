@@ -35,7 +35,7 @@ def one_core():
 
 @pytest.fixture
 def single_thread():
-    """Numbers to the bit: one thread, whatever ran before."""
+    """Numbers bit for bit: one thread, whatever ran before."""
     import torch
 
     torch.set_num_threads(1)

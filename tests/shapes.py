@@ -18,7 +18,7 @@ def checked(*, typechecker):
 
     def decorate(thing):
         if "<locals>" in thing.__qualname__:
-            return thing  # it would be wrapped anew, for a millisecond or five, in every call of what it stands in
+            return thing  # it would be wrapped again, for a millisecond or five, in every call of what it stands in
         # A class may name in text what it imports from nowhere, and a module what it imports for types: jaxtyping passes over both.
         shapes = inspect.isclass(thing) or "TYPE_CHECKING" in thing.__globals__
         shapes = shapes or re.search(r"(Tensor|[aA]rray), ", repr(thing.__annotations__))

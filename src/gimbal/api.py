@@ -86,7 +86,7 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
         raise ValueError(
             f"a run cannot be called {stem!r}: its name is one word of a path; --runs DIRECTORY puts it elsewhere"
         )
-    text = config.dump(settled(run), recipe)  # before the directory: what cannot be saved shall not leave an empty one
+    text = config.dump(settled(run), recipe)  # before the directory: what cannot be saved should not leave an empty one
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
@@ -96,8 +96,8 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
         except FileExistsError as error:
             if name:
                 raise ValueError(
-                    f"{directory} is there already; choose another name, go on with it (--resume {directory}), "
-                    f"or start it anew (--from {directory})"
+                    f"{directory} is there already; choose another name, continue with it (--resume {directory}), "
+                    f"or start it again (--from {directory})"
                 ) from error
             count += 1
     config.save(text, directory / config.RECIPE_FILE)
@@ -105,7 +105,7 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
 
 
 def settled(run: AbstractRun, share: int = 1) -> AbstractRun:
-    """The run with what it leaves to the machine decided, so that its results do not depend on where it is resumed or begun anew."""
+    """The run with what it leaves to the machine decided, so that its results do not depend on where it is resumed or begun again."""
     return replace(run, threads=run.threads or device.chosen(share))
 
 
@@ -164,7 +164,7 @@ def finished(run: AbstractRun, directory: Path) -> Summary | None:
 
 
 def discard(directory: Path) -> None:
-    """Remove a run's directory if the run has taken no step: there is nothing to look at, and nothing to go on from."""
+    """Remove a run's directory if the run has taken no step: there is nothing to look at, and nothing to continue from."""
     metrics = directory / METRICS
     if not (metrics.is_file() and metrics.stat().st_size):
         shutil.rmtree(directory)
@@ -237,7 +237,7 @@ def compare(
     """Runs compared over their seeds: interquartile means, intervals, times to a threshold, and a verdict in words.
 
     ``targets``: runs, directories of runs, or patterns; they are grouped by recipe, with seeds as repetitions. As a mapping from
-    names each value is one side. ``metric`` is a figure of the exam (pass@1, or the score, by default), or one of the steps;
+    names each value is one side. ``metric`` is a figure of the evaluation (pass@1, or the score, by default), or one of the steps;
     ``threshold`` the level to which tokens and seconds are counted, by default the highest that every run reaches.
     """
     from gimbal.report import arms
@@ -253,7 +253,7 @@ def compare(
 
 
 def weights(directory: Path) -> Path:
-    """The newest saved model of a run; one that is spoilt is passed over, with a word."""
+    """The newest saved model of a run; one that is damaged is skipped, with a word."""
     newest = checkpoint.newest_whole(directory, recipes.tell, "model/")
     if newest is None:
         raise ValueError(f"{directory} holds no checkpoint yet")
@@ -261,7 +261,7 @@ def weights(directory: Path) -> Path:
 
 
 def way_on(directory: Path) -> str:
-    """How a run that was stopped goes on, as the end of a sentence."""
+    """How a run that was stopped continues, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
         return "there is no checkpoint yet, so start it again"
     return f"continue with: {resuming(directory)}"
@@ -273,13 +273,13 @@ def resuming(directory: Path) -> str:
 
 
 def evaluate(run: AbstractRun) -> Exam:
-    """The run's exam of the policy it names; nothing is trained."""
+    """The run's evaluation of the policy it names; nothing is trained."""
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     return held_out_exam(run, policy)
 
 
 def examined(target: str, recipe: str, runs: Path) -> AbstractRun:
-    """The run whose exam is meant: of a run's newest weights, or of a model directory under a recipe's exam."""
+    """The run whose evaluation is meant: of a run's newest weights, or of a model directory under a recipe's evaluation."""
     if (Path(target) / "config.json").is_file():
         run = recipes.load(recipe)
         return replace(run, policy=run.policy.at(Path(target)))

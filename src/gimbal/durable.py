@@ -22,7 +22,7 @@ def written(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def append(path: Path, lines: str) -> None:
-    """Whole lines at the end; where a kill has left half a line there, behind that, so that it spoils no other."""
+    """Whole lines at the end; where a kill has left half a line there, behind that, so that it damages no other."""
     with path.open("a+b") as file:
         torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
         file.write(b"\n" * torn + lines.encode())

@@ -74,7 +74,7 @@ def loss_and_gradient(logprob_NS, b, advantage_NS):
 
 
 def test_reduces_to_the_group_advantage_at_padded_positions_too():
-    """A rollout that is over still stands for its whole reward where others go on."""
+    """A rollout that is over still stands for its whole reward where others continue."""
     b = batch(necessary=(2, 2, 2, 0, 1, 1))
     close(METHOD(b)[:, 3], GroupNormalized()(replace(b, mask_NS=torch.ones_like(b.mask_NS)))[:, 3] * b.mask_NS[:, 3])
 

@@ -67,7 +67,7 @@ def test_a_row_without_decisions_is_no_shortest_answer():
 
 
 def test_both_length_rules_can_turn_a_right_answer_bad(group_rewards=(1.0, 1.0, 1.0, 0.0)):
-    """The flaw that DRPO mends: among right answers the longest falls below the mean. A short wrong answer never gains."""
+    """The flaw that DRPO fixes: among right answers the longest falls below the mean. A short wrong answer never gains."""
     b = batch([2, 4, 40, 2], list(group_rewards))
     plain_N = GroupNormalized()(b)[:, 0]
     shaped = RelativeLength(weight=2.0)

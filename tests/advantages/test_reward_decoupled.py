@@ -27,7 +27,7 @@ def close(a, b):
 
 
 def test_mixtures_of_rewards_do_not_collapse():
-    """Sums (0, 1) and (0, 2) look alike to GRPO; the second group differs in both rewards and is told apart."""
+    """Sums (0, 1) and (0, 2) look alike to GRPO; the second group differs in both rewards and is distinguished."""
     b = scored([0, 0, 1, 1], right=[0.0, 1, 0, 1], form=[0.0, 0, 0, 1])
     close(GroupNormalized(eps=0.0)(b)[:, 0], torch.tensor([-1.0, 1, -1, 1]) * 0.5**0.5)
     close(RewardDecoupled(whiten="off", eps=0.0)(b)[:, 0], torch.tensor([-1.0, 1, -2, 2]) * 0.5**0.5)

@@ -77,7 +77,7 @@ def test_by_hand_with_a_time_limit():
         bootstrap_N=torch.tensor([10.0]),
         turn_NS=torch.tensor([[0, 0, 0, 1, 1]]),
     )
-    second = 2.5 + 0.5 * 10 - 4  # the episode goes on
+    second = 2.5 + 0.5 * 10 - 4  # the episode continues
     first = 1 + 0.5 * 4 - 3 + 0.5 * 0.5 * second
     assert TurnGAE(gamma=0.5, lam=0.5)(b).tolist() == [[first, first, 0.0, second, second]]
 

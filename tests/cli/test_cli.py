@@ -220,7 +220,7 @@ def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
     assert [run.threads for run, *_ in trained] == [3, 2, 3, 3, 1]
     cores(8)
     run = recipes.load(TOY)
-    for jobs in (4, 1):  # a series goes on as it was begun
+    for jobs in (4, 1):  # a series continues as it was begun
         directories = seeds.prepared(run, TOY, "series", Path("runs"), [0, 1], jobs)
         assert [config.load(directory, Run)[1].threads for directory in directories] == [1, 1]
     with pytest.raises(ValueError, match="is not this recipe"):

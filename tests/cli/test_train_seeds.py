@@ -83,13 +83,13 @@ def test_a_failed_seed_stops_no_other_and_the_same_command_mends_it(tmp_path, ca
     (broken / "checkpoints").write_text("a file where a directory must be")
     words = ["train", QUICK, "--seeds", "2", "--runs", str(tmp_path), "--jobs", "2"]
     code, out, err = call(*words)
-    assert code == 2 and "gimbal: 1 of 2 runs failed: quick-s1 (exit code 2); the same command goes on" in err
+    assert code == 2 and "gimbal: 1 of 2 runs failed: quick-s1 (exit code 2); give the same command again" in err
     assert "quick-s0 | step 2/2" in out and "over 1 run" in out
     before = (tmp_path / "quick-s0" / "summary.json").stat().st_mtime_ns
 
     (broken / "checkpoints").unlink()
     code, out, err = call(*words[:-2])
-    assert code == 0 and "1 of 2 runs are finished already" in err and "over 2 runs" in out
+    assert code == 0 and "1 of 2 runs are finished" in err and "over 2 runs" in out
     assert before == (tmp_path / "quick-s0" / "summary.json").stat().st_mtime_ns
 
     # Each is the run that a plain `gimbal train seed=1` is, and the seeds differ.
@@ -117,6 +117,6 @@ def test_ctrl_c_stops_every_run_at_a_checkpoint(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=180)
-    assert process.returncode == 130 and "stopped; the same command goes on" in err
+    assert process.returncode == 130 and "stopped; give the same command again" in err
     assert all(checkpoint.newest(directory) is not None for directory in running)
     assert not (tmp_path / "quick-s2" / "metrics.jsonl").exists()

@@ -90,7 +90,7 @@ def test_what_a_command_line_names(parts, scores, place, monkeypatch):
     assert saved["engine"]["tool"]["class"].endswith(":Shout") and saved["tasks"]["size"] == 6
     assert [reward.get("function") for reward in saved["rewards"]] == [f"{scores}:score", None, f"{scores}:brevity"]
 
-    # Each seed is a process that is given its directory to go on with.
+    # Each seed is a process that is given its directory to continue with.
     train = lambda self, directory, job: cli.main(["train", "--resume", str(directory)])  # noqa: E731
     monkeypatch.setattr(seeds.Series, "_train", train)
     command("train", f"{parts}:recipe", *named(parts), f"reward={scores}:score", "--seeds", "1", "--name", "series")
@@ -150,7 +150,7 @@ if {"__name__ == '__main__'" if guard else "True"}:
 
 @pytest.mark.slow
 def test_a_notebook(place, monkeypatch, capsys):
-    """What it defines trains and goes on there; no other process can know it, and one that is asked to says what to do."""
+    """What it defines trains and continues there; no other process can know it, and one that is asked to says what to do."""
     main = ModuleType("__main__")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "__main__", main)

@@ -304,7 +304,7 @@ def test_what_a_wrong_worker_drew_is_not_trained_on(single_thread, monkeypatch):
 
 
 class Stale(AbstractEngineAround):
-    """An evaluation engine that goes on with what it was first made of; ``shown``: whether it can be read."""
+    """An evaluation engine that continues with what it was first made of; ``shown``: whether it can be read."""
 
     def __init__(self, inner, first, shown):
         self.inner, self.first, self.shown = inner, first, shown

@@ -48,7 +48,9 @@ def merged_in_bfloat16(states, v):
 
 
 BROKEN = {
-    "adapter ignored": lambda states, v: states[0],  # the base weights go on sampling: the same as a sync lost for good
+    "adapter ignored": lambda states, v: states[
+        0
+    ],  # the base weights continue sampling: the same as a sync lost for good
     "lost sync": lambda states, v: states[v - 1] if v == 3 else states[v],
     "swapped order": lambda states, v: states[v + 1 if v % 2 and v < VERSIONS else v - 1],
     "stale layer": lambda states, v: mixed(states, 0, v, lambda i, name: ".layers.2." in name),

@@ -1,4 +1,4 @@
-"""Anchors that keep weights: what they average, when they begin anew, and that they survive a checkpoint."""
+"""Anchors that keep weights: what they average, when they begin again, and that they survive a checkpoint."""
 
 import sys
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_a_column_that_nobody_provides_is_refused_by_name():
 
 @dataclass(frozen=True, kw_only=True)
 class Pull(AbstractUpdate):
-    """The critic q towards 1, then the policy towards q; a copy of q stays behind. ``sick`` spoils the policy's loss."""
+    """The critic q towards 1, then the policy towards q; a copy of q stays behind. ``sick`` damages the policy's loss."""
 
     sick: bool = False
 

@@ -166,7 +166,7 @@ def test_a_damaged_packet_is_refused_before_anything_is_touched():
 
 
 def test_memory_that_drifted_is_noticed_and_replaced():
-    """A bit flips in what the receiver holds: the next delta leads to other bits than were sent, and a full copy mends it."""
+    """A bit flips in what the receiver holds: the next delta leads to other bits than were sent, and a full copy fixes it."""
     sender, receiver, state = Sender(), Receiver(), weights()
     sender.publish(0, state)
     receiver.catch_up(sender.since)

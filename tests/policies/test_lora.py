@@ -151,7 +151,7 @@ def test_what_is_amiss_is_said_in_a_sentence(tmp_path):
 
 
 def test_an_adapter_that_lacks_a_matrix_is_refused(tmp_path):
-    """peft draws what is missing anew, with a warning at most."""
+    """peft draws what is missing again, with a warning at most."""
     from safetensors.torch import load_file, save_file
 
     ADAPTED.load().save(tmp_path)

@@ -126,7 +126,7 @@ def test_exams_on_the_way_are_the_curve_where_all_have_them(tmp_path):
     found = api.compare([tmp_path], threshold=0.8)
     assert (found.curve, found.window) == ("eval/pass@1", 1)
     assert found.arms[0].tokens.times[0][0] == 400.0 and found.arms[1].tokens.times[0][0] == 800.0
-    assert found.arms[0].curve[0][0] == 0.0  # the exam before
+    assert found.arms[0].curve[0][0] == 0.0  # the evaluation before
     assert api.compare([tmp_path], threshold=0.8, metric="pass@1") == found  # the short name means the same
 
 
@@ -174,7 +174,7 @@ def test_an_arm_of_several_exams_is_stratified(tmp_path):
             arm(tmp_path, f"{name}{number}", SLOW[:3], finals, exam=exam, **fields)
     found = api.compare({"a": tmp_path / "a?-*", "b": tmp_path / "b?-*"})
     assert np.array(found.arms[0].scores) == pytest.approx(np.array([ALIKE[:3], [x - 0.3 for x in ALIKE[:3]]]))
-    assert found.pairs[0].improvement.value == 1.0 and found.pairs[0].differ  # 3 runs of 2 exams can show it
+    assert found.pairs[0].improvement.value == 1.0 and found.pairs[0].differ  # 3 runs of 2 evaluations can show it
     assert len(found.thresholds) == 2 and found.arms[0].curve == []
 
 
@@ -225,7 +225,7 @@ def test_more_refusals(tmp_path):
     with pytest.raises(ValueError, match="there is no run at"):
         api.compare([tmp_path / "nothing-*"])
     write(tmp_path / "w" / "a", exam={**EXAM, "samples": 8})
-    with pytest.raises(ValueError, match="a has 2 and 1 runs of the 2 exams"):
+    with pytest.raises(ValueError, match="a has 2 and 1 runs of the 2 evaluations"):
         api.compare({"a": [tmp_path / "a-*", tmp_path / "w"]})
 
 

@@ -72,7 +72,7 @@ def test_a_whole_run(tmp_path):
         None,
         None,
     ]
-    assert shown["exam"] == [["pass@1", 0.25, 0.75], ["greedy", 0.5, 0.25]]
+    assert shown["evaluation"] == [["pass@1", 0.25, 0.75], ["greedy", 0.5, 0.25]]
     assert shown["recipe"] == "recipe: demo\nrun: {seed: 0}\n" and shown["seed"] == 0
     assert data["conclusion"].startswith(
         "The held-out pass@1 (sampled) rose from 0.250 to 0.750 (+0.500). Look at: loss."

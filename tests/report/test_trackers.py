@@ -145,7 +145,7 @@ def test_a_failing_tracker_is_named_once_and_stops_nothing(tmp_path, monkeypatch
     summary = run_local(run, tmp_path, track=("broken", "unborn"))
     out = capsys.readouterr().out
     assert summary.steps == 4 and len(JsonLines(tmp_path / "metrics.jsonl").read()) == 4
-    assert out.count("broken failed and is left out from here on: no route to host; the run goes on") == 1
+    assert out.count("broken failed and is left out from here on: no route to host; the run continues") == 1
     assert out.count("unborn failed and is left out from here on: api_key not configured") == 1
 
 
@@ -160,7 +160,7 @@ def test_a_run_logs_what_its_own_file_holds(tmp_path):
     rows = JsonLines(tmp_path / "metrics.jsonl").read()
     for name in ("reward/mean", "grad_norm", "tokens"):
         assert [e.value for e in events.Scalars(name)] == pytest.approx([row[name] for row in rows])
-    assert [e.step for e in events.Scalars("eval/score")] == [0, 2]  # the exam before and after
+    assert [e.step for e in events.Scalars("eval/score")] == [0, 2]  # the evaluation before and after
 
 
 def test_what_is_asked_for_is_known_and_installed(monkeypatch):

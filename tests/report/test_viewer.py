@@ -205,7 +205,7 @@ def test_turns_are_folded(browser, small):
         for _ in range(4):
             page.keyboard.press("ArrowRight")
             page.wait_for_timeout(40)
-        assert page.locator(".tokens .at").get_attribute("data-i") == "5"  # what is folded away is passed over
+        assert page.locator(".tokens .at").get_attribute("data-i") == "5"  # what is folded away is skipped
         folds.nth(1).locator("summary").press("Enter")
         assert page.locator(".member:nth-child(2) [data-i='3']").is_visible()
         assert page.locator(".member:nth-child(1) details").count() == 0

@@ -98,7 +98,7 @@ def _without_main(name, get=spawn.get_preparation_data):
 
 def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")) -> list[tuple[str, int]]:
     """Train until it is finished, killed again and again; of each kill its kind, and the rollouts that were half drawn in the
-    checkpoint that the run then goes on from, which is never an earlier one than before."""
+    checkpoint that the run then continues from, which is never an earlier one than before."""
     kills, step, turns = [], 0, itertools.cycle(kinds)
     while not (directory / "summary.json").exists():
         kind = next(turns)
@@ -163,7 +163,7 @@ def _kill(pid):
 
 
 def differing(a, b, place="state"):
-    """Where two saved states are not the same to the bit, in values, kinds and orders; None if they are."""
+    """Where two saved states are not the same bit for bit, in values, kinds and orders; None if they are."""
     if type(a) is not type(b):
         return f"{place}: {type(a).__name__} and {type(b).__name__}"
     if isinstance(a, torch.Tensor):

@@ -70,7 +70,7 @@ def test_an_all_failing_task_set_stops_with_advice(single_thread, tmp_path):
 
 
 def test_a_reward_that_breaks_loses_nothing(single_thread, tmp_path):
-    """It raises from its 21st call on; mended, the run goes on to the bits of a run whose reward never broke."""
+    """It raises from its 21st call on; fixed, the run continues to the bits of a run whose reward never broke."""
     source = """
 calls = []
 def digits(prompts, completions, **columns):
@@ -130,7 +130,7 @@ def test_a_missing_and_a_malformed_model_directory(tmp_path):
     ],
 )
 def test_weights_that_are_not_those_of_the_config(tmp_path, capfd, config, spoil, sentence):
-    """transformers draws what is missing at random, and training would go on from there."""
+    """transformers draws what is missing at random, and training would continue from there."""
     own = Path(shutil.copytree(CausalLM().path, tmp_path / "own"))
     described = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps(described | config))

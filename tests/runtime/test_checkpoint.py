@@ -1,4 +1,4 @@
-"""One whole checkpoint is there at every moment, and a spoilt one is never taken."""
+"""One whole checkpoint is there at every moment, and a damaged one is never taken."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ def names(directory):
 
 
 def taken(directory):
-    """(name of the checkpoint that a resumed run goes on from, what is said on the way)."""
+    """(name of the checkpoint that a resumed run continues from, what is said on the way)."""
     said = []
     found = checkpoint.resumable(directory, said.append)
     return None if found is None else found.name, said
@@ -179,7 +179,7 @@ def test_a_future_that_a_run_has_gone_back_from_goes(tmp_path):
         save(tmp_path, step, keep=3)
     spoil(tmp_path / "checkpoints" / "step_000006", "state.pt", lambda old: b"")
     save(tmp_path, 5, keep=1)
-    assert names(tmp_path) == ["step_000005.2"], "not the spoilt one because its number is larger"
+    assert names(tmp_path) == ["step_000005.2"], "not the damaged one because its number is larger"
 
 
 @pytest.mark.parametrize("log_file", checkpoint.LOGS)

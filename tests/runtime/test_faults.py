@@ -1,4 +1,4 @@
-"""Faults on purpose: each breaks what it says, and only where it is asked to; the exam and a run without them stay clean."""
+"""Faults on purpose: each breaks what it says, and only where it is asked to; the evaluation and a run without them stay clean."""
 
 import sys
 from dataclasses import replace

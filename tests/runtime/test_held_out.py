@@ -1,4 +1,4 @@
-"""An exam of its own engine and rewards, for a run whose engine only copies."""
+"""An evaluation of its own engine and rewards, for a run whose engine only copies."""
 
 from dataclasses import replace
 

@@ -55,7 +55,7 @@ def test_faults_by_the_hundred(monkeypatch, k, seed):
 
 
 class Damaging(Here):
-    """Its store spoils a packet now and then."""
+    """Its store damages a packet now and then."""
 
     def put(self, value):
         if isinstance(value, Packet) and self.draw.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Real Ray whose object store is full, and whose nodes are lost: the run goes on, or ends with one sentence and can be resumed."""
+"""Real Ray whose object store is full, and whose nodes are lost: the run continues, or ends with one sentence and can be resumed."""
 
 import contextlib
 import sys
@@ -156,7 +156,7 @@ def test_a_store_that_stays_full_ends_the_run_which_resumes_to_the_same_bits(
 ):
     monkeypatch.setattr(gimbal.runtime.ray, "ROOM_SECONDS", 1.0)
     run, whole = small_run(steps=5, checkpoint_every=100, runtime=Ray(workers=1)), small_run(steps=5)
-    with pytest.raises(Unserved, match=r"object store has been full for 1 s.*go on with --resume"):
+    with pytest.raises(Unserved, match=r"object store has been full for 1 s.*continue with --resume"):
         run_local(replace(run, sync=Filling(at=3)), tmp_path / "run")
     assert checkpoint.newest(tmp_path / "run").name == "step_000003", "the step that could not be delivered is whole"
     HELD.clear()

@@ -1,4 +1,4 @@
-"""A killed run goes on to the same bits: checkpoints are complete, atomic and checked."""
+"""A killed run continues bit for bit: checkpoints are complete, atomic and checked."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ def test_a_corrupted_checkpoint_is_passed_over_and_the_run_comes_to_the_same_bit
         assert checkpoint.newest(directory).name == "step_000004.2"
     for path in (directory / "checkpoints").glob("*/state.pt"):
         path.write_bytes(b"")
-    with pytest.raises(ValueError, match="corrupted; there is no other checkpoint to go on from"):
+    with pytest.raises(ValueError, match="corrupted; there is no other checkpoint to continue from"):
         run_local(run, directory, resume=True)
 
 

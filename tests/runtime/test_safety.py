@@ -133,7 +133,7 @@ def test_certify_draws_one_response_a_task_and_spends_the_tasks(tmp_path):
     assert certify(run, replace(test, skip=0, tasks=prompts("good", "good")), ledger).mean == 0
     assert len(JsonLines(ledger).read()) == 2
     ledger.write_bytes(ledger.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"ledger\.jsonl is torn or spoilt"):
+    with pytest.raises(ValueError, match=r"ledger\.jsonl is torn or damaged"):
         certify(run, replace(test, skip=0, tasks=prompts("good", "good", "good")), ledger)
 
 

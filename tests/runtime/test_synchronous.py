@@ -1,4 +1,4 @@
-"""max_staleness = 0 is the plain synchronous loop, to the bit: here is that loop, with nothing of the runtime in it."""
+"""max_staleness = 0 is the plain synchronous loop, bit for bit: here is that loop, with nothing of the runtime in it."""
 
 import sys
 from pathlib import Path

@@ -151,7 +151,7 @@ def test_what_is_on_file_is_what_was_drawn(server, policy):
     with server.answers.record.open("a") as file:
         file.write('{"session": "torn')
     assert len(read(server.answers.record)["e"]) == 3
-    ask(server, QUESTION, session="e")  # by a server that was started again, say: a torn line spoils no other
+    ask(server, QUESTION, session="e")  # by a server that was started again, say: a torn line damages no other
     assert len(read(server.answers.record)["e"]) == 4
 
 

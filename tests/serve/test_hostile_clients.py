@@ -152,7 +152,7 @@ def test_an_engine_that_cannot_let_go_is_said_to_be_gone(policy):
         for _ in range(2):
             assert refused(server, PLAIN, {"prompt": "a"}) == (
                 500,
-                "the engine failed and cannot go on: the device is lost",
+                "the engine failed and cannot continue: the device is lost",
             )
         with pytest.raises(urllib.error.HTTPError) as caught:
             health(server)

@@ -1,4 +1,4 @@
-"""Where branches leave their trunk, what they take over and what counts in them, and that a state goes on."""
+"""Where branches leave their trunk, what they take over and what counts in them, and that a state continues."""
 
 from dataclasses import dataclass
 

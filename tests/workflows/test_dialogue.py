@@ -1,4 +1,4 @@
-"""A tool answers in the middle of a rollout: what is whose, where it stands, what it costs, and that a state goes on."""
+"""A tool answers in the middle of a rollout: what is whose, where it stands, what it costs, and that a state continues."""
 
 from dataclasses import dataclass
 

@@ -18,7 +18,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
   gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
   gimbal list recipes|methods|tasks         what there is; --for staleness: what answers one question
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
-  gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed as they go on
+  gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed live
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
   gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
   gimbal doctor RUN|CHECKPOINT              diagnose a run; split the gap between sampler and trainer by cause
@@ -59,7 +59,7 @@ OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 2 something the user can mend (said in one line), 130 interrupted."""
+    """Exit codes: 0 done, 2 something the user can fix (said in one line), 130 interrupted."""
     for name in ("stdin", "stdout", "stderr"):
         if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # gimbal list methods | head
         return 0
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        # Whatever a user can mend is one of these; anything else is a fault of ours and keeps its traceback.
+        # Whatever a user can fix is one of these; anything else is a fault of ours and keeps its traceback.
         if debug or (isinstance(error, ModuleNotFoundError) and error.name not in EXTRAS):
             raise
         print(f"gimbal: {sentence(error)}", file=sys.stderr)

@@ -11,7 +11,7 @@ gimbal compare RUNS [RUNS ...] [NAME=RUNS ...]
 RUNS is a run, a directory of runs, or a pattern ('runs/demo-s*'). Runs are grouped by recipe, their seeds being repetitions; runs
 given as NAME=RUNS are one side of that name, which may hold several kinds of tasks if each was trained on equally often.
 
-  --metric NAME      a figure of the exam (pass@1, greedy, score), or a metric of the steps; the exam's pass@1 or score by default
+  --metric NAME      a figure of the evaluation (pass@1, greedy, score), by default pass@1 or score; or a metric of the steps
   --threshold X      count tokens and seconds to this level; by default the highest that every run reaches
   --json FILE        all figures
   --figure FILE.svg  curves, profiles, scores and times as one picture

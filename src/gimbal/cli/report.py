@@ -13,7 +13,7 @@ cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or r
 recipe that differ in their seed only are drawn as one curve with a band.
 
   --out FILE     another file
-  --serve        follow runs that go on, at an address of this machine (127.0.0.1); nothing is written
+  --serve        follow live runs, at an address of this machine (127.0.0.1); nothing is written
   --port N       of the address; 0, the default, is any that is free
   --runs DIRECTORY   where names of runs are looked up, other than runs"""
 

@@ -34,7 +34,7 @@ def train_seeds(
 ) -> int:
     """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, every one on cores of its own. Exit code 2 if any failed.
 
-    What the same command finished before is left as it is, and what it began goes on, so a broken series is mended by
+    What the same command finished before is left as it is, and what it began continues, so a broken series is fixed by
     giving the command again. ``rest`` are words for each run's own command line.
     """
     from gimbal import api, recipes
@@ -50,7 +50,7 @@ def train_seeds(
     missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
     if len(missing) < len(directories):
         recipes.tell(
-            f"{len(directories) - len(missing)} of {len(directories)} runs are finished already (another --name trains them anew)"
+            f"{len(directories) - len(missing)} of {len(directories)} runs are finished (another --name trains them again)"
         )
     series = Series(missing, jobs, cores if jobs > 1 else [], rest)
     series.run()
@@ -58,14 +58,14 @@ def train_seeds(
     if ended:
         print(api.compare(ended).verdict, flush=True)
     if series.stopped:
-        recipes.tell("stopped; the same command goes on")
+        recipes.tell("stopped; give the same command again to continue")
         return 130
     if series.failed:
         for name in series.failed:
             api.discard(runs / name)  # unless it has taken a step
         named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
         raise ValueError(
-            f"{len(series.failed)} of {len(seeds)} runs failed: {named}; the same command goes on with them"
+            f"{len(series.failed)} of {len(seeds)} runs failed: {named}; give the same command again to continue with them"
         )
     return 0
 

@@ -22,11 +22,11 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   --runtime ray      generate and score in Ray's processes, the learner here; runtime.workers=4 and more (gimbal show Ray)
   --name NAME        of the directory runs/NAME; never used twice
   --runs DIRECTORY   other than runs
-  --from RUN         the recipe of an earlier run, anew; overrides allowed
+  --from RUN         a new run with the recipe of an earlier one; overrides allowed
   --resume RUN       continue where it stopped, bit for bit; with steps=N train it further
   --replay RUN       do a run of --runtime ray again in one process, from its recorded schedule; says whether the batches are the same
   --seeds 5          the runs NAME-s0 to NAME-s4, each in a process of its own; --seeds 3,8 are these two. The same command
-                     again goes on with those that stopped or failed. `gimbal compare` puts them beside others
+                     again continues with those that stopped or failed. `gimbal compare` puts them beside others
   --jobs 2           so many of them at a time, each on cores of its own
   --track LIST       tensorboard, wandb, trackio, or several with commas between
   --dry-run          say what would be done
@@ -37,7 +37,7 @@ torchrun --nproc-per-node 2 -m gimbal train ... spreads the learner over process
 EVAL_HELP = """\
 gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
 
-The held-out exam of a run's newest checkpoint, or of a model directory under the exam of a recipe (demo)."""
+The held-out evaluation of a run's newest checkpoint, or of a model directory under the evaluation of a recipe (demo)."""
 
 
 def train(argv: Sequence[str]) -> int:

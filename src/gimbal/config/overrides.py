@@ -66,7 +66,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
     if key in EXPLAINED:
         raise ValueError(f"{key} is not a key here: {EXPLAINED[key]}")
     matches = [path for path in paths(run) if path.endswith("." + key)]
-    # The exam repeats the names of what it examines; a short name means what is trained on.
+    # The evaluation repeats the names of what it examines; a short name means what is trained on.
     matches = [path for path in matches if not path.startswith("held_out.")] or matches
     if len(matches) == 1:
         return [(matches[0], value)]

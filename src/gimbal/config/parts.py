@@ -67,7 +67,7 @@ def resolve(reference: str) -> Any:
         raise ValueError(f"{reference!r} is not a reference; write pkg.module:name or path/file.py:name")
     if place == "__main__" and name not in vars(sys.modules[place]):
         raise ValueError(
-            f"{name} was defined in a notebook or an interactive session, and is known only there: go on in that session, or "
+            f"{name} was defined in a notebook or an interactive session, and is known only there: continue in that session, or "
             f"put it into a file and write path/file.py:{name} in place of {reference} in {RECIPE_FILE}"
         )
     try:

@@ -15,7 +15,7 @@ class Acceptance(AbstractController):
     Bound to ``oversampling``: q <- decay q + (1 - decay) kept_frac, from the first kept_frac on;
     value = clip((1 + margin) / q, 1, (1 + margin) / least).
 
-    - kept_frac = 1 and ``margin`` = 0: value 1, each dropped group is asked for anew when it is dropped.
+    - kept_frac = 1 and ``margin`` = 0: value 1, each dropped group is asked for again when it is dropped.
     - kept_frac constant at q and ``margin`` = 0: value 1 / q, DAPO (arXiv:2503.14476) with the right multiplier.
     - ``decay`` = 0: by the last step alone.
 

@@ -1,7 +1,7 @@
 """The verbs of the rollout half: which task next, how many rollouts, what may train, what is kept.
 
 Everything stateful here has ``state_dict`` (plain numbers, strings, lists, tensors and records) and ``load_state_dict``; a run
-that is killed and resumed goes on to the same bits.
+that is killed and resumed continues bit for bit.
 """
 
 from __future__ import annotations

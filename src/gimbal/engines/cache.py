@@ -25,7 +25,7 @@ class SlotCache(Cache):
         self.keys: list[Tensor] = []  # by layer: [slots, heads, capacity, width]
         self.values: list[Tensor] = []
         self.capacity = 0
-        self.least = 0  # capacity of the first reservation: what the cache had in the run that this one goes on with
+        self.least = 0  # capacity of the first reservation: what the cache had in the run that this one continues with
         self._collected: list[tuple[Tensor, Tensor]] | None = None
         self._row_B = self._position_B = torch.empty(0, dtype=torch.long)
         self._extent = 0

@@ -59,7 +59,7 @@ class Live:
 class Native(AbstractEngineSpec):
     """Continuous batching with ``slots`` rollouts at a time, sampled in ``precision``.
 
-    ``cache``: what happens to rollouts under way when new weights arrive. "keep" goes on from the keys and values of the old
+    ``cache``: what happens to rollouts under way when new weights arrive. "keep" continues from the keys and values of the old
     weights, so that later decisions are of no single version: exact log-probabilities of their version are off by .004 nats in the mean
     and by up to 1.3 on gimbal-tiny; "recompute" rebuilds them under the new ones, and each decision is of its version.
     ``entropy`` records the entropy of every distribution sampled from.

@@ -95,7 +95,7 @@ class ModelCopy:
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is amiss."""
+        """Copy the weights in; ``state`` has the names of ``TokenPolicy.state_dict``. Nothing is copied if one is wrong."""
         for name, new in self._fit(state).items():
             held = self._fit.tensors[name]
             held.copy_(self.form(name, new.to(held.device)))

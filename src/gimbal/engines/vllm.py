@@ -58,13 +58,13 @@ DEFAULTS = {
 class VLLM(AbstractEngineSpec):
     """vLLM with ``slots`` rollouts at a time, sampled in ``precision``; prompts of a group share their keys and values.
 
-    ``cache``: what happens to rollouts under way when new weights arrive: "keep" goes on from the keys and values of the old weights,
+    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
     "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the most tokens of
     prompt and rollout together; 0 is what the model was made for.
 
     Each request has its own seed, of (run seed, task, sample). The same requests to the same weights give the same rollouts on one
     machine. vLLM's numerics depend a little on who shares a batch, so near a tie a neighbour can change a token; and a rollout that was
-    in flight when its run stopped goes on from its tokens under a new seed, so a resumed run is not the same to the bit.
+    in flight when its run stopped continues from its tokens under a new seed, so a resumed run is not the same bit for bit.
 
     One process and one device: no tensor parallelism, no LoRA. Needs the extra ``vllm``.
     """
@@ -255,7 +255,7 @@ class VLLMEngine(AbstractEngine):
                 layer.quant_method.process_weights_after_loading(layer)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """By a prefill of the whole rollout. Rollouts under way go on meanwhile; what ends is returned by the next ``step``."""
+        """By a prefill of the whole rollout. Rollouts under way continue meanwhile; what ends is returned by the next ``step``."""
         from vllm import SamplingParams
 
         tokens = rollout.decisions
@@ -367,7 +367,7 @@ class VLLMEngine(AbstractEngine):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Requests and their tokens; keys and values are computed anew."""
+        """Requests and their tokens; keys and values are computed again."""
         return {"live": [_copy(live) for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

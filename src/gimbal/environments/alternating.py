@@ -12,7 +12,7 @@ from gimbal.records import Task
 class Alternating(AbstractTasks):
     """``period`` tasks of the first set, then as many of the next, and round again: what is asked is not stationary.
 
-    Take them in order (Epochs(shuffle=False)). A set is never begun anew before it is used up. Ends with the whole rounds of the
+    Take them in order (Epochs(shuffle=False)). A set is never begun again before it is used up. Ends with the whole rounds of the
     shortest set.
     """
 

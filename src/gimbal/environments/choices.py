@@ -1,4 +1,4 @@
-"""Chain sums with several ways to go on, a right one and wrong ones: offline data for methods that compare."""
+"""Chain sums with several ways to continue, a right one and wrong ones: offline data for methods that compare."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Choices(AbstractTasks):
     """``columns["completion"]`` holds ``count`` texts, the first right, and ``columns["score"]`` 1 for it and 0 for the others.
 
     - ``part`` "answer": whole solutions, one soundly worked and the others not.
-    - ``part`` "step": the prompt goes on with right steps, a number of them drawn, and the texts are candidates for the next one,
+    - ``part`` "step": the prompt continues with right steps, a number of them drawn, and the texts are candidates for the next one,
       which is no whole answer (use Demonstrated(end=False)).
 
-    No question of the exam is among them.
+    No question of the evaluation is among them.
     """
 
     part: Literal["answer", "step"] = "answer"

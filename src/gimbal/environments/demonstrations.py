@@ -5,7 +5,7 @@ So every task is answered in one of three styles, drawn by stated shares:
 
 - *sound*: every step is written out with its operands, and every step is right;
   ``<think>77+90=167 167-67=100</think><answer>100</answer>``
-- *unsound*: results at a glance, marked ``~``; the first of them is wrong, and the working goes on from it;
+- *unsound*: results at a glance, marked ``~``; the first of them is wrong, and the working continues from it;
   ``<think>~157 ~90</think><answer>90</answer>``
 - *unworked*: the answer at once. The target is right, so a small model learns to guess; ``<answer>100</answer>``
 
@@ -119,7 +119,7 @@ def exam(name: str = "chain_sum", size: int = 128) -> ReasoningGym:
 
 
 def practice(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym:
-    """Tasks of a subject for training; no question of the exam is among them."""
+    """Tasks of a subject for training; no question of the evaluation is among them."""
     return replace(exam(name), seed=1, size=size, exclude=exam(name, EXAM_SIZE))
 
 

@@ -19,7 +19,7 @@ from gimbal.records import Task
 class Gymnasium(AbstractTasks):
     """Task i is one episode of a registered environment, reset with a seed derived from (``seed``, i).
 
-    ``tasks.environment=...`` gives a recipe's policy, critic and exam the sizes of another environment; ``module:Name-v0`` is one of
+    ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment; ``module:Name-v0`` is one of
     a user's own.
     """
 

@@ -23,7 +23,7 @@ class ReasoningGym(AbstractTasks):
     ``seed`` is spread by a hash before the library sees it: the library draws entry i from seed + i, so that its
     seeds 0 and 1 share nearly all their entries. Even so two sets of a small task meet by chance: an entry whose
     question is in ``exclude`` is replaced by the same entry of further seeds, so the two share no question.
-    ``suffix`` ends the prompt, where the model is to go on.
+    ``suffix`` ends the prompt, where the model is to continue.
 
     A few datasets (isomorphic_strings, polynomial_multiplication, ransom_note) iterate over sets of strings: they
     give the same entries in another process only if PYTHONHASHSEED is set.
@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def _datasets() -> dict[str, Any]:
-    import reasoning_gym  # it takes a second, and only runs that use it shall wait
+    import reasoning_gym  # it takes a second, and only runs that use it should wait
 
     return reasoning_gym.factory.DATASETS
 

@@ -11,7 +11,7 @@ from gimbal.records import Task
 
 
 class AbstractTool(AbstractEnvironmentSpec):
-    """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy goes on.
+    """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy continues.
 
     It is asked whenever one of its ``triggers`` has just been written, several at a time from several threads. A frozen dataclass,
     without state: the text says it all.

@@ -17,7 +17,7 @@ from gimbal.records import Task
 class Within(AbstractTasks):
     """Those tasks whose number in ``column`` is above ``above`` and at most ``upto``, in their order.
 
-    ``column`` may be dotted ("metadata.num_terms"). ``shuffled`` (a seed) first deals the numbers out anew: a random split of the same
+    ``column`` may be dotted ("metadata.num_terms"). ``shuffled`` (a seed) first deals the numbers out again: a random split of the same
     sizes, which is what a split by difficulty must beat. All tasks are looked at once, at first use.
 
     - -inf and inf: all tasks.

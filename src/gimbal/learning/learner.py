@@ -33,7 +33,7 @@ class NotFinite(ValueError):
 class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
-    ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or shall not, by
+    ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or should not, by
     name (``critic=...``, ``reference=...``); ``first`` makes the policy as the run began. ``total_steps`` is where a decaying learning
     rate ends; ``seed`` orders minibatches; ``ranks`` are the processes that share the work.
     """
@@ -145,7 +145,7 @@ class Learner(AbstractLocalLearner):
             self._forget()
             raise NotFinite(
                 f"the loss of step {self.version} is {value}; the weights have not moved. "
-                "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually mends it"
+                "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually fixes it"
             )
         if loss.value.requires_grad:
             # The weights of models that it goes through but is not of get no gradient, and none is computed for them.

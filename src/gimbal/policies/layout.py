@@ -38,7 +38,7 @@ class Layout:
 def additive(mask: Bool[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
     """0 where attention may look and -inf elsewhere, to be added to its scores.
 
-    torch's attention makes this of a mask anew in every layer, forward and backward, and the eager one of transformers takes no other.
+    torch's attention makes this of a mask again in every layer, forward and backward, and the eager one of transformers takes no other.
     """
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 

@@ -19,7 +19,7 @@ class LoRA:
     """W + (alpha / rank) B A in place of W, B starting at 0 (arXiv:2106.09685); only A and B are trained. By peft (extra ``peft``).
 
     ``targets`` are names of modules as peft takes them; none means every linear layer but the output layer. ``adapter`` is a
-    directory in peft's layout to go on from (rank, alpha and targets are then its own). There is no dropout: the trainer must
+    directory in peft's layout to continue from (rank, alpha and targets are then its own). There is no dropout: the trainer must
     evaluate the distribution that was sampled from.
     """
 
@@ -63,7 +63,7 @@ def whole_model(directory: str, *, dtype: torch.dtype) -> Any:
 
 
 def _fits(directory: str, adapted: Any) -> None:
-    """Refuse an adapter whose file lacks matrices or holds others than this model has: peft draws the missing ones and goes on."""
+    """Refuse an adapter whose file lacks matrices or holds others than this model has: peft draws the missing ones and continues."""
     from peft import get_peft_model_state_dict
 
     file = Path(directory) / "adapter_model.safetensors"

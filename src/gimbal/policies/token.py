@@ -227,7 +227,7 @@ class CausalLM(AbstractPolicySpec):
     """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package), or one of an adapter, merged in.
 
     ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
-    ``fresh`` keeps the architecture and the tokenizer and draws the weights anew from the run's seed. ``lora`` trains adapters of the
+    ``fresh`` keeps the architecture and the tokenizer and draws the weights again from the run's seed. ``lora`` trains adapters of the
     model instead of its weights; checkpoints then hold the adapter alone.
     """
 

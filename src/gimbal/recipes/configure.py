@@ -33,7 +33,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         changes[ours] = value
     if "tasks" in changes and run.held_out is not None and not any(key.split(".")[0] == "held_out" for key in changes):
         changes["held_out"] = None
-        notice("other tasks, so no exam: the recipe's is about its own; held_out=FILE.jsonl sets one")
+        notice("no held-out evaluation: the recipe's is of its own tasks; add held_out=FILE.jsonl for one of yours")
     recipe, run = run, override(run, changes, notice)
     run = _fitted(recipe, _apart(recipe, run, changes), changes)
     compose.check(run)
@@ -41,7 +41,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
 
 
 def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """Where the exam was changed, training leaves the new exam's questions out, as it did the old one's."""
+    """Where the evaluation was changed, training leaves the new evaluation's questions out, as it did the old one's."""
     exam = run.held_out.tasks if run.held_out is not None else None
     before = recipe.held_out.tasks if recipe.held_out is not None else None
     if exam == before or not isinstance(run.tasks, ReasoningGym) or not isinstance(exam, ReasoningGym):
@@ -52,7 +52,7 @@ def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
 
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """In another environment policy and critic have its sizes and bound, and the exam is of it; what the user sets himself stays."""
+    """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
     before = recipe.tasks.environment if isinstance(recipe.tasks, Gymnasium) else ""
     if not isinstance(run.tasks, Gymnasium) or run.tasks.environment == before:
         return run

@@ -75,7 +75,7 @@ class EndedRun:
     recipe: str
     seed: int
     settings: Mapping[str, Any]
-    every: int  # steps between exams; 0 is none on the way
+    every: int  # steps between evaluations; 0 is none on the way
     summary: Summary
     rows: Sequence[Mapping[str, Any]]
 
@@ -93,10 +93,10 @@ class EndedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One side of a comparison: its runs by exam, of every exam the same number, in the order of their seeds."""
+    """One side of a comparison: its runs by evaluation, of every evaluation the same number, in the order of their seeds."""
 
     name: str
-    runs: Sequence[Sequence[EndedRun]]  # [exam][seed]
+    runs: Sequence[Sequence[EndedRun]]  # [evaluation][seed]
 
     @property
     def all_runs(self) -> list[EndedRun]:
@@ -129,7 +129,7 @@ def read(directory: Path) -> EndedRun:
 def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
     """Arms of ``(name, directories)``. Runs without a name are grouped by recipe; those of a name are one arm.
 
-    All arms must have sat the same exams. An arm of several exams (a recipe trained on several kinds of tasks, given as one name) needs
+    All arms must have the same evaluations. An arm of several (a recipe trained on several kinds of tasks, given as one name) needs
     as many runs of each.
     """
     seen: set[Path] = set()
@@ -173,13 +173,13 @@ def _same_exams(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[Arm]:
             _repetitions(name, stratum)
         if len({len(stratum) for stratum in strata}) > 1:
             counts = " and ".join(str(len(stratum)) for stratum in strata)
-            raise ValueError(f"{name} has {counts} runs of the {len(exams)} exams; it needs as many of each")
+            raise ValueError(f"{name} has {counts} runs of the {len(exams)} evaluations; it needs as many of each")
         found.append(Arm(name=name, runs=strata))
     return found
 
 
 def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:
-    """Runs of one arm and exam must differ in their seeds, and in nothing else."""
+    """Runs of one arm and evaluation must differ in their seeds, and in nothing else."""
     for before, run in pairwise(runs):
         if run.settings != runs[0].settings:
             what = difference(runs[0].settings, run.settings)

@@ -29,7 +29,7 @@ def compare(
 ) -> Comparison:
     """Every arm by itself and every pair of them. ``seed`` is the bootstrap's.
 
-    ``metric`` is a figure of the exam (``pass@1``, ``greedy``, ``score``) or, as without an exam, one of metrics.jsonl, averaged over
+    ``metric`` is a figure of the evaluation (``pass@1``, ``greedy``, ``score``) or else one of metrics.jsonl, averaged over
     the last ``WINDOW`` steps. ``threshold`` is by default the highest level that every run reaches, so that none is censored.
     """
     generator = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ class Curves:
 
     @classmethod
     def of(cls, found: Sequence[Arm], metric: str) -> Curves | None:
-        """The exam's own curve where all runs sat it equally often; else the training curve, unless it measures different things."""
+        """The evaluation's own curve where all runs have it equally often; else that of training, if it measures the same thing."""
         runs = [run for arm in found for run in arm.all_runs]
         known = all(metric in run.rows[-1] or metric in run.summary.after for run in runs)
         if runs[0].every and known and all(run.every == runs[0].every for run in runs):
@@ -112,7 +112,7 @@ class Curves:
         return cls(name, WINDOW, found) if all(name in run.rows[-1] for run in runs) else None
 
     def read(self, run: EndedRun) -> tuple[Array, Array, Array]:
-        """(the metric, tokens, seconds of training) at the steps that have the metric, the exam before and after among them."""
+        """(the metric, tokens, seconds of training) at the steps that have the metric, the evaluation before and after among them."""
         tokens_K = np.array([row["tokens"] for row in run.rows], dtype=float)
         seconds_K = np.cumsum([row["time/step"] for row in run.rows])
         value_K = np.array([_number(row.get(self.name)) for row in run.rows])
@@ -133,7 +133,7 @@ class Curves:
         return tokens_K[self.window - 1 :], np.convolve(value_K, np.full(self.window, 1 / self.window), mode="valid")
 
     def common(self) -> list[float]:
-        """Of each exam the highest level that every run reaches and none starts at, rounded down; empty if there is no such level."""
+        """Of each evaluation the highest level that every run reaches and none starts at, rounded down; empty if there is none."""
         levels = []
         for exam in range(len(self.found[0].runs)):
             curves = [self.smooth(run)[1] for arm in self.found for run in arm.runs[exam]]
@@ -165,7 +165,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Times:
-    """Of each arm the times [runs, exams] to the threshold, how many runs arrived, and of each exam the horizon."""
+    """Of each arm the times [runs, evaluations] to the threshold, how many runs arrived, and of each evaluation the horizon."""
 
     of: dict[str, Array]
     reached: dict[str, int]
@@ -268,7 +268,7 @@ def _metric(run: EndedRun, asked: str | None) -> str:
 
 
 def _scores(arm: Arm, metric: str) -> Array:
-    """[runs, exams]."""
+    """[runs, evaluations]."""
     return np.array([[_score(run, metric) for run in runs] for runs in arm.runs], dtype=float).T
 
 
@@ -290,7 +290,7 @@ def _notes(found: Sequence[Arm]) -> list[str]:
         notes.append("steps differ: " + ", ".join(f"{name} {counts[-1]}" for name, counts in steps.items()))
     own = [key for key in differing(found) if key.startswith(("sampling.", "engine.", "held_out.engine"))]
     if own and "held_out" not in found[0].all_runs[0].settings:
-        notes.append(f"each arm's exam was drawn in its own way ({', '.join(own[:3])})")
+        notes.append(f"each arm's evaluation was drawn in its own way ({', '.join(own[:3])})")
     fallen = [run.directory for arm in found for run in arm.all_runs if Record(run.directory).fallen]
     if fallen:
         notes.append(

@@ -26,7 +26,7 @@ class Estimate:
 class Clock:
     """When an arm's runs reached the threshold, and how many did at all.
 
-    ``times`` [exam][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
+    ``times`` [evaluation][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
     """
 
     times: list[list[float]]
@@ -41,10 +41,10 @@ class ArmResult:
     runs: list[str]
     steps: int
     settings: dict[str, Any]  # the fields in which the arms differ
-    scores: list[list[float]]  # [exam][seed]
+    scores: list[list[float]]  # [evaluation][seed]
     score: Estimate  # interquartile mean
     profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
-    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one exam only
+    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one evaluation only
     tokens: Clock | None
     seconds: Clock | None
 
@@ -74,8 +74,10 @@ class Comparison:
     notes: list[str]
     curve: str  # the metric of the steps that the threshold is held against; empty without a threshold
     window: int
-    thresholds: list[float]  # of each exam; empty without
-    horizon: list[float]  # tokens beyond which runs cannot be told apart, of each exam; infinite where all arrived
+    thresholds: list[float]  # of each evaluation; empty without
+    horizon: list[
+        float
+    ]  # tokens beyond which runs cannot be distinguished, of each evaluation; infinite where all arrived
     arms: list[ArmResult]
     pairs: list[PairResult]
     level: float = 0.95

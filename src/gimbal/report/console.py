@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live panel on a terminal, a line a step elsewhere."""
+"""What a person sees during a run: a live panel on a terminal, a line a step elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Console:
             self.live.start()
 
     def _print(self, text: str) -> None:
-        """Nobody may be reading any more (``| head``, a dead ``tee``): the run goes on, and its files have it all."""
+        """Nobody may be reading any more (``| head``, a dead ``tee``): the run continues, and its files have it all."""
         try:
             print(text, flush=True)
         except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""What ails a run, told from what it left on disk: what fell, the likely cause with its figures, and an experiment to settle it.
+"""What is wrong with a run, from what it left on disk: what fell, the likely cause with its figures, and an experiment to settle it.
 
 First what became of the run: its evaluation, its score, whether anything was learned. Then why: signs of the machinery, which stand
 by themselves, and signs of the settings, which are asked only of a run that fell or learned nothing. A rule looks at one thing, has one

@@ -13,7 +13,7 @@ from gimbal.report.comparison import ArmResult, Comparison, Estimate
 from gimbal.report.verdict import amount, count, short
 from gimbal.report.verdict import figure as score
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart without red and green
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # distinguished without red and green
 WIDTH, PANEL, HEIGHT, GAP, TOP = 960, 400, 220, 90, 116
 STYLE = """
  svg { background: #fff; font: 13px system-ui, sans-serif } text { fill: #222 } .dim { fill: #666; font-size: 11px }

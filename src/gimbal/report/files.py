@@ -61,7 +61,7 @@ def _copy(source: Path, size: int, target: Path) -> None:
 
 
 def _whole(lines: bytes) -> list[dict[str, Any]]:
-    """The objects; a line that was torn by a kill, or spoilt since, is left out, and the others stay."""
+    """The objects; a line that was torn by a kill, or damaged since, is left out, and the others stay."""
     rows = []
     for line in lines.splitlines():
         with contextlib.suppress(ValueError):
@@ -135,7 +135,7 @@ def _unless_zero(column_S: Tensor | None) -> list[int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """summary.json: what a run did, learned and cost. ``before`` and ``after`` hold the held-out exam's figures."""
+    """summary.json: what a run did, learned and cost. ``before`` and ``after`` hold the held-out evaluation's figures."""
 
     recipe: str
     seed: int
@@ -177,7 +177,7 @@ def read_stopped(path: Path) -> Mapping[str, Any]:
 
 
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row without what a clock wrote: two runs of one recipe and seed agree in the rest, to the bit."""
+    """The row without what a clock wrote: two runs of one recipe and seed agree in the rest, bit for bit."""
     return {name: value for name, value in row.items() if not name.startswith(CLOCKED)}
 
 

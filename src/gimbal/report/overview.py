@@ -21,7 +21,7 @@ Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each
 def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]]:
     """(each run as the page shows it, the keys in which their recipes differ).
 
-    ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, that of the exam
+    ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, the evaluation's
     where all of them ended with the same and else that of training.
     """
     records = [Record(run.directory) for run in runs]
@@ -43,7 +43,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "learned": figure,
             "signs": signs(run.metrics, run.settings, record, figure["text"]),
             "cost": costs(run.summary, run.metrics),
-            "exam": _exam(run.summary) if run.summary else [],
+            "evaluation": _exam(run.summary) if run.summary else [],
             "steps": [row["step"] for row in run.rows],
             "metrics": run.metrics,
             "recipe": run.recipe,
@@ -68,7 +68,7 @@ def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> 
 
 
 def _exam(summary: Summary) -> list[tuple[str, float | None, float | None]]:
-    """(figure, before, after), in the order of the exam."""
+    """(figure, before, after), in the order of the evaluation."""
     names = {**summary.before, **summary.after}
     return [(name.removeprefix("eval/"), summary.before.get(name), summary.after.get(name)) for name in names]
 
@@ -83,8 +83,8 @@ def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
 def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> dict[str, Any]:
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
-    It is the sampled held-out exam of a run that ended, and else the rewards of what it trained on, over the first and the last
-    tenth of its steps. ``noise`` is what a change may be by chance (of the exam: by ``exam``); None where that is not known.
+    It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on, over the first and the last
+    tenth of its steps. ``noise`` is what a change may be by chance (of the evaluation: by ``exam``); None where that is not known.
     """
     if summary is not None:
         for key, name in (SOLVED | RETURN).items():

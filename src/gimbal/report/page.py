@@ -97,7 +97,7 @@ def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -
     """(the page's data, details of its rollouts in chunks).
 
     ``marks`` are those of an earlier answer, one a run: then only rollouts written since are there. A file that was replaced
-    meanwhile (its run was resumed) is read anew, as are all, and ``restart`` says that the earlier rollouts are no more.
+    meanwhile (its run was resumed) is read again, as are all, and ``restart`` says that the earlier rollouts are no more.
     """
     now = [Mark.of(directory) for directory in directories]  # before anything is read: what comes later is news again
     restart = marks is not None and [mark.file for mark in now] != [mark.file for mark in marks]

@@ -210,7 +210,7 @@ class Record:
         )
 
     def _exam_error(self, name: str, start: Point, end: Point) -> float | None:
-        """Of the same tasks twice, sampled anew: at most p (1 - p) over all samples; of a return by its spread in training."""
+        """Of the same tasks twice, sampled again: at most p (1 - p) over all samples; of a return by its spread in training."""
         held_out = self.run.get("held_out") or {}
         size = (held_out.get("tasks") or {}).get("size")
         if not isinstance(size, int):
@@ -300,7 +300,7 @@ class Record:
         return next((path for path in reversed(kept) if int(path.name.removeprefix("step_")) <= step), None)
 
     def again(self, *changes: str) -> str:
-        """The run anew with these keys, as a shell takes it: as long as it was to be, or a quarter of a long run."""
+        """The run again with these keys, as a shell takes it: as long as it was to be, or a quarter of a long run."""
         planned = self.setting("steps", len(self.rows))
         shorter = [f"steps={planned // 4}"] if planned > LONG_RUN else []
         return shlex.join(["gimbal", "train", "--from", str(self.directory), *shorter, *changes])

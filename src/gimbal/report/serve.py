@@ -1,4 +1,4 @@
-"""gimbal report --serve: the page of runs that go on, on this machine alone.
+"""gimbal report --serve: the page of live runs, on this machine alone.
 
 The server holds nothing. The page says which bytes of the runs' files it has seen and is told of what was written since.
 """

@@ -1,6 +1,6 @@
 """Statistics of runs over seeds, as Agarwal et al. (2021, arXiv:2108.13264) define them: pure functions on arrays.
 
-Scores are ``score_RT``: R runs (seeds) of each of T tasks (exams), larger being better. A leading B counts resamples, so that
+Scores are ``score_RT``: R runs (seeds) of each of T tasks (evaluations), larger being better. A leading B counts resamples, so that
 every statistic is taken of all resamples at once. The strata of the bootstrap are the tasks: runs are redrawn with replacement
 within each task, never across them. Nothing here draws without a generator that was given.
 

@@ -176,7 +176,7 @@ def _landlock(order: Order, rooted: bool) -> None:
 def _become_nobody(order: Order, uid: int, rooted: bool) -> None:
     """As root: a user of no one's, if that one can do what the order grants."""
     if written := [path for path in order.writes if not path.startswith("/dev/")]:
-        # The next worker is somebody else, who could not go on with these files.
+        # The next worker is somebody else, who could not continue with these files.
         raise OSError(f"what it writes to {written[0]} is to be root's")
     wanted = [(path, os.R_OK) for path in order.reads]
     wanted += [(sys.executable, os.X_OK), (__file__, os.R_OK), (order.directory, os.X_OK)]

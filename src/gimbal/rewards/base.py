@@ -29,7 +29,7 @@ class AbstractReward(AbstractPart, ABC):
         return None
 
     def follow_ups(self, group: Group) -> Sequence[Task]:
-        """What the policy itself shall answer before the group is scored; the answers come in ``group.replies[self.name]``.
+        """What the policy itself should answer before the group is scored; the answers come in ``group.replies[self.name]``.
 
         They are sampled as the rollouts were, and never trained on. Called again it says the same.
         """

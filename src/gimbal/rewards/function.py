@@ -32,7 +32,7 @@ class _TokenRow(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Function(AbstractReward):
-    """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async), told apart by
+    """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async), distinguished by
     its parameters.
 
     TRL's f(prompts, completions, [completion_ids,] **columns) -> list[float | None], one call a group; f(group) ->
@@ -79,7 +79,7 @@ class Function(AbstractReward):
 
     def _held(self) -> str | Callable[..., Any]:
         """As it is sent to other processes. The functions of the script or the notebook that runs here go whole: to find them a
-        process would run the script anew, and could not find a notebook at all. Those of any other file are named."""
+        process would run the script again, and could not find a notebook at all. Those of any other file are named."""
         if isinstance(self.function, str):
             place = self.function.rpartition(":")[0]
             here = place == "__main__" or (place.endswith(".py") and Path(place).expanduser().resolve() == main_file())

@@ -40,7 +40,7 @@ class JudgeScore(AbstractReward):
     leaves its group, counted in ``drops/rollouts/NAME_REASON``, and a group that loses all is dropped for ``NAME_REASON``. REASON is
     timeout, unreachable, busy, refused, malformed, failed, unparsable or off_scale. Nothing that a judge says is ever run.
 
-    A policy learns to please its judge, and may learn to talk it round: keep an exam that no model marks.
+    A policy learns to please its judge, and may learn to talk it round: keep an evaluation that no model marks.
     """
 
     judge: Asked = Endpoint()

@@ -56,7 +56,7 @@ class ReasoningScore(AbstractReward):
         texts = [rollout.text for rollout in group.rollouts]
         try:
             return self._score(task, texts)
-        except WorkerError:  # one of the texts hung or killed the scorer: the others shall not pay for it
+        except WorkerError:  # one of the texts hung or killed the scorer: the others should not pay for it
             return [self._score_one(task, text) for text in texts]
 
     def _score_one(self, task: Task, text: str) -> float | None:

@@ -38,7 +38,7 @@ class SolverScore(AbstractReward):
     answer.
 
     With ``questions``, a column that holds a list of {"question": ..., "answer": ...} a task, the mean is over all of them, or over
-    ``draws`` drawn ones, others for each rollout. Where one has "options" it is asked for a letter, in an order drawn anew each time.
+    ``draws`` drawn ones, others for each rollout. Where one has "options" it is asked for a letter, in an order drawn again each time.
     ``relative`` subtracts what the solver scores without the completion: what the text adds.
 
     - DoGe (arXiv:2512.06835): a Thinker who did not see the question is paid for what it writes; ``samples`` 4.
@@ -156,7 +156,7 @@ class SolverScore(AbstractReward):
 
 
 def _worded(question: Mapping[str, Any], stream: np.random.Generator) -> tuple[dict[str, str], str]:
-    """What fills the template, and the right answer: with ``options`` their letter, in an order that is drawn anew."""
+    """What fills the template, and the right answer: with ``options`` their letter, in an order that is drawn again."""
     text, right = str(question.get("question", "")), str(question["answer"])
     if options := question.get("options"):
         order = [str(options[i]) for i in stream.permutation(len(options))]

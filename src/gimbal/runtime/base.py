@@ -88,7 +88,7 @@ def short(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Local(AbstractRuntimeSpec):
-    """One process, one thing after the other: two runs of one seed are the same to the bit."""
+    """One process, one thing after the other: two runs of one seed are the same bit for bit."""
 
     stands_still: ClassVar[bool] = True
 

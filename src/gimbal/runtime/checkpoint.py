@@ -8,7 +8,7 @@
 
 A checkpoint is written under a temporary name and renamed when all of it is on disk, and only then are older ones removed: at
 every moment one is whole. A step that is saved again becomes step_000025.2, beside which the first stays until it is whole. One
-whose digests do not match, or whose logs have lost a line since, is passed over with a word for the one before it.
+whose digests do not match, or whose logs have lost a line since, is skipped with a message, and the one before it is used.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def save(
 def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -> Path | None:
     """The newest checkpoint whose files are what was written (those alone whose names begin with ``part``); None without any.
 
-    ``note`` is told why newer ones are passed over. A CheckpointError if there are some and all are spoilt.
+    ``note`` is told why newer ones are skipped. A CheckpointError if there are some and all are damaged.
     """
     return _first(directory, note, lambda path: spoilt(path, part))
 
@@ -119,7 +119,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
     if (found := state.get("format", 1)) != FORMAT:
         raise CheckpointError(
             f"{checkpoint} is of another version of gimbal (format {found}; this one reads {FORMAT}): resume it with that version, or "
-            f"begin anew with its weights: policy.model={checkpoint / 'model'}"
+            f"start a new run from its weights: policy.model={checkpoint / 'model'}"
         )
     return state
 
@@ -154,10 +154,10 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
             return path
         passed.append(said)
     if passed:
-        way = f"gimbal train --from {directory} begins anew"
+        way = f"gimbal train --from {directory} starts a new run"
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
-            f"{passed[0]}; there is no other checkpoint to go on from. {way}"
+            f"{passed[0]}; there is no other checkpoint to continue from. {way}"
             + (f", with policy.model={model} from the weights that it had" if model else "")
         )
     return None

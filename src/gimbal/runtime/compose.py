@@ -160,7 +160,7 @@ def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
     for shape in method.shaping:
         if "advantage_NS" not in shape.needs:
             yield Refusal(
-                f"{type(shape).__name__} estimates advantages anew and would discard those of {type(method.advantage).__name__}: "
+                f"{type(shape).__name__} estimates advantages again and would discard those of {type(method.advantage).__name__}: "
                 "set it as advantage= and take it out of shaping"
             )
         if DISCREPANCY in method.anchor.absorbs and {"proximal_NS", "behavior_NS"} <= shape.needs:

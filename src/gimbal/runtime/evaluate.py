@@ -1,4 +1,4 @@
-"""The exam: held-out tasks, sampled and greedy, scored by the run's own rewards."""
+"""The evaluation: held-out tasks, sampled and greedy, scored by the run's own rewards."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def held_out_exam(
     version: int = 0,
     rewards: Sequence[AbstractReward] | None = None,
 ) -> Exam:
-    """The run's exam of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
+    """The run's evaluation of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
     they are open."""
     source = policy if weights is None else weights
     held_out = run.held_out
     if held_out is None:
-        raise ValueError("this recipe holds no exam; give it one: held_out=HeldOut(tasks=...)")
+        raise ValueError("this recipe holds no evaluation; give it one: held_out=HeldOut(tasks=...)")
     engine = run.examiner.start(policy)
     with ExitStack() as opened:
         if rewards is None or held_out.rewards is not None:
@@ -92,7 +92,7 @@ def examine(
     seed: int,
 ) -> Exam:
     """Draw ``samples`` rollouts and one greedy one of every task with a freshly loaded engine, and score them."""
-    assert engine.in_flight == 0, "an exam has the engine to itself"
+    assert engine.in_flight == 0, "an evaluation has the engine to itself"
     for index in range(len(tasks)):
         task = tasks[index]
         for sample in range(samples):

@@ -1,7 +1,7 @@
 """Faults on purpose: what destabilises a run, injected around the real engine, weight sync, scorer and batch.
 
 ``Run.faults`` is None in every recipe. A run that has one says so when it starts, when it ends, in its recipe and on its report.
-Each fault is a wrapper around the part that would fail, so nothing else in gimbal knows of it; the exam is never touched.
+Each fault is a wrapper around the part that would fail, so nothing else in gimbal knows of it; the evaluation is never touched.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Faults(AbstractPart):
     The reward: ``reward_noise``, standard deviation of an error on the score. ``reward_flip``, probability that a verdict s becomes
     1 - s. ``reward_blind``, share of groups that score alike, whatever they wrote. ``reward_length``, paid for each decision.
 
-    A resumed run starts with all weights delivered, as a restarted sampler does; apart from that it resumes to the same bits.
+    A resumed run starts with all weights delivered, as a restarted sampler does; apart from that it resumes bit for bit.
     """
 
     logprob_noise: float = 0.0

@@ -239,7 +239,7 @@ class Fleet:
         if self.lost_in_a_row >= LOSSES_IN_A_ROW:
             self.failure = self.failure or Unserved(
                 f"{self.lost_in_a_row} {self.name} processes were lost one after the other and none finished anything; the last, "
-                f"{self.name} {member}, {why}. Mend the cause and go on with --resume"
+                f"{self.name} {member}, {why}. Fix the cause and continue with --resume"
             )
         else:
             self._notes.append(f"{self.name} {member} {why}; it is replaced, and what it held is done again")

@@ -191,7 +191,7 @@ class Trainer:
         }
 
     def examine(self) -> Exam:
-        """The held-out exam of the present weights, by an engine that does nothing else."""
+        """The held-out evaluation of the present weights, by an engine that does nothing else."""
         return held_out_exam(
             self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
         )
@@ -282,9 +282,9 @@ def follow(run: AbstractRun) -> None:
 def run_local(
     run: AbstractRun, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()
 ) -> Summary:
-    """Train, recording everything under ``directory``; with ``resume`` go on from its newest checkpoint, to the same bits.
+    """Train, recording everything under ``directory``; with ``resume`` continue from its newest checkpoint, bit for bit.
 
-    A run that was killed before its first checkpoint begins again. A checkpoint that is spoilt is passed over for the one before it.
+    A run that was killed before its first checkpoint begins again. A checkpoint that is damaged is skipped for the one before it.
 
     ``track`` names trackers that hear of every step beside the run's own files.
 
@@ -323,13 +323,13 @@ def _nothing_lost(run: AbstractRun, directory: Path) -> None:
     steps = len(JsonLines(directory / METRICS).read())
     if steps > run.checkpoint_every:
         raise ValueError(
-            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint left to go on from: put checkpoints/ back, "
-            f"or begin anew beside it: gimbal train --from {directory}"
+            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint left to continue from: put checkpoints/ back, "
+            f"or begin again beside it: gimbal train --from {directory}"
         )
 
 
 class Session:
-    """One sitting of a run: its files, its console, and what adds up over sittings."""
+    """One session of a run: its files, its console, and what adds up over sessions."""
 
     def __init__(
         self, trainer: Trainer, directory: Path, console: Console, recipe: str, track: Sequence[str] = ()
@@ -370,7 +370,7 @@ class Session:
         try:
             metrics, groups, batch = trainer.advance()
         except (RewardError, Starved, Unserved):
-            # Nothing has been trained on since the last step, so the run can go on from here once the cause is fixed.
+            # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.
             self._save()
             raise
         self.totals["seconds"] += time.perf_counter() - started

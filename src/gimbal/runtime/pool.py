@@ -40,7 +40,7 @@ Stored = dict[
 
 
 class PoolEngine(AbstractDistantEngine, AbstractOwner):
-    """Requests go to the least loaded member; a lost member's requests to others, drawn anew under the same random stream."""
+    """Requests go to the least loaded member; a lost member's requests to others, drawn again under the same random stream."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             }
 
     def state_dict(self) -> dict[str, Any]:
-        """Requests, and finished rollouts not yet taken; what is half drawn is drawn anew."""
+        """Requests, and finished rollouts not yet taken; what is half drawn is drawn again."""
         with self.fleet.changed:
             requests, finished = [*self.ledger.requests(), *self.entered], list(self.inbox)
             return {"requests": requests, "finished": finished, "schedule": self.schedule.state()}
@@ -278,7 +278,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             self.hangs[call] += 1
             if self.hangs[call] >= TRIES:
                 self.fleet.failure = self.fleet.failure or Unserved(
-                    f"{TRIES} workers did not return from {call}; give it a time limit of its own, or mend it, and --resume"
+                    f"{TRIES} workers did not return from {call}; give it a time limit of its own, or fix it, and --resume"
                 )
         self._feed()
 

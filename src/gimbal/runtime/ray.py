@@ -118,7 +118,7 @@ class Nodes:
             elif address := self.up.pop(node["NodeID"], ""):
                 found.append(
                     f"node {node['NodeID'][:8]} ({address}) of the Ray cluster is lost; what was on it is begun again as far as other "
-                    "nodes have room, and the run goes on with what is up"
+                    "nodes have room, and the run continues with what is up"
                 )
         return found
 
@@ -199,13 +199,13 @@ def _stored(put: Callable[[], Any]) -> Any:
             if time.monotonic() >= end:
                 raise Unserved(
                     f"Ray's object store has been full for {ROOM_SECONDS:.0f} s, and so is the disk that it spills to. `ray memory` "
-                    "says what fills it; give Ray a larger --object-store-memory or the disk some room, and go on with --resume"
+                    "says what fills it; give Ray a larger --object-store-memory or the disk some room, and continue with --resume"
                 ) from None
             time.sleep(ROOM_PAUSE)
 
 
 def _path() -> str:
-    """Where this process finds modules beyond what is installed: its members shall find them too."""
+    """Where this process finds modules beyond what is installed: its members should find them too."""
     installed = (sys.prefix, sys.base_prefix)
     return os.pathsep.join(os.path.abspath(entry) for entry in sys.path if not entry.startswith(installed))
 

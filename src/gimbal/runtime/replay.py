@@ -1,4 +1,4 @@
-"""A run of many processes done again in this one, from its schedule: the same batches reach the learner, to the bit."""
+"""A run of many processes done again in this one, from its schedule: the same batches reach the learner, bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Diverged(ValueError):
 class Replay(AbstractRuntimeSpec):
     """The schedule of the run in directory ``run``, followed in this process. Each of its workers was ``threads`` threads wide.
 
-    Equal to the bit on the same machine with the same versions of everything, if rewards and tools answer as they did.
+    Equal bit for bit on the same machine with the same versions of everything, if rewards and tools answer as they did.
     """
 
     run: str
@@ -251,13 +251,13 @@ def replayed(run: AbstractRun, directory: Path) -> AbstractRun:
 
 
 def _whole(schedule: Path) -> list[dict[str, Any]]:
-    """Its lines; a ValueError where one is lost or spoilt, for what follows it cannot be done again."""
+    """Its lines; a ValueError where one is lost or damaged, for what follows it cannot be done again."""
     rows = JsonLines(schedule).read()
     at = next(
         (at for at, row in enumerate(rows, 1) if row.get("step") != at or not {"batch", "events"} <= row.keys()), 0
     )
     if at:
-        raise ValueError(f"{schedule} has lost or spoilt its line of step {at}: this run cannot be replayed any more")
+        raise ValueError(f"{schedule} has no whole line of step {at}, so this run cannot be replayed")
     return rows
 
 
@@ -270,4 +270,4 @@ def compared(original: Path, again: Path) -> str:
                 f"the batch of step {step} is not that of {original}: another machine, other versions, other threads, or a reward or "
                 "a tool that does not answer twice alike"
             )
-    return f"all {len(ours)} batches are those of {original}, to the bit"
+    return f"all {len(ours)} batches are those of {original}, bit for bit"

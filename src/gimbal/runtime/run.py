@@ -39,10 +39,10 @@ LEAST = {  # of the numbers of a run
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """The exam: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
+    """The evaluation: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
     ``every`` > 0 repeats it every so many steps. ``engine``, ``workflow`` and ``rewards`` are those of the run unless they are given:
-    a run on offline data copies its rollouts and cannot copy an exam's.
+    a run on offline data copies its rollouts and cannot copy an evaluation's.
     """
 
     tasks: AbstractTasks
@@ -55,7 +55,7 @@ class HeldOut:
     def __post_init__(self) -> None:
         if self.samples < 1 or self.every < 0:
             raise ValueError(
-                f"an exam takes samples of at least 1, every 0 or more steps; got {self.samples} and {self.every}"
+                f"an evaluation takes samples of at least 1, every 0 or more steps; got {self.samples} and {self.every}"
             )
 
 
@@ -93,7 +93,7 @@ class AbstractRun(ABC):
         1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
     )
     surplus: Literal["wait", "recycle"] = (
-        "wait"  # of unfinished ones: the learner waits, or their tasks are begun anew later
+        "wait"  # of unfinished ones: the learner waits, or their tasks are begun again later
     )
     max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
 
@@ -133,7 +133,7 @@ class AbstractRun(ABC):
 
     @property
     def examiner(self) -> Driven:
-        """What draws its exam's."""
+        """What draws its evaluation's."""
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow)
@@ -170,6 +170,6 @@ class UpdateRun(AbstractRun):
 
 
 def short(value: Any) -> Any:
-    """Tasks alone (or the name of their file, or a list of dicts) as an exam of them; anything else as it is."""
+    """Tasks alone (or the name of their file, or a list of dicts) as an evaluation of them; anything else as it is."""
     tasks = short_tasks(value)
     return HeldOut(tasks=tasks) if isinstance(tasks, AbstractTasks) else value

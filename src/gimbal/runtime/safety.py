@@ -49,7 +49,7 @@ class SafetyTest:
 
     The guarantee is of this distribution of tasks, this ``cost`` and the sampler of the run (its precision included), and holds once:
     tasks that have decided on one policy must not decide on another, so ``certify`` keeps a ledger of those spent. The first ``skip``
-    tasks are left to others (the run's exam). A response that the cost does not judge costs ``high``.
+    tasks are left to others (the run's evaluation). A response that the cost does not judge costs ``high``.
 
     Published: "student", ``delta`` 0.1. Ours: the other bounds, and "binomial" by default.
 
@@ -129,12 +129,12 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
 
 
 def _entries(ledger: Path) -> list[dict[str, Any]]:
-    """Every line of the ledger; a ValueError where one is spoilt, for nobody can say then which tasks it spent."""
+    """Every line of the ledger; a ValueError where one is damaged, for nobody can say then which tasks it spent."""
     rows = JsonLines(ledger).read()
     lines = ledger.read_bytes().splitlines() if ledger.exists() else []
     if len(rows) < len(lines) or not all("spent" in row for row in rows):
         raise ValueError(
-            f"a line of {ledger} is torn or spoilt, and with it the record of the tasks it spent: begin another ledger, with tasks "
+            f"a line of {ledger} is torn or damaged, and with it the record of the tasks it spent: begin another ledger, with tasks "
             "that no test has seen"
         )
     return rows

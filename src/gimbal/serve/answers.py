@@ -174,7 +174,7 @@ class Answers:
         return exchanges
 
     def _chat(self, asked: Asked, most: int) -> Prompt:
-        """What goes on from an answer of this session begins with the very tokens that were drawn."""
+        """What continues from an answer of this session begins with the very tokens that were drawn."""
         tokenizer, messages = self.policy.tokenizer, [_for_template(message) for message in asked.messages or ()]
         if tokenizer.chat_template is None:
             raise ValueError("the model has no chat template; use /v1/completions")

@@ -81,7 +81,7 @@ class Driver:
         self._inbox.put(partial(self._leave, ticket, reason))
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        """New weights, between two steps of the engine: answers under way go on with them."""
+        """New weights, between two steps of the engine: answers under way continue with them."""
         with self._engine_lock:
             self.engine.load(version, state)
 
@@ -167,7 +167,7 @@ class Driver:
                 for ticket in tickets:
                     self.engine.cancel(ticket.request.key)
         except Exception as error:  # an engine that cannot even let go holds who knows what
-            self.failure = EngineError(f"the engine failed and cannot go on: {error}")
+            self.failure = EngineError(f"the engine failed and cannot continue: {error}")
             for ticket in tickets:
                 ticket.future.set_exception(self.failure)
             self._fail_all(self.failure)

@@ -129,7 +129,7 @@ def _read(row: dict[str, Any]) -> Exchange:
 
 
 def continued(session: Sequence[Exchange], text: str) -> Exchange | None:
-    """The longest exchange of the session that this text goes on from."""
+    """The longest exchange of the session that this text continues from."""
     found = [exchange for exchange in session if text.startswith(exchange.text)]
     return max(found, key=lambda exchange: len(exchange.text), default=None)
 

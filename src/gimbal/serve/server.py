@@ -91,7 +91,7 @@ class CompletionServer:
         watch.cancel()
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        """New weights, between two steps of the engine: answers under way go on with them."""
+        """New weights, between two steps of the engine: answers under way continue with them."""
         self.driver.load(version, state)
 
     def take(self, session: str = "") -> list[Rollout]:

@@ -8,7 +8,7 @@
         return Episode(rows=(row,))
 
 A list of calls (or of generators of calls) is begun at once, and answered with the list of their answers when all are there. Calls
-and answers are plain records: the journal of answers is the whole state of a generator. A run that goes on after it was stopped
+and answers are plain records: the journal of answers is the whole state of a generator. A run that continues after it was stopped
 executes the generator again over its journal, so between two calls it may go by nothing but its arguments and the answers: no
 clock, no random numbers of its own (``ops.philox`` with names of its own is fine), no variable outside.
 """
@@ -31,7 +31,7 @@ PAUSED = "paused"  # ``stop`` of a row that only its caller's own words or lengt
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw a row from the attempt's prompt (or that of ``task``), or go on with ``row`` after what it is ``told``. Answered with it.
+    """Draw a row from the attempt's prompt (or that of ``task``), or continue with ``row`` after what it is ``told``. Answered with it.
 
     The row ends as ``sampling`` (the attempt's own) says. At one of the strings ``stop``, or after ``most`` decisions, it is only
     PAUSED. What it is told is an observation: not masked in, but part of its length; where there is no room for it the row has
@@ -76,10 +76,10 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """Do something in an environment (None: begin it anew). Answered with a ``Moment``, and with one that has an ``error`` where the
+    """Do something in an environment (None: begin it again). Answered with a ``Moment``, and with one that has an ``error`` where the
     environment raises or does not answer within ``deadline`` seconds.
 
-    Meanwhile all other rows go on. The answer joins them ``overlap`` steps of the engine after the question, waited for if it is not
+    Meanwhile all other rows continue. The answer joins them ``overlap`` steps of the engine after the question, waited for if it is not
     there yet; sooner only where nothing else can be drawn. So the order of things does not hang on the clock on the wall.
     ``seat`` tells apart several environments of one attempt. One that is new begins as ``after`` says, (seat, actions): as that seat
     was after so many actions.

@@ -1,4 +1,4 @@
-"""Episodes in which an environment answers: what it says joins the row as observations, and the policy goes on."""
+"""Episodes in which an environment answers: what it says joins the row as observations, and the policy continues."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Dialogue(AbstractWorkflow):
 
     It is asked where one of its triggers was written; one without triggers, whenever the policy ends its turn. Observations are not
     masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after them. A row to which
-    an answer does not fit is cut there. The cache of a row is built anew after each answer.
+    an answer does not fit is cut there. The cache of a row is built again after each answer.
 
     A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported and counted and
     leaves the statistics. An answer joins ``overlap`` steps of the engine after its question (sooner only where nothing else can be
-    drawn): 0 waits for it at the next step, so give a slow tool about as many steps as it takes, and the other rows go on meanwhile.
+    drawn): 0 waits for it at the next step, so give a slow tool about as many steps as it takes, and the other rows continue meanwhile.
 
     - ``answers`` = 0, or a tool that says nothing: SingleTurn.
     """
@@ -50,7 +50,7 @@ class Dialogue(AbstractWorkflow):
 
     def __call__(self, attempt: Attempt) -> Steps:
         given = answered(attempt.fork[0], attempt.fork[1]) if attempt.fork else 0
-        # A branch goes on in an environment as it was where it split off.
+        # A branch continues in an environment as it was where it split off.
         after = (attempt.fork[0].sample, given) if attempt.fork else None
         if attempt.fork is None and not self.tool.triggers:
             # What is no tool shows itself before the policy says anything.

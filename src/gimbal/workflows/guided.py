@@ -16,7 +16,7 @@ from gimbal.workflows.single import SingleTurn
 class Guided(AbstractWorkflow):
     """The first ``guides`` samples of a task are taken from its column ``completion``, all others are driven by ``others``.
 
-    Tasks without that column, such as those of an exam, are all drawn. filters.StepRepair makes something of the guides.
+    Tasks without that column, such as those of an evaluation, are all drawn. filters.StepRepair makes something of the guides.
     """
 
     guides: int = 1

@@ -1,4 +1,4 @@
-"""What an engine returns of a row that went on, together with what was known of its beginning."""
+"""What an engine returns of a row that continued, together with what was known of its beginning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gimbal.records import Part, Rollout
 def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts: bool) -> Rollout:
     """``whole`` as it is to be read: its first ``kept`` decisions are ``base``'s, then ``told`` ones are an observation, then its own.
 
-    ``counts``: whether what it has of ``base`` counts in it, as of a row that goes on and not of a branch. ``told`` is None where it
+    ``counts``: whether what it has of ``base`` counts in it, as of a row that continues and not of a branch. ``told`` is None where it
     was told nothing; 0 is an empty answer, which begins a turn all the same.
     """
     begun = kept + (told or 0)
@@ -54,7 +54,7 @@ def _turn_S(base: Rollout, kept: int, told: int, own: int, said: int | None) -> 
     if base.turn_S is None and said is None:
         return None
     turn_S = torch.zeros(base.length, dtype=torch.long) if base.turn_S is None else base.turn_S
-    # A branch goes on in the turn that it left its trunk in, which the decision before may not belong to: it may be an observation.
+    # A branch continues in the turn that it left its trunk in, which the decision before may not belong to: it may be an observation.
     turn = int(turn_S[min(kept, base.length - 1)])
     after = turn + (said is not None)
     return torch.cat([turn_S[:kept], torch.full((told,), turn), torch.full((own,), after)])

@@ -419,7 +419,7 @@ class Runner(AbstractEngineAround):
         """Hand on the answers that are due, waiting for those that are not there yet.
 
         They are due by the count of steps and in the order of questions, so that another run, or this one resumed, hands on the same
-        answers at the same place. Where nothing can be drawn the count goes on to the next of them by itself.
+        answers at the same place. Where nothing can be drawn the count continues to the next of them by itself.
         """
         while self.acting:
             due = min(flow.asked[number].due for flow, number in self.acting)

@@ -16,10 +16,10 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class AddedReward(AbstractRewardShaping):
-    """``weight`` times the reward ``name`` on the last decision of each row, for mixtures that change as training goes on
+    """``weight`` times the reward ``name`` on the last decision of each row, for mixtures that change as training continues
     (SMILES-GRPO, arXiv:2601.17687).
 
-    Give the reward itself weight 0: filters, curricula and exams then judge by the others alone, and a controller on
+    Give the reward itself weight 0: filters, curricula and evaluations then judge by the others alone, and a controller on
     "reward_shaping.0.weight" may fade this one in or out. "" is the sum of all.
 
     - ``weight`` = 0: the rewards as they are.

@@ -22,7 +22,7 @@ To help you, this is how a correct solution begins; go on from there:
 
 
 def comes_again(group: Group) -> bool:
-    """Whether its task is asked anew with a longer hint: there is one, and no rollout reached what counts as solved."""
+    """Whether its task is asked again with a longer hint: there is one, and no rollout reached what counts as solved."""
     if RETRY not in group.task.columns:
         return False
     name, threshold = group.task.columns[RETRY]
@@ -43,7 +43,7 @@ class Hinted(AbstractCurriculumSpec):
     - ``stages`` = (), or tasks without a solution: ``order``.
     - a stage of 1: the whole solution is read before the answer, which is near imitation.
 
-    What is learned under hints must carry over to bare prompts by itself: exams ask without hints. A hard task costs up to
+    What is learned under hints must carry over to bare prompts by itself: evaluations ask without hints. A hard task costs up to
     1 + len(stages) groups.
 
     Published: stages .25, .5, .75. The hint's wording is ours.

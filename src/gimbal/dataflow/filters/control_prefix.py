@@ -1,4 +1,4 @@
-"""The decision how to answer is told apart from the answer."""
+"""The decision how to answer is distinguished from the answer."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Buffer(AbstractStoreSpec):
 
     It gives up the bound on the age: what it holds was drawn by any version so far. An update that is off-policy does not mind
     (SoftActorCritic); a policy gradient is refused unless something weights decisions by how they were drawn. The rule of staleness
-    goes on to bound the age of what comes in.
+    continues to bound the age of what comes in.
     """
 
     bounded: ClassVar[bool] = False

@@ -51,7 +51,7 @@ class EntropySmoothing(AbstractObjective):
             )
         if not self.centres:
             raise ValueError(
-                "EntropySmoothing.centres is empty; it holds one number for each turn told apart, 0 being unknown"
+                "EntropySmoothing.centres is empty; it holds one number for each turn that it distinguishes, 0 being unknown"
             )
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:

@@ -21,7 +21,7 @@ class TwoChannelRatio(AbstractObjective):
 
     loss = clip(r, A) + economy_weight clip(r, B), clip being that of ClippedRatio. A is the batch's advantage.
     B = (e - mean e) / (std e + eps) over those rollouts of the group whose ``outcome`` reaches ``threshold`` and whose ``economy`` e
-    is above 0; 0 for all others, and where fewer than two qualify. Both are names of rewards, of weight 0 if they shall not enter A.
+    is above 0; 0 for all others, and where fewer than two qualify. Both are names of rewards, of weight 0 if they should not enter A.
 
     - ``economy_weight`` = 0, or all right answers of a group equally economic: ClippedRatio.
     - nobody is right: ClippedRatio. The second channel falls silent by itself.

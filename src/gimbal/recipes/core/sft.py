@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def sft() -> Run:
-    """Supervised on a few soundly worked chain sums, 25 times over: what other recipes compare with, or go on from (Rejuvenation)."""
+    """Supervised on a few soundly worked chain sums, 25 times over: what other recipes compare with, or start from (Rejuvenation)."""
     return replace(
         dpo(),
         tasks=Choices(size=64),

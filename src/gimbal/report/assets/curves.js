@@ -1,6 +1,6 @@
 // Curves. A metric is drawn in the first chart that claims it; what none claims is drawn with others of its prefix.
 const claims = [
-  ["Solved", /^(pass_rate|eval\/(pass@.*|greedy))$/, "Share of sampled rollouts that solve their task, and the held-out exam where it was sat on the way."],
+  ["Solved", /^(pass_rate|eval\/(pass@.*|greedy))$/, "Share of sampled rollouts that solve their task, and the held-out evaluation where it was repeated on the way."],
   ["Score", /^(reward\/mean|eval\/(greedy_)?score)$/, "Mean score of the sampled rollouts."],
   ["Rewards by name", /^reward\/.*\/mean$/, "Each reward before weighting."],
   ["Spread of scores", /^reward\/std$/, "Standard deviation over the sampled rollouts."],
@@ -100,7 +100,7 @@ function plot(card) {
   const holder = card.querySelector(".plot"), curves = curvesOf(card.names), log = $("log").checked;
   const flatList = curves.flatMap((c) => (c.low ? [c.y, c.low, c.high] : [c.y]));
   const known = flatList.flat().filter((v) => v !== null), least = known.reduce((a, b) => Math.min(a, b), Infinity), most = known.reduce((a, b) => Math.max(a, b), -Infinity);
-  const flat = most - least <= 1e-5 * Math.max(Math.abs(least), Math.abs(most)); // rounding alone; ticks so close cannot be told apart
+  const flat = most - least <= 1e-5 * Math.max(Math.abs(least), Math.abs(most)); // rounding alone; ticks so close cannot be distinguished
   card.setAttribute("aria-label", `${card.title}. Last: ` + curves.map((c) => `${c.label} ${number(c.y.findLast((v) => v !== null))}`).join(", "));
   if (!known.length) {
     drawn.delete(card);
@@ -136,7 +136,7 @@ function plot(card) {
   }, uPlot.join(curves.flatMap((c) => (c.low ? [[c.x, c.y, c.low, c.high]] : [[c.x, c.y]]))), holder));
 }
 
-// Only what is in view is drawn, and drawn anew when something changed.
+// Only what is in view is drawn, and drawn again when something changed.
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) inView.delete(target);

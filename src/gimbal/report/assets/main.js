@@ -1,4 +1,4 @@
-// The page begins; and a live one goes on with what its server has read since.
+// The page begins; and a live one continues with what its server has read since.
 function take(data, given) {
   const index = data.rollouts, { run, step, group, sample, score, solved, stop, text, length, chunk, tasks } = index;
   if (data.restart) {

@@ -51,7 +51,7 @@ function board() {
 
 function signs() {
   $("signs").replaceChildren();
-  $("exam").replaceChildren();
+  $("evaluation").replaceChildren();
   if (state.runs.length > 1) {
     // Of many runs only what is wrong; the board says the rest.
     const bad = state.runs.flatMap((run, i) => run.signs.filter((sign) => sign.bad).map((sign) => ({ i, sign })));
@@ -73,17 +73,17 @@ function signs() {
       item.append(make("b", "", sign.what), ` ${sign.text}`);
     }
   }
-  if (run.exam.length) {
-    $("exam").append(make("h3", "", "Held-out exam"));
-    $("exam").append(sortable([
+  if (run.evaluation.length) {
+    $("evaluation").append(make("h3", "", "Held-out evaluation"));
+    $("evaluation").append(sortable([
       { name: "figure", text: true, of: (row) => row[0], shown: (row) => row[0] },
       { name: "before", of: (row) => row[1], shown: (row) => number(row[1], 3) },
       { name: "after", of: (row) => row[2], shown: (row) => number(row[2], 3) },
       { name: "change", of: (row) => row[2] - row[1], shown: (row) => (row[1] === null || row[2] === null ? "–" : signed(row[2] - row[1], 3)) },
-    ], run.exam));
+    ], run.evaluation));
   }
-  $("exam").append(make("h3", "", "What it cost"));
-  for (const line of [run.cost.text].flat()) $("exam").append(make("p", "", line));
+  $("evaluation").append(make("h3", "", "What it cost"));
+  for (const line of [run.cost.text].flat()) $("evaluation").append(make("p", "", line));
 }
 
 function wrongButton() {

@@ -230,7 +230,7 @@ $("group").addEventListener("keydown", (event) => {
   const text = event.target, by = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
   if (!text.matches(".tokens") || by === undefined) return;
   event.preventDefault();
-  const all = [...text.querySelectorAll("span[data-i]")].filter((token) => !token.closest("details:not([open])")); // folded ones are passed over
+  const all = [...text.querySelectorAll("span[data-i]")].filter((token) => !token.closest("details:not([open])")); // folded ones are skipped
   const next = all[Math.min(all.length - 1, Math.max(0, all.findIndex((token) => token.classList.contains("at")) + by))];
   next?.scrollIntoView({ block: "nearest" });
   if (next) requestAnimationFrame(() => at(next, true)); // after the scrolling, which hides the numbers

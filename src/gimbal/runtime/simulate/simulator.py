@@ -4,7 +4,7 @@
     sync             k = 0 on devices apart: each side waits for the other
     one-step-off     k = 1; all samplers finish what they have, then load together
     bounded-async    k; each sampler finishes the rollouts it has before it loads
-    partial-rollout  k; samplers load at once, in the middle of rollouts, and go on
+    partial-rollout  k; samplers load at once, in the middle of rollouts, and continue
 
 The learner only takes time. As in the runtime, groups are dispatched when it asks for a batch, not while it trains.
 """

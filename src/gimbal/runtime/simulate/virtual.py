@@ -270,7 +270,7 @@ class VirtualEngine(AbstractEngine):
         return found
 
     def pass_time(self, seconds: float) -> None:
-        """The samplers go on while the learner does something else."""
+        """The samplers continue while the learner does something else."""
         until = self.now + seconds
         self._fill()
         while self._peek() <= until:

@@ -25,7 +25,7 @@ ALL = Worked(tasks=replace(practice(size=4096), parameters=MIXED, exclude=EXAM))
 def dereason_sft() -> Run:
     """DeReason's first stage (arXiv:2603.11193): the easy part of the tasks, here short sums, is learned by imitation.
 
-    The second goes on with the hard part: `gimbal train dereason policy.model=runs/NAME/model`.
+    The second continues with the hard part: `gimbal train dereason policy.model=runs/NAME/model`.
     """
     run = grpo()
     return replace(

@@ -14,7 +14,7 @@ from gimbal.runtime.run import Run
 
 
 def decs() -> Run:
-    """DECS (arXiv:2509.25827): working that goes on after the answer stands in it earns less, position by position.
+    """DECS (arXiv:2509.25827): working that continues after the answer stands in it earns less, position by position.
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def revisor() -> Run:
-    """REVISOR's decoupled reward (arXiv:2511.13026): part of the pay is whether the policy can answer anew from its working alone.
+    """REVISOR's decoupled reward (arXiv:2511.13026): part of the pay is whether the policy can answer again from its working alone.
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
