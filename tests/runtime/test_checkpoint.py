@@ -239,6 +239,6 @@ def test_a_run_directory_that_lost_its_checkpoints_is_not_written_over(tmp_path)
 
     log(tmp_path, 1, 2, 3)
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(ValueError, match="3 steps on record, but there is no checkpoint left"):
+    with pytest.raises(ValueError, match="3 steps on record, but there is no checkpoint to continue from"):
         run_local(small_run(checkpoint_every=2), tmp_path, resume=True)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
