@@ -323,7 +323,7 @@ def _nothing_lost(run: AbstractRun, directory: Path) -> None:
     steps = len(JsonLines(directory / METRICS).read())
     if steps > run.checkpoint_every:
         raise ValueError(
-            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint left to continue from: put checkpoints/ back, "
+            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint to continue from: put checkpoints/ back, "
             f"or begin again beside it: gimbal train --from {directory}"
         )
 
