@@ -32,7 +32,7 @@ Change = Callable[[Run], Run]
 
 def examined(run: Run, size: int, samples: int) -> Run:
     """With a small exam, so that a run takes seconds."""
-    if run.held_out is None or run.policy.unit != CausalLM.unit:
+    if run.held_out is None or run.policy.family != CausalLM.family:
         return run
     tasks = replace(run.held_out.tasks, size=size)
     return replace(run, held_out=replace(run.held_out, tasks=tasks, samples=samples))
@@ -40,7 +40,7 @@ def examined(run: Run, size: int, samples: int) -> Run:
 
 def small(run: Run, rollouts: int = 64) -> Run:
     """A half of a recipe's rollouts a step, or a quarter; a control task as it is."""
-    if run.policy.unit != CausalLM.unit:
+    if run.policy.family != CausalLM.family:
         return run
     generations = min(8, run.num_generations)
     return examined(replace(run, num_generations=generations, prompts_per_step=rollouts // generations), 32, 2)

@@ -300,9 +300,10 @@ def statement(run: AbstractRun) -> str:
     precision = config.plain(run.engine).get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
+    unit = run.policy.family.unit.replace("_", " ")
     faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
         f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "
-        f"(at most {rollouts * run.sampling.max_length:,} {run.policy.unit}) and {updates} update{'s' * (updates != 1)}; "
+        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {updates} update{'s' * (updates != 1)}; "
         f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
     )

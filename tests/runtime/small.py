@@ -11,7 +11,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
-from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.records import Group, Sampling
 from gimbal.rewards.base import AbstractReward
@@ -40,7 +40,7 @@ def read_once() -> TokenPolicy:
 class Shallow(AbstractPolicySpec):
     """gimbal-tiny with two of its five layers: as much to go wrong, in half the time."""
 
-    unit: ClassVar[str] = CausalLM.unit
+    family: ClassVar[Family] = CausalLM.family
 
     def load(self, seed: int = 0) -> TokenPolicy:
         return deepcopy(read_once())

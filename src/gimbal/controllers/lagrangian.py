@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.controllers.base import AbstractController, State
 
 
@@ -29,6 +30,13 @@ class Lagrangian(AbstractController):
     initial: float = 0.1
     low: float = 0.0
     high: float = 1.0
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.signal.startswith("mismatch/prob_diff") and whole.run.policy.family.densities:
+            yield Refusal(
+                f"{type(whole.run.policy).__name__} has densities, of which |p - p'| is no figure: let Lagrangian go by "
+                "signal=mismatch/k3"
+            )
 
     def init(self) -> State:
         return {"value": self.initial}

@@ -60,10 +60,24 @@ class AbstractPolicy(nn.Module, ABC):
         """Into the layout that the spec's ``model`` loads from."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What runs of a kind of policies are told in: the units of their figures, and which figures mean anything.
+
+    ``unit`` is what a user calls its decisions, in sentences and in names of metrics. ``judged``: what it decides is an answer that may
+    be right, as long as the policy makes it; else an episode has a return, and lengths are the environment's. ``densities``: its
+    log-probabilities are of densities, whose differences have no scale.
+    """
+
+    unit: str
+    judged: bool = False
+    densities: bool = False
+
+
 class AbstractPolicySpec(AbstractPart, ABC):
     """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
 
-    unit: ClassVar[str] = "decisions"  # what a user calls them
+    family: ClassVar[Family] = Family(unit="decisions")
 
     @abstractmethod
     def load(self, seed: int = 0) -> AbstractPolicy:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
 
 
 class CategoricalPolicy(AbstractControlPolicy):
@@ -72,6 +73,8 @@ def judge(
 @dataclass(frozen=True, kw_only=True)
 class Categorical(AbstractPolicySpec):
     """A categorical policy on ``observations`` numbers, with ``actions`` choices, or the one saved in the directory ``model``."""
+
+    family: ClassVar[Family] = STEPS
 
     observations: int
     actions: int

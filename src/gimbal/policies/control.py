@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from gimbal.policies.base import AbstractPolicy, Evaluation
+from gimbal.policies.base import AbstractPolicy, Evaluation, Family
 from gimbal.records import AbstractDecisions
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -134,6 +134,10 @@ def mlp(
         nn.init.zeros_(linear.bias)
         layers += [linear] if last else [linear, activation()]
     return nn.Sequential(*layers)
+
+
+STEPS = Family(unit="env_steps")
+DENSITIES = Family(unit="env_steps", densities=True)
 
 
 class AbstractControlPolicy(AbstractPolicy):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_config, read_weights
 
 
 class GaussianPolicy(AbstractControlPolicy):
@@ -68,6 +69,8 @@ class Gaussian(AbstractPolicySpec):
 
     ``log_std`` is the logarithm of the first standard deviation, in the units of the actions.
     """
+
+    family: ClassVar[Family] = DENSITIES
 
     observations: int
     actions: int

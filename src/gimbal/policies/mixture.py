@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
-from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.categorical import choose, judge, uniform
-from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
 
 
 class Mixture(nn.Module):
@@ -104,6 +105,8 @@ class MixtureOfExperts(AbstractPolicySpec):
 
     Confidence: verified (secondary); ours: the network, and that evaluations of anchors and references are routed the same way.
     """
+
+    family: ClassVar[Family] = STEPS
 
     observations: int
     actions: int

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gimbal.ops.seeds import stable_hash
-from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import TINY, CausalLM, Dtype, TokenPolicy, Tokens
 
 
@@ -35,7 +35,7 @@ class Rejuvenated(AbstractPolicySpec):
     Confidence: abstract-only; ours: everything but that weights are fused with the base's and rigid neurons reset.
     """
 
-    unit: ClassVar[str] = CausalLM.unit
+    family: ClassVar[Family] = CausalLM.family
 
     model: str = TINY
     base: str = TINY

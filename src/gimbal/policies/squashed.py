@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.control import AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_config, read_weights
 from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
@@ -85,6 +85,8 @@ class SquashedGaussian(AbstractPolicySpec):
     """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` numbers, of ``actions`` real actions; or the one
     saved in the directory ``model``. Mean and deviation depend on the observation.
     """
+
+    family: ClassVar[Family] = DENSITIES
 
     observations: int
     actions: int

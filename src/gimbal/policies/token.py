@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.lora import LoRA, whole_model
 from gimbal.records import AbstractDecisions, Task, is_chat
@@ -231,7 +231,7 @@ class CausalLM(AbstractPolicySpec):
     model instead of its weights; checkpoints then hold the adapter alone.
     """
 
-    unit: ClassVar[str] = "tokens"
+    family: ClassVar[Family] = Family(unit="tokens", judged=True)
 
     model: str = TINY
     dtype: Dtype = "float32"

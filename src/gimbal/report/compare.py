@@ -15,6 +15,7 @@ from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
 from gimbal.report.figure import figure
+from gimbal.report.metrics import drawn
 from gimbal.report.record import Record
 from gimbal.report.verdict import table, verdict
 
@@ -113,7 +114,7 @@ class Curves:
 
     def read(self, run: EndedRun) -> tuple[Array, Array, Array]:
         """(the metric, tokens, seconds of training) at the steps that have the metric, the evaluation before and after among them."""
-        tokens_K = np.array([row["tokens"] for row in run.rows], dtype=float)
+        tokens_K = np.array([drawn(row) for row in run.rows], dtype=float)
         seconds_K = np.cumsum([row["time/step"] for row in run.rows])
         value_K = np.array([_number(row.get(self.name)) for row in run.rows])
         if self.window == 1:

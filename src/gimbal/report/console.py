@@ -9,9 +9,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gimbal.policies.base import Family
 from gimbal.records import Rollout
 from gimbal.report.files import Summary
 
+TEXT = Family(unit="tokens", judged=True)
 BARS = "▁▂▃▄▅▆▇█"
 # What the panel and the lines show, in order: metric, heading, format.
 SHOWN = (
@@ -22,15 +24,17 @@ SHOWN = (
     ("staleness/max", "age", "{:.0f}"),
     ("length/mean", "length", "{:.1f}"),
     ("grad_norm", "grad", "{:.2f}"),
-    ("perf/tokens_per_s", "tok/s", "{:.0f}"),
 )
 
 
 class Console:
     """``step`` after every learner step, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always."""
 
-    def __init__(self, total_steps: int, title: str) -> None:
+    def __init__(self, total_steps: int, title: str, family: Family = TEXT) -> None:
         self.total, self.title = total_steps, title
+        unit = "tok" if family == TEXT else family.unit.replace("_", " ")
+        self.shown = (*SHOWN, (f"perf/{family.unit}_per_s", f"{unit}/s", "{:.0f}"))
+        self.earned = "reward" if family.judged else "return"
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps: what the time left is told from
         self.rewards: deque[float] = deque(maxlen=40)
         self.sampled = ""
@@ -66,7 +70,8 @@ class Console:
         self.rewards.append(metrics.get("reward/mean", 0.0))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
-        figures = [(head, form.format(metrics[name])) for name, head, form in SHOWN if name in metrics]
+        figures = [(head, form.format(metrics[name])) for name, head, form in self.shown if name in metrics]
+        figures = [(self.earned if head == "reward" else head, figure) for head, figure in figures]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
             self._print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}")
@@ -102,7 +107,9 @@ class Console:
         pairs = [Text.assemble((head, "dim"), "\n", (figure, "bold"), justify="right") for head, figure in figures]
         rows = Table.grid()
         rows.add_row(ProgressBar(total=self.total, completed=step))
-        rows.add_row(Text(f"step {step:.0f} of {self.total}, {duration(left)} left    reward {spark(self.rewards)}"))
+        rows.add_row(
+            Text(f"step {step:.0f} of {self.total}, {duration(left)} left    {self.earned} {spark(self.rewards)}")
+        )
         rows.add_row(Columns(pairs, padding=(0, 2)))  # as many beside one another as the terminal has room for
         if self.sampled:
             rows.add_row(Text(self.sampled, style="dim"))
@@ -146,10 +153,11 @@ def verdict(summary: Summary) -> list[str]:
 
 
 def cost(summary: Summary) -> list[str]:
-    gap = "not measured" if summary.mean_discrepancy is None else f"{summary.mean_discrepancy:.4f}"
+    gap = summary.mean_discrepancy
+    told = "" if gap is None else f"mean |p - p'| between sampler and trainer {gap:.4f}, "
     lines = [
         f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {duration(summary.seconds_training)} of "
-        f"training; largest age {summary.max_age}, mean |p - p'| between sampler and trainer {gap}, "
+        f"training; largest age {summary.max_age}, {told}"
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]
     if summary.drops:

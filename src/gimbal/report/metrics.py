@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,8 +21,16 @@ def passed(episode: Episode | Rollout) -> bool:
     return (episode.earned if verdict is None else verdict) >= PASS
 
 
-def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Of everything that was sampled and scored since the last step, trained on or not."""
+DRAWN = ("tokens", "env_steps", "decisions")  # what was drawn so far, under the unit of the policy's family
+
+
+def drawn(row: Mapping[str, Any]) -> float:
+    """Decisions drawn until this step, by its line of metrics.jsonl."""
+    return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
+
+
+def rollout_metrics(groups: Sequence[Group], *, judged: bool = True) -> dict[str, float]:
+    """Of everything that was sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong."""
     rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
@@ -37,8 +46,10 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "length/mean": float(length_N.mean()),
         "length/truncated_frac": sum(rollout.stop == "length" for rollout in rollouts) / len(rollouts),
     }
+    if not judged:
+        del metrics["pass_rate"], metrics["length/truncated_frac"]
     for name, chosen_N in (("correct", passed_N), ("wrong", ~passed_N)):
-        if bool(chosen_N.any()):
+        if judged and bool(chosen_N.any()):
             metrics[f"length/{name}"] = float(length_N[chosen_N].mean())
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
@@ -49,15 +60,18 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return metrics
 
 
-def mismatch_metrics(batch: TrainBatch, learner_version: int) -> dict[str, float]:
-    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, in all and by age of the decision."""
+def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:
+    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, in all and by age of the decision.
+
+    ``densities``: of real actions, whose densities can be as large as one likes, so that |p - p'| is no figure; their ratios are.
+    """
     mask_NS, reader = batch.mask_NS, mismatch_metrics
     if not bool(mask_NS.any()):
         return {}
     proximal_NS, behavior_NS = batch.column("proximal_NS", reader), batch.column("behavior_NS", reader)
     log_NS = proximal_NS - behavior_NS
-    gap_NS = (proximal_NS.exp() - behavior_NS.exp()).abs()
     ratio_NS = ops.ratio(proximal_NS, behavior_NS)
+    gap_NS = (proximal_NS.exp() - behavior_NS.exp()).abs()
     metrics = {
         "mismatch/prob_diff": float(ops.masked_mean(gap_NS, mask_NS)),
         # The decisions are drawn from behavior, so this one estimates KL(behavior || proximal) and is never negative.
@@ -67,6 +81,9 @@ def mismatch_metrics(batch: TrainBatch, learner_version: int) -> dict[str, float
         "mismatch/ess_token": float(ops.effective_sample_share(log_NS, mask_NS)),
         "mismatch/ess_sequence": float(ops.effective_sample_share(log_NS.sum(-1), mask_NS.any(-1))),
     }
+    if densities:
+        del metrics["mismatch/prob_diff"]
+        return metrics
     fresh_NS = batch.column("version_NS", reader) == learner_version
     for name, chosen_NS in (("age_0", fresh_NS & mask_NS), ("age_above_0", ~fresh_NS & mask_NS)):
         if bool(chosen_NS.any()):

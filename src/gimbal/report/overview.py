@@ -13,6 +13,7 @@ from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import RETURN, SOLVED, cost, duration
 from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
+from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
 
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
@@ -211,7 +212,7 @@ def costs(summary: Summary | None, metrics: Columns) -> dict[str, Any]:
     """{seconds, decisions, text}."""
     if summary is not None:
         return {"seconds": summary.seconds_training, "decisions": summary.tokens_generated, "text": cost(summary)}
-    tokens = [value for value in metrics.get("tokens", ()) if value is not None]
+    tokens = [value for name in DRAWN for value in metrics.get(name, ()) if value is not None]
     steps = len(next(iter(metrics.values()), ()))
     text = [f"The run has not ended; {steps} of its steps are recorded."]
     return {

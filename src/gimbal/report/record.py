@@ -16,7 +16,7 @@ from gimbal.config import RECIPE_FILE, read, read_file
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, read_stopped
 
-TOKENS, CONTROL = "tokens", "decisions"  # the families: what a policy's unit is called (``AbstractPolicySpec.unit``)
+TOKENS, CONTROL = "tokens", "decisions"  # what rules hold for: policies that write, and all others
 SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
 # Standard errors from which a change of the evaluation is one, and of a curve, whose error is itself told from a dozen steps. Of
 # several evaluations or windows the best is taken, which is high by chance: the limit grows with their number (``_limit``).
@@ -117,7 +117,7 @@ class Record:
         if policy is None:
             return None
         try:
-            return read(policy, AbstractPolicySpec, "policy").unit
+            return TOKENS if read(policy, AbstractPolicySpec, "policy").family.unit == TOKENS else CONTROL
         except ValueError:  # somebody's own class, whose file is gone: that is no reason to say nothing of the rest
             return None
 

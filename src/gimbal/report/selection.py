@@ -18,6 +18,7 @@ from gimbal.records import Group
 from gimbal.report.metrics import passed
 
 QUANTITIES = ("length", "success", "difficulty", "latency")
+JUDGED = ("success", "difficulty")
 TRAINED = "trained"
 
 
@@ -55,14 +56,18 @@ class Selection:
             difficulty, latency, count, length, solved = self.pending.pop(index)
             self._book(reason, count, length, solved, difficulty, latency)
 
-    def metrics(self) -> dict[str, float]:
-        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of rollouts lost to it."""
+    def metrics(self, *, judged: bool = True) -> dict[str, float]:
+        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of rollouts lost to it.
+
+        ``judged``: rollouts may be right or wrong; else there is no success and no difficulty.
+        """
         metrics: dict[str, float] = {}
         sampled = [sum(column) for column in zip(*self.sums.values(), strict=True)]
         for name, sums in (("sampled", sampled), (TRAINED, self.sums.get(TRAINED, []))):
             if sums and sums[0]:
                 means = (total / sums[0] for total in sums[1:])
-                metrics |= {f"selection/{name}/{q}": mean for q, mean in zip(QUANTITIES, means, strict=True)}
+                found = zip(QUANTITIES, means, strict=True)
+                metrics |= {f"selection/{name}/{q}": mean for q, mean in found if judged or q not in JUDGED}
         lost = {reason: sums[0] / sampled[0] for reason, sums in self.sums.items() if reason != TRAINED and sampled[0]}
         return metrics | {f"selection/lost/{reason}": share for reason, share in lost.items()}
 

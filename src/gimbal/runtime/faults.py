@@ -94,7 +94,7 @@ class Faults(AbstractPart):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         """Faults that this run has nothing to be injected into would look like faults that do no harm."""
-        if self.token_drift and whole.run.policy.unit != "tokens":
+        if self.token_drift and whole.run.policy.family.unit != "tokens":
             yield Refusal(f"faults.token_drift is for texts, and {type(whole.run.policy).__name__} decides no tokens")
         if any(name.startswith("reward_") for name in self.active) and not whole.run.rewards:
             yield Refusal("the reward faults change scores, and this run has dense rewards of its environment only")

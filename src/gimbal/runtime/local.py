@@ -166,7 +166,7 @@ class Trainer:
         end = time.perf_counter()
         decisions = sum(episode.drawn for group in seen for episode in group.episodes)
         metrics |= {
-            "perf/tokens_per_s": decisions / (end - start),
+            f"perf/{self.run.policy.family.unit}_per_s": decisions / (end - start),
             "time/generate": generated - start,
             "time/train": trained - generated,
             "time/sync": end - trained,
@@ -176,18 +176,20 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
-        metrics = rollout_metrics(seen or groups)
+        family = self.run.policy.family
+        judged = family.judged or bool(self.run.rewards)
+        metrics = rollout_metrics(seen or groups, judged=judged)
         metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(seen or groups)
         if isinstance(self.learner.method, AbstractPolicyGradient):
             metrics |= self._of_gradient(self.learner.method, groups, batch, version)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
-        metrics |= self.pipeline.selection.metrics() | self.sync.metrics()
+        metrics |= self.pipeline.selection.metrics(judged=judged) | self.sync.metrics()
         metrics |= self.host.metrics()
         return metrics | {
             "kept_frac": self.pipeline.kept_frac,
-            "tokens": float(self.pipeline.generated["decisions"]),
+            family.unit: float(self.pipeline.generated["decisions"]),
         }
 
     def examine(self) -> Exam:
@@ -246,7 +248,7 @@ class Trainer:
             metrics |= order_metrics(groups, batch)
         anchor = method.anchor
         if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
-            metrics |= mismatch_metrics(batch, version)
+            metrics |= mismatch_metrics(batch, version, densities=self.run.policy.family.densities)
             if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is no version of the policy
                 metrics |= cause_metrics(batch, version, at_version=anchor.at_sampling)
         if method.correction is not None:
@@ -293,7 +295,7 @@ def run_local(
     """
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
-    console = Console(run.steps, name or directory.name)
+    console = Console(run.steps, name or directory.name, run.policy.family)
     try:
         if run.faults is not None:
             console.alarm(run.faults.sentence())

@@ -64,7 +64,7 @@ class PartsClipped(AbstractObjective):
         return Terms(-surrogate_NS, metrics | {"kl/old": k3_of(log_ratio_NS)})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if whole.run.policy.unit == "tokens":
+        if whole.run.policy.family.unit == "tokens":
             yield Advice(
                 "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here"
             )
