@@ -1,6 +1,7 @@
 """The episode engine: whole episodes, reproducible, interruptible, resumable."""
 
 import pickle
+import threading
 
 import gymnasium
 import numpy as np
@@ -9,10 +10,10 @@ import torch
 
 from gimbal.engines.base import Request
 from gimbal.engines.episodes import Episodes
-from gimbal.environments.gym import Gymnasium
+from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
-from gimbal.records import Sampling
+from gimbal.records import Drop, Sampling
 
 CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
 PENDULUM = (Gaussian(observations=3, actions=1), Gymnasium(environment="Pendulum-v1"))
@@ -206,6 +207,64 @@ def test_an_environment_that_does_not_repeat_is_not_resumed():
     engine.step()
     with pytest.raises(ValueError, match="replayed"):
         engine_of(CARTPOLE[0]).load_state_dict(engine.state_dict())
+
+
+GATE = threading.Event()
+
+
+class Sticky(gymnasium.Env):
+    """Of one of its tasks the third step never returns; of another it raises."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps, self.kind = 0, SEEDS.get(seed)
+        if self.kind == "reset":
+            raise OSError("no server")
+        return np.zeros(4), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3 and self.kind == "hangs":
+            GATE.wait()
+        if self.steps == 3 and self.kind == "raises":
+            raise OSError("gone")
+        return np.full(4, self.steps), 1.0, self.steps == 6, False, {}
+
+
+SEEDS = {}
+
+
+def test_an_environment_that_never_returns_costs_its_own_episode_alone():
+    gymnasium.register("gimbal/Sticky-v0", entry_point=Sticky)
+    tasks = Gymnasium(environment="gimbal/Sticky-v0")
+    SEEDS.update({tasks[1].seed: "hangs", tasks[2].seed: "raises", tasks[4].seed: "reset"})
+    policy = CARTPOLE[0].load(0)
+    engine = Episodes(slots=8, deadline=0.05).start(policy)
+    engine.load(0, policy.state_dict())
+    for index in range(6):
+        engine.submit(request(tasks, index))
+    done = {}
+    while engine.in_flight:
+        done |= {item.key[0]: item.outcome for item in engine.step()}
+    GATE.set()
+    assert [done[n].stop for n in (0, 3, 5)] == ["terminated"] * 3 and [done[n].length for n in (0, 3, 5)] == [6] * 3
+    assert done[1].error == f"environment step for task {tasks[1].id}, turn 2 did not answer within 0.05 s"
+    assert done[2].error == f"environment step for task {tasks[2].id}, turn 2 raised OSError: gone"
+    assert (done[1].length, done[2].length, done[1].stop) == (2, 2, "error")
+    assert done[4] == Drop("error", said=f"environment reset for task {tasks[4].id}, turn 0 raised OSError: no server")
+
+
+def test_a_copied_environment_goes_its_own_way_from_the_same_state():
+    one = Registered(source="CartPole-v1").open()
+    one.reset(CARTPOLE[1][0], 0)
+    one.step(np.array([1]))
+    other = one.fork()
+    one.step(np.array([0]))
+    left, right = one.step(np.array([0])).observation, [other.step(np.array([0])) for _ in range(2)][-1].observation
+    np.testing.assert_array_equal(left, right)
+    assert (other.step(np.array([1])).observation != one.step(np.array([0])).observation).any()
 
 
 @BOTH

@@ -23,6 +23,7 @@ from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
 from gimbal.workflows.branching import Branching
+from gimbal.workflows.dialogue import Dialogue
 
 KILLS = 8  # at least, of each run
 REWARD = """
@@ -58,8 +59,13 @@ RUNS = {
     "a reward's process": lambda home: tokens(
         14, 1, Native(slots=4), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
     ),
-    "branches, a curriculum that observes": lambda home: tokens(
-        16, 1, Native(slots=4, precision="int8"), workflow=Branching(), curriculum=Tracked(), tasks=rows(3)
+    "dialogues on branches, a curriculum that observes": lambda home: tokens(
+        16,
+        1,
+        Native(slots=4, precision="int8"),
+        workflow=Branching(inside=Dialogue()),
+        curriculum=Tracked(),
+        tasks=rows(3),
     ),
     "control": lambda home: cart(),
 }

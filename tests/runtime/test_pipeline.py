@@ -1,6 +1,7 @@
 """What leaves the dataflow is counted: rollouts that no reward applies to, and rollouts that a filter takes out."""
 
 import sys
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from small import Digits, small_run
 from gimbal.advantages import Stratified
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, AbstractFilter, Plan
 from gimbal.dataflow.packing import pack
-from gimbal.records import Episode
+from gimbal.environments.tools import AbstractTool
+from gimbal.records import Drop, Episode
 from gimbal.runtime.local import Trainer
+from gimbal.workflows.base import AbstractWorkflow, Draw
+from gimbal.workflows.dialogue import Dialogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +93,62 @@ def test_a_budget_of_ones_own_says_how_many_and_how_long(single_thread):
     assert resumed.pipeline.parts.budget.plan(groups[0].task).rollouts == 6
     trainer.close()
     resumed.close()
+
+
+STUCK = threading.Event()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ear(AbstractTool):
+    """Never answers where the first number is a multiple of 4; the others at once."""
+
+    triggers = ("1", "2", "3", "4", "5", "6", "7", "8", "9")
+
+    def __call__(self, task, text):
+        if deaf(task):
+            STUCK.wait()
+        return "0"
+
+
+def deaf(task):
+    return int(task.prompt.split(":")[1].split("+")[0]) % 4 == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned(AbstractWorkflow):
+    """Gives up what has written no digit within four decisions."""
+
+    def __call__(self, attempt):
+        row = yield attempt.begin(most=4)
+        if not any(c.isdigit() for c in row.text):
+            return Drop("no_digit", drawn=row.length)
+        return Episode.of((yield Draw(row=row)) if row.stop == "paused" else row)
+
+
+def test_pruning_is_a_counted_drop(single_thread):
+    trainer = Trainer(small_run(workflow=Pruned(), num_generations=8))
+    pruned, trained = 0, 0
+    for _ in range(3):
+        metrics, groups, batch = trainer.advance()
+        pruned, trained = metrics.get("drops/rollouts/no_digit", 0), trained + batch.shape[0]
+        assert all(any(c.isdigit() for c in row.text) for group in groups for row in group.rows)
+    assert (
+        pruned > 0 and trained > 0 and not trainer.pipeline.drops.keys() - {"rollouts/no_digit", "no_digit", "too_few"}
+    )
+    assert trainer.pipeline.generated["decisions"] > sum(e.length for g in groups for e in g.episodes)
+    trainer.close()
+
+
+def test_a_tool_that_never_returns_is_reported_and_counted_and_the_run_goes_on(single_thread):
+    notes = []
+    flow = Dialogue(tool=Ear(), answers=2, deadline=0.05)
+    trainer = Trainer(small_run(workflow=flow, num_generations=2), note=notes.append)
+    try:
+        for _ in range(3):
+            metrics, groups, _ = trainer.advance()
+            assert not any(deaf(group.task) and (~row.mask_S).any() for group in groups for row in group.rows)
+    finally:
+        STUCK.set()
+        trainer.close()
+    assert metrics["drops/rollouts/error"] >= 1
+    assert "tool Ear for task" in notes[0] and "turn 0 did not answer within 0.05 s" in notes[0]

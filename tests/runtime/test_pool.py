@@ -180,6 +180,20 @@ def test_requests_go_to_the_least_loaded():
     assert [len(given) for given in ledger.hand_out(0).values()] == [2]
 
 
+def test_a_group_that_is_one_attempt_stays_together():
+    ledger = Ledger(together=True)
+    for worker in range(2):
+        ledger.join(worker)
+    for group in range(4):
+        for sample in range(3):
+            ledger.enter(request(group, sample))
+    homes = {worker: {ticket.request.group for ticket in given} for worker, given in ledger.hand_out(0).items()}
+    assert [len(groups) for groups in homes.values()] == [2, 2] and not homes[0] & homes[1]
+    ledger.leave(0)
+    again = ledger.hand_out(0)
+    assert {ticket.request.group for ticket in again[1]} == homes[0]
+
+
 def test_a_decision_older_than_its_request_is_refused():
     ledger = Ledger()
     ledger.join(0)

@@ -256,6 +256,11 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
 class AbstractSampler(ABC):
     """What runtimes start to draw rollouts: an engine, or an engine and what drives it."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether the requests of a group must reach the same engine, and at once: it is driven as one attempt."""
+        return False
+
     @abstractmethod
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
         """A live one for the policy's architecture, without weights until the first ``load``."""

@@ -20,7 +20,7 @@ from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.base import Moment
 from gimbal.environments.gym import Environment, Registered
 from gimbal.ops import philox
-from gimbal.ops.deadline import DESK, Call, Late
+from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import Drop, Episode, Rollout
@@ -265,6 +265,8 @@ def _broke(call: Call, deadline: float) -> str:
     """What went wrong with a call of an environment, '' for nothing. What somebody's environment raises is data, whatever it is."""
     try:
         call.result(deadline)
+    except Hung:  # that ends the run
+        raise
     except Late as error:
         return str(error)
     except Exception as error:

@@ -48,8 +48,10 @@ class Call:
 
     def go_on(self, task: str, turn: int) -> bool:
         """For code that does several things in one call: the next of them begins, and its time with it. False: nobody waits for it."""
+        if self.given_up:  # and its name is on record as it was then
+            return False
         self.task, self.turn, self.began = task, turn, time.monotonic()
-        return not self.given_up
+        return True
 
     def result(self, deadline: float) -> Any:
         """What it returned or raised; Late where ``deadline`` seconds after its beginning it has done neither."""
@@ -60,7 +62,7 @@ class Call:
                     break
                 self.done.wait(left)
         if not self.over:
-            DESK.give_up(self)
+            DESK.give_up(self, late=True)
             raise Late(f"{self.name} did not answer within {deadline:g} s")
         if self.error is not None:
             raise self.error
@@ -75,8 +77,8 @@ class Desk:
         self._waiting: deque[Call] = deque()
         self._idle = 0
         self._threads = 0
-        self.hung: list[str] = []  # calls given up whose threads have not come back
-        self.late = 0  # calls given up since the process began
+        self.hung: list[Call] = []  # calls given up whose threads have not come back
+        self.late = 0  # calls since the process began that passed their deadline
 
     def call(self, what: str, run: Callable[[Call], Any], *, task: str = "", turn: int = 0) -> Call:
         """Begin it, as soon as there is a thread for it."""
@@ -90,8 +92,8 @@ class Desk:
             self._changed.notify()
         return call
 
-    def give_up(self, call: Call) -> None:
-        """Nobody waits for it any more. Its thread is counted as hung until it comes back."""
+    def give_up(self, call: Call, *, late: bool = False) -> None:
+        """Nobody waits for it any more, as it is ``late`` or not wanted. Its thread counts as hung until it comes back."""
         with self._changed:
             call.given_up = True
             if call in self._waiting:
@@ -99,12 +101,12 @@ class Desk:
                 return
             if call.over:
                 return
-            self.late += 1
-            self.hung.append(call.name)
-            if len(self.hung) > MOST_HUNG:
+            self.late += late
+            self.hung.append(call)
+            if late and len(self.hung) > MOST_HUNG:
                 raise Hung(
-                    f"{len(self.hung)} calls have not come back, {self.hung[0]} the first and {call.name} the last; give them time "
-                    "limits of their own, or mend them, and --resume"
+                    f"{len(self.hung)} calls have not come back, {self.hung[0].name} the first and {call.name} the last; give them "
+                    "time limits of their own, or mend them, and --resume"
                 )
 
     def _work(self) -> None:
@@ -128,7 +130,7 @@ class Desk:
                     call.over = True
                     call.done.notify_all()
                 if call.given_up:
-                    self.hung.remove(call.name)
+                    self.hung.remove(call)
 
 
 DESK = Desk()  # of this process: engines come and go, and threads are not to pile up with them

@@ -31,9 +31,14 @@ class Ticket:
 
 
 class Ledger:
-    """Every open request, the worker that holds it (if there is one), and under which ticket."""
+    """Every open request, the worker that holds it (if there is one), and under which ticket.
 
-    def __init__(self) -> None:
+    ``together``: what waits of one group goes to one worker, for it is driven there as one attempt; apart, each part of it would be an
+    attempt of its own, and branches would lack the trunk that another worker has.
+    """
+
+    def __init__(self, *, together: bool = False) -> None:
+        self.together = together
         self.held: dict[Key, Ticket] = {}
         self.waiting: dict[Key, Request] = {}  # with no worker; in the order in which they came
         self.load: dict[int, int] = {}  # requests of each worker present
@@ -73,8 +78,11 @@ class Ledger:
         given: dict[int, list[Ticket]] = {}
         if not self.load:
             return given
+        homes: dict[int, int] = {}  # the worker of each group
         for request in self.waiting.values():
             worker = min(self.load, key=lambda one: (self.load[one], one))
+            if self.together:
+                worker = homes.setdefault(request.group, worker)
             ticket = Ticket(self.issued, worker, version, request)
             self.held[request.key] = ticket
             self.load[worker] += 1

@@ -50,8 +50,9 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         workers: int,
         patience: float,
         note: Callable[[str], None],
+        together: bool = False,
     ) -> None:
-        self.backend, self.schedule, self.ledger = backend, schedule, Ledger()
+        self.backend, self.schedule, self.ledger = backend, schedule, Ledger(together=together)
         self.fleet = Fleet("worker", backend, self, patience=patience, note=note)
         self.entered: list[Request] = []  # submitted since the last step: they start together
         self.inbox: list[Finished] = []

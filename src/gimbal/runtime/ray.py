@@ -85,7 +85,14 @@ class Ray(AbstractRuntimeSpec):
 
         opened: list[PoolEngine | PoolScorer] = [scorer]
         try:
-            engine = PoolEngine(samplers, schedule, workers=self.workers, patience=self.patience, note=wanted.note)
+            engine = PoolEngine(
+                samplers,
+                schedule,
+                workers=self.workers,
+                patience=self.patience,
+                note=wanted.note,
+                together=wanted.engine.whole,
+            )
         except BaseException:
             close()
             raise

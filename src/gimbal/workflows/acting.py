@@ -9,7 +9,7 @@ import numpy as np
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.environments.tools import Answering
-from gimbal.ops.deadline import DESK, Call, Late
+from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Task
 from gimbal.workflows.base import Act
 
@@ -65,7 +65,7 @@ class Seat:
         try:
             # A resumed run does again what was done before, within the same time each.
             moment = call.result(act.deadline * max(1, place + 1 - self.done))
-        except Unrepeatable:
+        except (Unrepeatable, Hung):  # these end the run
             raise
         except Late as error:
             self.broken = str(error)

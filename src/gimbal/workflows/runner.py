@@ -42,6 +42,10 @@ class Driven(AbstractSampler):
     engine: AbstractEngineSpec
     workflow: AbstractWorkflow = SingleTurn()
 
+    @property
+    def whole(self) -> bool:
+        return self.workflow.whole
+
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
         inner = self.engine.start(policy)
         return inner if isinstance(self.workflow, SingleTurn) else Runner(self, inner, policy)
