@@ -56,12 +56,12 @@ def held_out_exam(
     version: int = 0,
     rewards: Sequence[AbstractReward] | None = None,
 ) -> Exam:
-    """The run's evaluation of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
+    """The evaluation of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
     they are open."""
     source = policy if weights is None else weights
     held_out = run.held_out
     if held_out is None:
-        raise ValueError("this recipe holds no evaluation; give it one: held_out=HeldOut(tasks=...)")
+        raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
     engine = run.examiner.start(policy)
     with ExitStack() as opened:
         if rewards is None or held_out.rewards is not None:
