@@ -260,6 +260,13 @@ def weights(directory: Path) -> Path:
     return newest / "model"
 
 
+def version(target: str, runs: Path) -> int:
+    """The learner's version of the weights that ``examined`` takes: the steps of a run's newest checkpoint, 0 of a model directory."""
+    if (Path(target) / "config.json").is_file():
+        return 0
+    return checkpoint.step_of(weights(find_run(target, runs)).parent)
+
+
 def way_on(directory: Path) -> str:
     """How a run that was stopped continues, as the end of a sentence."""
     if checkpoint.newest(directory) is None:

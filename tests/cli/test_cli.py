@@ -321,6 +321,26 @@ def test_python_is_the_same_front_door(trained):
         gimbal.train(TOY, stepz=2)
 
 
+def test_fields_that_the_run_sets_are_not_shown_with_other_values(capsys):
+    for words in (["show", "grpo"], ["show", "Pace"], ["train", "grpo", "--help"], ["train", "grpo", "--print-config"]):
+        assert cli.main(words) == 0
+        out = capsys.readouterr().out
+        assert "Pace" in out and "groups_per_step" not in out and "max_staleness=0" not in out, words
+    run = recipes.load("grpo")
+    assert config.read(config.plain(run), Run) == run
+    with pytest.raises(ValueError, match="the run's own max_staleness"):
+        recipes.load("grpo", {"staleness.max_staleness": 3})
+
+
+def test_a_served_run_has_the_version_of_its_checkpoint(tmp_path):
+    for place in ("run/checkpoints/step_000012.2/model", "model"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "run/recipe.yaml").touch()
+    (tmp_path / "model/config.json").touch()
+    (tmp_path / "run/checkpoints/step_000012.2/manifest.json").write_text('{"step": 12, "files": {}, "logs": {}}')
+    assert (api.version("run", tmp_path), api.version(str(tmp_path / "model"), tmp_path)) == (12, 0)
+
+
 def test_show_names_equation_place_and_fields(capsys):
     for name in ("ClippedRatio", "clipped_ratio", "clippedratio"):
         assert cli.main(["show", name]) == 0

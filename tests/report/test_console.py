@@ -127,3 +127,12 @@ def test_verdict_of_returns_and_of_nothing():
     returns = summary(before={"eval/score": 20.0}, after={"eval/score": 400.0}, drops={})
     assert verdict(returns)[0].split() == ["held-out", "return", "(sampled)", "20.000", "->", "400.000", "(+380.000)"]
     assert len(verdict(summary(before={}, after={}, drops={}))) == 1
+
+
+def test_a_step_that_generated_nothing_has_no_rate(capsys):
+    """Where a batch was drawn before, as every second one of a run at age 1: 0 would read as an engine that stands still."""
+    console = Console(2, "run")
+    for step, rate in ((1, 250.0), (2, 0.0)):
+        console.step({"step": float(step), "reward/mean": 1.0, "perf/tokens_per_s": rate, "time/step": 1.0})
+    first, second = capsys.readouterr().out.splitlines()
+    assert "tok/s 250 " in first and "tok/s - " in second

@@ -49,7 +49,7 @@ def serve(argv: Sequence[str]) -> int:
     if not isinstance(policy, TokenPolicy):
         raise ValueError(f"{target} is no language model; gimbal serve answers in text")
     engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)
-    load(engine, policy)
+    load(engine, policy, api.version(target, runs))
     record = Path(arguments.flags.get("record", "exchanges.jsonl"))
     with CompletionServer(
         engine,

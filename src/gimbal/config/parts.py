@@ -40,6 +40,7 @@ SHORT = {
 }
 MOST_SHOWN = 80  # characters of a refused value
 MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
+OF_RUN = {"of": "run"}  # metadata of a part's field that the run sets from one of its own
 _LOADING: list[Path] = []  # users' files being read just now, innermost last
 
 
@@ -185,7 +186,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = ((f.name, vars(value)[f.name]) for f in dataclasses.fields(value) if f.init)
+        named = ((f.name, vars(value)[f.name]) for f in shown_fields(value) if f.init)
         return {"class": label(type(value)), **{name: plain(item) for name, item in named}}
     if isinstance(value, Path):
         return str(value)
@@ -194,6 +195,11 @@ def plain(value: Any) -> Any:
     raise ValueError(
         f"a {type(value).__name__} cannot be saved with the run; a part's fields are plain values or parts"
     )
+
+
+def shown_fields(part: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a part or of its class but for those that the run sets, whose values here say nothing."""
+    return [item for item in dataclasses.fields(part) if "of" not in item.metadata]
 
 
 def unboxed(value: Any) -> Any:

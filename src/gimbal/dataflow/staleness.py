@@ -20,10 +20,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from gimbal.composition import ABSORBS_DISCREPANCY, AbstractPart, Advice, Composition, Refusal, Verdict
+from gimbal.config.parts import OF_RUN
 from gimbal.objectives.base import AbstractCorrection
 from gimbal.records import Group, TrainBatch
 
@@ -32,8 +33,9 @@ from gimbal.records import Group, TrainBatch
 class AbstractStaleness(AbstractPart, ABC):
     """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k."""
 
-    max_staleness: int = 0
-    groups_per_step: int = 1
+    # The run's own, and shown there.
+    max_staleness: int = field(default=0, repr=False, metadata=OF_RUN)
+    groups_per_step: int = field(default=1, repr=False, metadata=OF_RUN)
 
     bounded: ClassVar[bool] = True
 

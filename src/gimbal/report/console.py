@@ -33,7 +33,8 @@ class Console:
     def __init__(self, total_steps: int, title: str, family: Family = TEXT) -> None:
         self.total, self.title = total_steps, title
         unit = "tok" if family == TEXT else family.unit.replace("_", " ")
-        self.shown = (*SHOWN, (f"perf/{family.unit}_per_s", f"{unit}/s", "{:.0f}"))
+        self.rate = f"perf/{family.unit}_per_s"
+        self.shown = (*SHOWN, (self.rate, f"{unit}/s", "{:.0f}"))
         self.earned = "reward" if family.judged else "return"
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps: what the time left is told from
         self.rewards: deque[float] = deque(maxlen=40)
@@ -70,8 +71,12 @@ class Console:
         self.rewards.append(metrics.get("reward/mean", 0.0))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
-        figures = [(head, form.format(metrics[name])) for name, head, form in self.shown if name in metrics]
-        figures = [(self.earned if head == "reward" else head, figure) for head, figure in figures]
+        figures = [
+            # Of a step that generated nothing, since its batch was drawn before, there is no rate.
+            (self.earned if head == "reward" else head, "-" if name == self.rate and not metrics[name] else form.format(metrics[name]))
+            for name, head, form in self.shown
+            if name in metrics
+        ]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
             self._print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}")

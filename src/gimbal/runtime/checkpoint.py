@@ -196,6 +196,11 @@ def _named(root: Path) -> list[Path]:
     return [path for path in root.glob("step_*") if NAME.fullmatch(path.name)]
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step after which it was written, which is the version of its weights."""
+    return _place(checkpoint)[0]
+
+
 def _place(checkpoint: Path) -> tuple[int, int]:
     """(step, which saving of it)."""
     found = NAME.fullmatch(checkpoint.name)
