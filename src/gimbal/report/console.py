@@ -73,7 +73,10 @@ class Console:
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
         figures = [
             # Of a step that generated nothing, since its batch was drawn before, there is no rate.
-            (self.earned if head == "reward" else head, "-" if name == self.rate and not metrics[name] else form.format(metrics[name]))
+            (
+                self.earned if head == "reward" else head,
+                "-" if name == self.rate and not metrics[name] else form.format(metrics[name]),
+            )
             for name, head, form in self.shown
             if name in metrics
         ]
