@@ -90,6 +90,11 @@ class Sampling:
             raise ValueError(f"max_length is {self.max_length}; a rollout needs at least one decision")
 
     @property
+    def named(self) -> frozenset[str]:
+        """Its fields that are not as they are by default."""
+        return frozenset(item.name for item in fields(self) if getattr(self, item.name) != item.default)
+
+    @property
     def trainable(self) -> bool:
         """Whether the trainer can evaluate the same distribution: full support and a temperature above 0."""
         return self.temperature > 0 and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
@@ -274,7 +279,6 @@ class Episode:
         return min(row.oldest for row in self.rows)
 
     def map(self, change: Callable[[Rollout], Rollout]) -> Episode:
-        """With each row changed."""
         return replace(self, rows=tuple(change(row) for row in self.rows))
 
     def scored(self, score: float, scores: Mapping[str, float]) -> Episode:

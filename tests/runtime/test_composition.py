@@ -38,6 +38,7 @@ from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.members import Ensemble
 from gimbal.critics.probe import Probe
@@ -123,7 +124,15 @@ CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
 OLD = {"correction": TruncatedWeight()}
 
+PUSHED = {"policy": Gaussian(observations=2, actions=1)}
+STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
 REFUSALS = [
+    ({**PUSHED, "sampling": Sampling(stop=("=",))}, "sampling.stop says nothing to Gaussian", {"sampling": Sampling()}),
+    (
+        {**PUSHED, **STEERED},
+        "no figure: let Lagrangian",
+        {"controllers": {"reward_shaping.0.coef": Lagrangian(signal="mismatch/k3")}},
+    ),
     ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
     ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
     (

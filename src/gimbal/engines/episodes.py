@@ -22,7 +22,7 @@ from gimbal.environments.gym import Environment, Registered
 from gimbal.ops import philox
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.control import AbstractControlPolicy, Steps
+from gimbal.policies.control import STEPS, AbstractControlPolicy, Steps
 from gimbal.records import Drop, Episode, Rollout
 
 
@@ -113,10 +113,9 @@ class EpisodeEngine(AbstractEngine):
         return len(self._queue) + len(self._live)
 
     def submit(self, request: Request) -> None:
-        sampling = request.sampling
-        if sampling.top_k or sampling.top_p < 1 or sampling.min_p or sampling.stop:
+        if foreign := request.sampling.named - STEPS.sampling:
             raise ValueError(
-                f"{sampling} asks for top_k, top_p, min_p or stop strings, which control policies do not know"
+                f"{request.sampling} asks for {', '.join(sorted(foreign))}, which control policies do not know"
             )
         self._queue.append(request)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.composition import AbstractPart
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.records import AbstractDecisions
 
 
@@ -66,10 +66,11 @@ class Family:
 
     ``unit`` is what a user calls its decisions, in sentences and in names of metrics. ``judged``: what it decides is an answer that may
     be right, as long as the policy makes it; else an episode has a return, and lengths are the environment's. ``densities``: its
-    log-probabilities are of densities, whose differences have no scale.
+    log-probabilities are of densities, whose differences have no scale. ``sampling``: the fields of ``Sampling`` that say how it draws.
     """
 
     unit: str
+    sampling: frozenset[str] = frozenset({"temperature", "max_length"})
     judged: bool = False
     densities: bool = False
 
@@ -78,6 +79,13 @@ class AbstractPolicySpec(AbstractPart, ABC):
     """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
 
     family: ClassVar[Family] = Family(unit="decisions")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if foreign := sorted(whole.run.sampling.named - self.family.sampling):
+            yield Refusal(
+                f"sampling.{foreign[0]} says nothing to {type(self).__name__}, which draws {self.family.unit} by "
+                f"{' and '.join(sorted(self.family.sampling))} alone: leave it out"
+            )
 
     @abstractmethod
     def load(self, seed: int = 0) -> AbstractPolicy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.lora import LoRA, whole_model
-from gimbal.records import AbstractDecisions, Task, is_chat
+from gimbal.records import AbstractDecisions, Sampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
@@ -27,6 +27,7 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of p
     "logprob_NSV": lambda p_CV, logits_CV, norm_C: logits_CV - norm_C[:, None],
 }
 CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
+TEXT = Family(unit="tokens", judged=True, sampling=frozenset(item.name for item in fields(Sampling)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +232,7 @@ class CausalLM(AbstractPolicySpec):
     model instead of its weights; checkpoints then hold the adapter alone.
     """
 
-    family: ClassVar[Family] = Family(unit="tokens", judged=True)
+    family: ClassVar[Family] = TEXT
 
     model: str = TINY
     dtype: Dtype = "float32"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gimbal.policies.base import Family
+from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
 from gimbal.report.files import Summary
 
-TEXT = Family(unit="tokens", judged=True)
 BARS = "▁▂▃▄▅▆▇█"
 # What the panel and the lines show, in order: metric, heading, format.
 SHOWN = (
