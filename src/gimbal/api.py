@@ -304,6 +304,8 @@ def statement(run: AbstractRun) -> str:
         if run.max_staleness
         else "of this very version"
     )
+    if not run.store.bounded or not run.staleness.bounded:
+        age = "of any version so far"
     precision = config.plain(run.engine).get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"

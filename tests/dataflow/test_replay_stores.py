@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
-from gimbal import recipes
+from gimbal import api, recipes
 from gimbal.dataflow.replay.buffer import Buffer, each, joined
 from gimbal.dataflow.replay.once import Once
 from gimbal.objectives import TruncatedWeight
@@ -124,6 +124,7 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
         compose.check(small_run(store=Buffer(), correction=TruncatedWeight()))
     warned = compose.check(small_run(store=whole, correction=TruncatedWeight()))
     assert any("gives the bound up" in sentence for sentence in warned)
+    assert "trained on decisions of any version so far" in api.statement(recipes.load("sac"))
     assert compose.check(recipes.load("sac")) == [], "soft actor-critic learns from decisions of any age"
 
 
