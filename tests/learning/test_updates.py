@@ -196,3 +196,12 @@ def test_a_model_too_many_and_one_too_few_are_named():
     method = PolicyGradient(objective=Reinforce(), advantage=ReturnToGo(), regularisers=(KLPenalty(),))
     with pytest.raises(ValueError, match="model 'reference' that it cannot make itself"):
         Learner(Line(), method)
+
+
+def test_what_cannot_be_done_in_shards_is_refused():
+    from gimbal.learning.distributed import _refused  # half a second that other tests need not wait
+
+    with pytest.raises(ValueError, match="learns by Pull: start it without torchrun"):
+        _refused(Learner(Line(), Pull()))
+    method = PolicyGradient(objective=Reinforce(), advantage=ReturnToGo())
+    assert _refused(learner := Learner(Line(), method)) is learner

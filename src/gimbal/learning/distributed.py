@@ -388,7 +388,13 @@ class Leader(AbstractLocalLearner):
 def _refused(learner: Learner) -> Learner:
     """The learner, unless it does what cannot be done in shards."""
     method = learner.method
-    if isinstance(method, AbstractPolicyGradient) and "score_norm_N" in column_needs(method):
+    if not isinstance(method, AbstractPolicyGradient):
+        # It may call more of the policy than ``evaluate``, and only that gathers the shards.
+        raise ValueError(
+            f"a learner in several processes takes the steps of a policy gradient, and this run learns by {type(method).__name__}: "
+            "start it without torchrun"
+        )
+    if "score_norm_N" in column_needs(method):
         raise ValueError(
             f"{type(method.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
             "processes does not take: train in one, or use another advantage"
