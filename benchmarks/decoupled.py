@@ -249,6 +249,7 @@ def faults(options: argparse.Namespace) -> dict[str, Any]:
         run_of(0, k, 10**6, options.workers), engine=quick, prompts_per_step=4, num_generations=4, sync=Sparse()
     )
     trainer, consumed, oldest = Trainer(run, note=print), Counter[int](), 0.0
+    trainer.begin()
     engine, scorer = trainer.host.engine, trainer.host.scorer
     assert isinstance(engine, PoolEngine) and isinstance(scorer, PoolScorer)
     over = threading.Event()

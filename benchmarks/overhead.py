@@ -61,6 +61,7 @@ def measure(name: str, repetitions: int, threads: int) -> dict[str, object]:
     run = replace(run, optimization=replace(run.optimization, minibatches=1, epochs=1))
     trainer = Trainer(run)
     try:
+        trainer.begin()
         learner = trainer.learner
         batch = pack(trainer.pipeline.next_batch(0)[0])
         full = learner.prepare(batch)

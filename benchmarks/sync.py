@@ -81,6 +81,7 @@ def small_batches(policy: CausalLM, rate: float) -> Run:
 def measure(run: Run, steps: int, dtype: torch.dtype) -> dict[str, object]:
     trainer = Trainer(run)
     try:
+        trainer.begin()
         sender, receiver = Sender(dtype), Receiver()
         policy = trainer.learner.policy
         full = sender.publish(0, policy.state_dict())
@@ -139,6 +140,7 @@ def proof_share(run: Run, steps: int) -> dict[str, float]:
     """Seconds of this process's CPU time (wall time on a busy machine says little): medians, and of the canary the mean, for it is not
     asked at every version. ``reading_s`` is of one reading; there are two a load, in other processes beside each copy."""
     trainer = Trainer(replace(run, held_out=None, threads=1))
+    trainer.begin()
     learner, engine, proof = trainer.learner, trainer.engine, trainer.proof
     times: dict[str, list[float]] = {"step_s": [], "manifest_s": [], "reading_s": [], "canary_s": []}
 

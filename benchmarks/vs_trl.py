@@ -167,6 +167,7 @@ def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[st
         threads=threads,
     )
     trainer = Trainer(run)
+    trainer.begin()  # the first delivery and its proof belong to no phase
     phases: Counter[str] = Counter()
     passed: list[float] = []
     watch(phases, trainer.engine, "step", "generation")

@@ -115,6 +115,7 @@ def rounds(trainer):
 def test_asking_at_once_takes_one_round_and_wastes_nothing(single_thread):
     def trainer(factor):
         made = Trainer(small_run(filters=(EveryThird(),), max_staleness=0, prompts_per_step=2, num_generations=2))
+        made.begin()
         made.pipeline.oversampling = factor
         return made
 

@@ -43,6 +43,7 @@ def test_rollouts_that_leave_a_group_are_counted(single_thread):
 
 def test_what_would_count_rows_is_refused_by_name(single_thread):
     trainer = Trainer(small_run(advantage=Stratified()))
+    trainer.begin()
     groups, _ = trainer.pipeline.next_batch(0)
     double = [
         replace(g, episodes=tuple(Episode(rows=(e.last, replace(e.last, row=1))) for e in g.episodes)) for g in groups
@@ -89,6 +90,7 @@ def test_a_budget_of_ones_own_says_how_many_and_how_long(single_thread):
         assert metrics["samples/missing"] == 0
     assert sizes == [[2, 2], [4, 4]]
     resumed = Trainer(run)
+    resumed.begin()
     resumed.pipeline.load_state_dict(trainer.pipeline.state_dict())
     assert resumed.pipeline.parts.budget.plan(groups[0].task).rollouts == 6
     trainer.close()

@@ -63,6 +63,7 @@ def judge(reward):
 def trained(steps=4, between=lambda trainer: None, **changes):
     trainer = Trainer(small_run(**changes))
     try:
+        trainer.begin()
         while "runtime" in changes and len(trainer.engine.workers) < changes["runtime"].workers:
             time.sleep(0.05)  # a run begins with the first that is there
         metrics = []

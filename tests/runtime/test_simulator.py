@@ -261,6 +261,7 @@ def test_given_the_lengths_of_a_real_run_it_takes_the_same_decode_steps_at_the_s
     """Batches, ages of every decision and the number of engine steps of each learner step, against the native engine."""
     run = small_run(max_staleness=k, ahead=ahead, steps=4, sampling=Sampling(max_length=24))
     trainer = Trainer(replace(run, engine=replace(run.engine, slots=slots)))
+    trainer.begin()
     taken, original = [0], trainer.engine.step
 
     def counted():

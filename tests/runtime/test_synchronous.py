@@ -73,3 +73,16 @@ def test_staleness_1_differs_from_the_synchronous_loop(single_thread):
     assert max(ages) == 1
     differences = [(t - weights[n]).abs().max() for n, t in trainer.learner.policy.state_dict().items()]
     assert max(differences) > 1e-5
+
+
+def test_a_trainer_that_is_made_is_wired_and_has_done_nothing(single_thread):
+    """Weights, generation and proof are its first action, once, whoever asks for it."""
+    trainer = Trainer(small_run())
+    assert trainer.engine.version == -1 and trainer.engine.in_flight == 0 and trainer.pipeline.dispatched == 0
+    trainer.begin()
+    proof = trainer.proof
+    assert trainer.engine.version == 0 and trainer.pipeline.dispatched == 0
+    trainer.begin()
+    trainer.advance()
+    assert trainer.proof is proof and trainer.engine.version == 1
+    trainer.close()

@@ -66,7 +66,7 @@ from gimbal.runtime.schedule import FILE, digest
 
 
 class Trainer:
-    """The live parts of a run, wired. ``advance`` takes one learner step."""
+    """The live parts of a run. Made, they are wired and no more; ``begin`` brings them to life, ``advance`` takes one learner step."""
 
     def __init__(
         self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
@@ -74,7 +74,8 @@ class Trainer:
         self.run, self.note = run, note
         self.device = device.prepare(run.threads)
         ranks = joining.join()
-        saved = checkpoint.load(resume) if resume else None
+        self._saved = checkpoint.load(resume) if resume else None
+        self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
         self.rewards = [reward.open() for reward in run.rewards]
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         _own(policy)
@@ -94,15 +95,15 @@ class Trainer:
         self.faults = run.faults or Faults()  # without a fault each of its wrappers is the part itself
         self.engine = self.faults.around_engine(self.host.engine, run.seed)
         try:
-            self._start(saved)
+            self._wire()
         except BaseException:
-            self.close()
+            self.close()  # other processes may be up by now, and nobody else knows of them
             raise
 
-    def _start(self, saved: Mapping[str, Any] | None) -> None:
-        """Wire the rollout half, and bring everything to where it was saved, or to version 0."""
+    def _wire(self) -> None:
+        """The rollout half around the engine: nothing is drawn, and no weights travel."""
         run = self.run
-        compose.accepted(run, self.rewards)
+        compose.accepted(run, self.rewards)  # before a curriculum meets tasks that cannot be read
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
@@ -125,25 +126,44 @@ class Trainer:
         self.store = run.store.start(run.seed)
         self.sync = self.faults.around_sync(run.sync.start(), run.seed)
         self.unserved: Unserved | None = None
-        self.restored: Mapping[str, Any] = saved["totals"] if saved else {}
-        if saved:
-            self.learner.load_state(saved["learner"])
-            self.sync.load_state_dict(saved["sync"])
+        self._proof: DeliveryProof | None = None
+
+    @property
+    def proof(self) -> DeliveryProof:
+        """There once the run has begun: its canary is drawn by the weights that it begins with."""
+        assert self._proof is not None, "a trainer begins before it proves anything"
+        return self._proof
+
+    def begin(self) -> None:
+        """The first action: everything goes to where it was saved, or to version 0, and the sampler is proved to hold these weights.
+
+        Once; ``advance`` and ``save`` see to it where nobody has.
+        """
+        if self._proof is not None:
+            return
+        saved = self._saved
+        if saved is None:
             self._deliver()
-            self.pipeline.load_state_dict(saved["pipeline"])
-            self.store.load_state_dict(saved["store"])
-            for group in self.pipeline.store.values():
-                self.learner.arrived(group)
-            self.proof = DeliveryProof(self.learner, saved["proof"]["canary"], self.sync.travels)
-            self.proof.load_state_dict(saved["proof"])
-            self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
-        else:
-            self._deliver()
-            self.proof = DeliveryProof(self.learner, canary(run, self.engine, run.tasks[0]), self.sync.travels)
+            self._proof = DeliveryProof(
+                self.learner, canary(self.run, self.engine, self.run.tasks[0]), self.sync.travels
+            )
             self._proved()
+            return
+        self.learner.load_state(saved["learner"])
+        self.sync.load_state_dict(saved["sync"])
+        self._deliver()  # before the pipeline: rollouts under way go on in an engine that holds weights
+        self.pipeline.load_state_dict(saved["pipeline"])
+        self.store.load_state_dict(saved["store"])
+        for group in self.pipeline.store.values():
+            self.learner.arrived(group)
+        self._proof = DeliveryProof(self.learner, saved["proof"]["canary"], self.sync.travels)
+        self._proof.load_state_dict(saved["proof"])
+        self._saved = None  # as large as the run itself
+        self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it took in, the same as the rows that it trained on or kept for later)."""
+        self.begin()
         if self.unserved is not None:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
@@ -203,6 +223,7 @@ class Trainer:
         return self.policy.pieces(rollout.decisions)
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
+        self.begin()
         state = {
             "learner": self.learner.save_state(),
             "pipeline": self.pipeline.state_dict(),
@@ -304,6 +325,7 @@ def run_local(
             _nothing_lost(run, directory)
         trainer = Trainer(run, start, console.note)
         try:
+            trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
             checkpoint.rewind(directory, start)
             session = Session(trainer, directory, console, name or directory.name, track)
             try:
