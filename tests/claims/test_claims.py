@@ -4,7 +4,7 @@ import sys
 from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 import torch
@@ -143,6 +143,10 @@ def scores(question: str, age: int, arm: str) -> list[float]:
 
 
 def test_what_the_readme_says_follows_from_the_record():
+    told = {(0, "plain"): 0.87, (1, "plain"): 0.73, (4, "plain"): 0.54, (4, "weighted"): 0.81, (4, "clip"): 0.82}
+    told |= {(0, "clip"): 0.86, (1, "clip"): 0.84}
+    told |= {(4, "sampler"): 0.84, (4, "decoupled"): 0.85, (16, "clip"): 0.82, (16, "decoupled"): 0.84}
+    assert {(age, arm): round(median(scores("age", age, arm)), 2) for age, arm in told} == told
     fresh = {arm: scores("age", 0, arm) for arm in ("plain", "clip")}
     assert all(dose.p_value(scores("age", age, "plain"), fresh["plain"]) < dose.P for age in (1, 4))
     assert dose.p_value(scores("age", 4, "weighted"), scores("age", 4, "plain")) < dose.P
@@ -150,6 +154,11 @@ def test_what_the_readme_says_follows_from_the_record():
         arm: fresh["plain" if arm == "weighted" else "clip"] for arm in ("weighted", "clip", "sampler", "decoupled")
     }
     assert all(dose.p_value(scores("age", 4, arm), same) > dose.P for arm, same in corrected.items())
+    old = {arm: scores("age", 16, arm) for arm in ("clip", "decoupled")}
+    assert (
+        all(dose.p_value(found, fresh["clip"]) > dose.P for found in old.values())
+        and dose.p_value(*old.values()) > dose.P
+    )
     lowest = {arm: dose.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
     assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02]
     assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
