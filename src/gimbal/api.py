@@ -86,7 +86,9 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
         raise ValueError(
             f"a run cannot be called {stem!r}: its name is one word of a path; --runs DIRECTORY puts it elsewhere"
         )
-    text = config.dump(settled(run), recipe)  # before the directory: what cannot be saved should not leave an empty one
+    text = config.dump(
+        settled(run), recipe, str(Path.cwd())
+    )  # before the directory: what cannot be saved should not leave an empty one
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
@@ -151,7 +153,8 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
         raise ValueError(
             f"{directory} has done {done} steps; steps counts from its beginning, and must be above {done}"
         )
-    config.save(config.dump(longer, recipe), directory / config.RECIPE_FILE)
+    began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
+    config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gimbal import cli
+from gimbal import api, cli, config, recipes
 from gimbal.cli import seeds
 
 QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
@@ -94,6 +94,25 @@ def test_seeds_of_a_run_that_cannot_begin(place, capsys, monkeypatch):
     monkeypatch.setattr(seeds.Series, "_train", lambda self, directory, job: 2)
     assert cli.main([*words, "reward=mine.py:nan"]) == 2
     assert "2 of 2 runs failed" in capsys.readouterr().err and not list(Path("runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["reward=mine.py:want"], ["tasks=rows.jsonl"], ["held_out=rows.jsonl"], ["tasks=mine.py:Rows2()"]]
+)
+def test_from_another_directory_relative_files_are_refused_with_the_way(place, capsys, monkeypatch, words):
+    with (place / "mine.py").open("a") as file:
+        file.write("from gimbal.environments.jsonl import Jsonl\nfrom dataclasses import dataclass\n")
+        file.write("@dataclass(frozen=True, kw_only=True)\nclass Rows2(Jsonl):\n    path: str = 'rows.jsonl'\n")
+    run = recipes.load(QUICK, {key: config.Text(value) for key, value in [word.split("=") for word in words]})
+    directory = place / api.create(run, QUICK, "one", Path("runs"))
+    assert config.load(directory, type(run))[1].seed == run.seed
+    (place / "elsewhere").mkdir()
+    capsys.readouterr()
+    monkeypatch.chdir(place / "elsewhere")
+    for command in (["train", "--resume"], ["train", "--from"], ["eval"]):
+        assert cli.main([*command, str(directory)]) == 2
+        err = capsys.readouterr().err
+        assert f"which is relative to where the run was started: first type cd {place}" in err and err.count("\n") == 1
 
 
 def test_dry_run_loads_the_reward(place, capsys):

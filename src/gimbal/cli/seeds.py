@@ -78,6 +78,7 @@ def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequen
     from gimbal import api, config
 
     def asked(text: str) -> str:
+        text = re.sub(r"(?m)^directory: .*\n", "", text)
         return text if run.threads else re.sub(r"(?m)^  threads: \d+$", "", text)
 
     texts = {seed: config.dump(replace(run, seed=seed), recipe) for seed in seeds}

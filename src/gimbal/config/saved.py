@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ def _string(dumper: _Dumper, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _string)
 
 
-def dump(run: Any, recipe: str) -> str:
-    """Every part by its class, every field with its value."""
-    data = {"recipe": recipe, "run": plain(run)}
+def dump(run: Any, recipe: str, directory: str = "") -> str:
+    """Every part by its class, every field with its value. ``directory``: where the run starts, which its relative paths begin at."""
+    data = {"recipe": recipe, **({"directory": directory} if directory else {}), "run": plain(run)}
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120)
     return f"# Every field of the run. Start it again: gimbal train --from DIRECTORY [key=value ...]\n{text}"
 
@@ -56,7 +57,24 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
     data = read_file(path)
     if "run" not in data:
         raise ValueError(f"{path} is not the recipe of a run: it has no key run")
+    began = str(data.get("directory", ""))
+    for file in _files(data["run"]) if began else ():
+        if not Path(file).exists() and (Path(began) / file).exists():
+            raise ValueError(
+                f"{path} names {file}, which is relative to where the run was started: first type cd {shlex.quote(began)}"
+            )
     return str(data.get("recipe", path.stem)), read(data["run"], kind)
+
+
+def _files(value: Any) -> Iterator[str]:
+    """The relative paths in saved parts: of references, and of files of rows."""
+    if isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _files(item)
+    elif isinstance(value, str) and "\n" not in value:
+        place = value.rpartition(":")[0] if ".py:" in value else value
+        if place.endswith((".py", ".jsonl", ".json")) and not Path(place).is_absolute():
+            yield place
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
