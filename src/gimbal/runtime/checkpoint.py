@@ -69,7 +69,9 @@ def save(
             "files": {str(path.relative_to(partial)): _digest(path) for path in files},
             "logs": {name: _logged(directory / name) for name in LOGS},
         }
+        # Last of all files: a directory without it is no checkpoint, whatever else a killed process left in it.
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        # A rename may reach the disk before the bytes do; after a power cut a whole name would hold empty files.
         durable.sync_tree(partial)
         final = root / _free_name(root, step)
         partial.rename(final)
@@ -81,6 +83,7 @@ def save(
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({error}); {kept}") from error
+    # Only now: were the older ones to go first, a full disk at this moment would leave none.
     _remove_others(root, step, keep)
     return final
 
@@ -111,6 +114,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
         with torch.serialization.safe_globals(
             [Request, Finished, Episode, Drop, Rollout, Group, Task, Sampling, Attempt, Moment, *_decision_types()]
         ):
+            # A pickle may run anything; of ours nothing but these records may come out of one.
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
@@ -155,6 +159,7 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
         passed.append(said)
     if passed:
         way = f"gimbal train --from {directory} starts a new run"
+        # The state may be lost and the weights whole: then they are worth a new run.
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
             f"{passed[0]}; there is no other checkpoint to continue from. {way}"
@@ -172,6 +177,7 @@ def _logs_changed(directory: Path, checkpoint: Path) -> str:
             continue
         told = ""
         if name == METRICS:
+            # The digest says that something changed; which step is missing is what a person can act on.
             there = {row.get("step") for row in JsonLines(path).read()}
             lost = [step for step in range(1, manifest["step"] + 1) if step not in there]
             told = f" (no line of step {lost[0]})" if lost else ""
@@ -238,6 +244,7 @@ def _logged(path: Path, size: int | None = None) -> dict[str, Any]:
     hasher, count = hashlib.blake2b(digest_size=16), 0
     if path.is_file():
         if size is None:
+            # Else the manifest could promise lines that a power cut takes back, and the checkpoint would be refused for it.
             durable.sync(path)
         with path.open("rb") as file:
             while chunk := file.read(CHUNK if size is None else min(CHUNK, size - count)):

@@ -97,6 +97,7 @@ def examine(
         task = tasks[index]
         for sample in range(samples):
             engine.submit(Request(group=2 * index, task=task, sample=sample, sampling=sampling, seed=seed))
+        # A group of its own, so that it counts in no mean over samples.
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
     arrived = _drawn(engine)

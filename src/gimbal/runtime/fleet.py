@@ -95,10 +95,12 @@ class Fleet:
         self, name: str, backend: AbstractBackend, owner: AbstractOwner, *, patience: float, note: Callable[[str], None]
     ) -> None:
         self.name, self.backend, self.owner, self.patience, self._note = name, backend, owner, patience, note
+        # Reentrant: the owner's hooks run under it and call members, which takes it again.
         self.changed = threading.Condition(threading.RLock())
         self.members: dict[int, FleetMember] = {}
         self.failure: Exception | None = None  # ends the run: raised by ``check`` in the owner's thread
         self.lost_in_a_row = 0
+        # Numbers are never given twice: a schedule must tell a replacement from what it replaces.
         self._numbered = 0
         self._notes: deque[str] = deque()
         self._stopping = False
@@ -128,6 +130,7 @@ class Fleet:
     def call(self, member: int, method: str, *arguments: Any) -> None:
         with self.changed:
             one = self.members[member]
+            # Patience counts from when a call could begin; behind others it only waits.
             if not one.calls:
                 one.since = time.monotonic()
             one.calls.append((self.backend.call(one.handle, method, arguments), method))
@@ -139,6 +142,7 @@ class Fleet:
 
     def check(self) -> None:
         """Say what there is to say, and raise what ended the fleet. For the thread that the run is in."""
+        # The pump may not write to the console, which belongs to the thread of the run.
         while self._notes:
             self._note(self._notes.popleft())
         if self.failure is not None:
@@ -148,6 +152,7 @@ class Fleet:
         with self.changed:
             self._stopping = True
             self.changed.notify_all()
+        # Before the members are killed: the pump would take their end for a loss and start new ones.
         if self._pump.is_alive():
             self._pump.join()
         for member in self.members.values():
@@ -158,6 +163,7 @@ class Fleet:
         try:
             while not self._stopping:
                 with self.changed:
+                    # Heads alone: answers come in order, and one that waits in a queue must not look like one that hangs.
                     heads = {one.calls[0][0]: member for member, one in self.members.items() if one.calls}
                     if not heads:
                         self.changed.wait(TICK)
@@ -201,6 +207,7 @@ class Fleet:
                 one.up = True
                 self.owner.joined(member, answer)
             else:
+                # An answer to a call is progress; a start is not, for a member may start well and die at its first call each time.
                 self.lost_in_a_row = 0
                 self.owner.answered(member, method, answer)
             self.changed.notify_all()
@@ -211,6 +218,7 @@ class Fleet:
         if not one.calls or now - one.since <= (self.patience if one.up else START_SECONDS):
             return
         if one.aside is None and one.up:
+            # A hang without a culprit cannot be fixed: it is asked which tool or reward it is in before it is ended.
             one.aside = (self.backend.aside(one.handle), now)
             return
         doing = "its start"
@@ -236,6 +244,7 @@ class Fleet:
         self.lost_in_a_row += 1
         if gone.up:
             self.owner.lost(member, hung)
+        # What kills every member that holds it would kill replacements for ever, and the run would look busy.
         if self.lost_in_a_row >= LOSSES_IN_A_ROW:
             self.failure = self.failure or Unserved(
                 f"{self.lost_in_a_row} {self.name} processes were lost one after the other and none finished anything; the last, "

@@ -173,15 +173,18 @@ class Trainer:
         groups, seen = self.pipeline.next_batch(version)
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
         came = sum(len(group.episodes) for group in groups)
+        # Faults of the way come after the pipeline's accounts: nothing may count what they take or double.
         groups = self.faults.carried(groups, self.run.seed)
         generated = time.perf_counter()
         fresh = pack(groups)
         batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
+        # The last moment at which the weights that drew all this are there to be asked.
         self.learner.leaving(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
         metrics |= sample_metrics(groups, came)
+        # Last, on all figures of the step, and after the delivery: a coefficient never moves within a step.
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
         decisions = sum(episode.drawn for group in seen for episode in group.episodes)
@@ -384,6 +387,7 @@ class Session:
                 if interrupted() and not last:
                     saved = self._save()
                     raise KeyboardInterrupt(f"stopped after step {trainer.learner.version}; its checkpoint is {saved}")
+                # The last step always: a finished run can be trained further only from a checkpoint.
                 if last or trainer.learner.version % run.checkpoint_every == 0:
                     self._save()
         return self._conclude()

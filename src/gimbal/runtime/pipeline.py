@@ -98,6 +98,7 @@ class Pipeline:
         batch = [self._consume(index) for index in chosen]
         for group in batch:
             self.selection.trained(group)
+        # Figures of a step are about all that was scored for it; over the batch alone they would hide what filters took away.
         seen, self.seen = self.seen, []
         self.kept_frac = self.admitted / self.finished if self.finished else self.kept_frac
         self.finished = self.admitted = 0
@@ -127,6 +128,7 @@ class Pipeline:
 
     def _dispatch(self, version: int) -> None:
         for _ in range(self.pace.wanted(len(self.store), self._flying, self.oversampling)):
+            # First what was taken back, or a curriculum's order would never be finished.
             task = self.returned.popleft() if self.returned else self.parts.curriculum.next()
             plan = self.parts.budget.plan(task)
             index, self.dispatched = self.dispatched, self.dispatched + 1
@@ -134,6 +136,7 @@ class Pipeline:
             self.selection.dispatched(index, self.generated["decisions"])
             self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
             self.planned[index] = plan.rollouts
+            # The seed is the run's: a rollout's stream follows from (seed, group, sample), whatever else is under way.
             sampling = replace(self.parts.sampling, max_length=plan.max_length)
             for sample in range(plan.rollouts):
                 request = Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed)
@@ -143,6 +146,7 @@ class Pipeline:
         """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
         (index, sample), outcome = finished.key, finished.outcome
         if isinstance(outcome, Episode) and outcome.error:
+            # A broken environment is no failure of the policy: at a reward of 0 it would learn to avoid tasks that break.
             outcome = Drop("error", drawn=outcome.drawn, said=outcome.error)
         if isinstance(outcome, Drop) and outcome.said:
             self._tell(self.tasks[index], outcome)
@@ -185,10 +189,12 @@ class Pipeline:
         if not episodes:
             return Drop(Counter(one.reason for one in drawn if isinstance(one, Drop)).most_common(1)[0][0])
         if len(episodes) < min(self.parts.least, self.planned[index]):
+            # One rollout of a group has no baseline: its advantage would be 0 at best.
             return Drop("too_few")
         group = Group(index=index, task=self.tasks[index], episodes=episodes)
         texts = [answer.text for answer in answers if isinstance(answer, Episode)]
         if len(texts) < len(answers):
+            # The reward would read another sample's answer in the place of the missing one.
             return Drop("unanswered")
         return answered(group, texts, self.parts.rewards) if answers else group
 
@@ -200,6 +206,7 @@ class Pipeline:
             self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
             self.seen.append(outcome)
             self.selection.scored(outcome, self.generated["decisions"])
+            # Before filters: a curriculum that saw only what is kept would take every task for half solved.
             self.parts.curriculum.observe(outcome)
             self.parts.budget.observe(outcome)
             for rule in self.parts.filters:
@@ -209,6 +216,7 @@ class Pipeline:
         if isinstance(outcome, Drop):
             self._give_up(index, outcome.reason)
         else:
+            # Patience is for drops in a row: one group that gets through shows that the filters can be passed.
             self.dropped_in_a_row = 0
             self.admitted += 1
             self.store[index] = outcome

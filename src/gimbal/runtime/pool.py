@@ -71,6 +71,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._tolerance: float | None = None
         self._form: Form | None = None  # of every member's copy
         self.fleet.start(workers)
+        # Requests handed out before all are up would all go to the first, and stay with it.
         grace = time.monotonic() + GRACE_SECONDS
         self._wait(lambda: len(self.ledger.load) >= (workers if time.monotonic() < grace else 1))
 
@@ -122,6 +123,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             self.fleet.check()
             finished, self.inbox = self.inbox, []
             if finished:
+                # What was taken, and when nothing was: in a replay the pipeline must be answered at the same questions.
                 self.schedule.pipeline("t", [item.key for item in finished])
             else:
                 self.schedule.nothing()
@@ -131,6 +133,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         """What the worker has drawn of it is not fetched."""
         with self.fleet.changed:
             self.schedule.pipeline("c", key)
+            # It may be in any of three places: not handed out yet, finished and not taken, or with a worker.
             self.entered = [request for request in self.entered if request.key != key]
             for item in self.inbox:
                 if item.key == key:
@@ -177,6 +180,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
                 self._load(worker, stored)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        # Any copy will do: the proof compares all of them with the trainer.
         words = self.witness(self._sent, [rollout])
         return words[-1].logprob_D
 
@@ -199,6 +203,8 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         with self.fleet.changed:
             for worker in self.ledger.load:
                 loading = any(self.fleet.queued(worker, method) for method in ("load", "load_packets"))
+                # A worker that is loading may be behind. One that is idle and behind would draw with old weights for ever, recorded as
+                # new ones.
                 if self._bring is not None and not loading and self.loaded.get(worker) != self._sent:
                     raise NotDelivered(
                         f"worker {worker} has loaded version {self.loaded.get(worker)} of the weights and was not sent {self._sent}"
@@ -228,6 +234,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
     def state_dict(self) -> dict[str, Any]:
         """Requests, and finished rollouts not yet taken; what is half drawn is drawn again."""
         with self.fleet.changed:
+            # Half-drawn rows live in other processes, which a resumed run does not have; the same stream draws them again.
             requests, finished = [*self.ledger.requests(), *self.entered], list(self.inbox)
             return {"requests": requests, "finished": finished, "schedule": self.schedule.state()}
 
@@ -263,11 +270,13 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         for number, item in finished:
             oldest = None if isinstance(item.outcome, Drop) else item.outcome.oldest
             if self.ledger.finish(member, number, item.key, oldest):
+                # Only what the ledger still expects of this member: a cancelled or repeated rollout would be trained on twice.
                 self.inbox.append(item)
         self._busy += busy
         self._feed()
 
     def lost(self, member: int, hung: str) -> None:
+        # Its requests go back to those that wait before anything is handed out, or they would wait for a worker that is gone.
         self.ledger.leave(member)
         self._stamps.pop(member, None)
         self.loaded.pop(member, None)
@@ -355,6 +364,7 @@ class PoolScorer(AbstractScorer, AbstractOwner):
             if wait and not self.done and self.order and self.fleet.failure is None:
                 self.fleet.changed.wait(TICK)
             self.fleet.check()
+            # With max_staleness 0 the order of verdicts is part of the result, which must be that of one process.
             candidates = list(self.order)[:1] if self.in_order else list(self.done)[:1]
             for index in candidates:
                 if index in self.done:
@@ -382,6 +392,7 @@ class PoolScorer(AbstractScorer, AbstractOwner):
         if group is not None:
             self.ended[group.index] += 1
             if self.ended[group.index] < TRIES:
+                # In front: with rewards in order, all later verdicts wait for this one.
                 self.queue.appendleft(group)
             else:
                 reason = self.reasons[group.index] = "reward_hung" if hung else "reward_died"

@@ -69,16 +69,19 @@ class Tape:
         """The pipeline's next event, after everything before it has been followed."""
         while self.events:
             kind = self.events[0][0]
+            # Questions in vain are counted, not listed: a run that waits asks thousands of times.
             if kind == "n" and self.idle == self.events[0][1]:
                 self.events.popleft()
                 self.idle = 0
                 continue
+            # A resumed run published the version of its checkpoint once more; here nothing was interrupted.
             again = kind == "v" and self.resumed
             if kind in ("t", "s", "v", "c", "n") and not again:
                 break
             event = self.events.popleft()
             if not again:
                 self.member(event)
+            # "u" is a resume: its members begin empty, and what they held was drawn again.
             self.resumed = kind == "u" or (self.resumed and not again)
         if not self.events:
             raise Diverged(
@@ -89,6 +92,7 @@ class Tape:
     def expect(self, kind: str, what: Any) -> None:
         """The pipeline does something; this is where it did so."""
         event = self.next()
+        # At the first difference, not at the first wrong batch: by then the cause is thousands of events back.
         if (event[0], event[2]) != (kind, what):
             raise Diverged(f"the schedule has {event} where {kind!r} {what} is done")
         self.events.popleft()
@@ -198,6 +202,7 @@ class ReplayEngine(AbstractEngine):
         else:
             assert kind == "r", event
             self._answer(member, event[2])
+            # The member worked in its own number of threads, by which a sum may round otherwise; the learner goes on in its own.
             device.prepare(self.learner_threads)
 
     def _answer(self, member: int, steps: int) -> None:
@@ -209,6 +214,7 @@ class ReplayEngine(AbstractEngine):
             if word.receipt is not None:
                 self.receipts.append(replace(word.receipt, who=f"worker {member}"))
         _, _, new, gone = calls.popleft()
+        # By steps and not by seconds: how far a worker came in its time is what chance decided.
         done, _, taken = sampler.advance(new, gone, math.inf, float(steps))
         if taken != steps:
             raise Diverged(f"worker {member} took {steps} steps of its engine here, and now {taken}")
@@ -235,6 +241,7 @@ class ReplayScorer(AbstractScorer):
             return None
         _, _, index, reason = event
         group = self.groups.pop(index)
+        # A scorer that died is not made to die again; what became of the group is what matters.
         if reason:
             return Scored(index=index, outcome=Drop(reason))
         self.rewards.submit(group)

@@ -105,6 +105,7 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
     A ValueError, before anything is drawn, where the run trains on these tasks or the ledger holds one of them.
     """
     tasks = [test.tasks[index] for index in range(test.skip, len(test.tasks))]
+    # Tasks that training saw are solved more safely than others; the bound would hold for them alone.
     if test.tasks == run.tasks:
         raise ValueError("the safety test is on the very tasks of the training: give it tasks that the run excludes")
     spent = {task for row in _entries(ledger) for task in row["spent"]}
@@ -117,6 +118,7 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
     engine = run.sampler.start(policy)
     cost = test.cost.open()
     try:
+        # Proved to be these weights: a certificate of other weights would be worse than none.
         with running(engine, policy):
             responses = _responses(engine, tasks, run.sampling, run.seed)
         verdict = test.judge([_cost(rollout, cost, test.high) for rollout in responses])
