@@ -195,6 +195,22 @@ def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
         assert err.startswith("gimbal: no part bounds the update") and err.count("\n") == 1
 
 
+def test_a_learning_rate_for_small_networks_is_warned_of_in_a_pretrained_model(tmp_path):
+    for name, size in (("large", 200_000_000), ("small", 1000)):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "model.safetensors").open("wb") as file:
+            file.truncate(size)  # a hole: it takes no room
+
+    def told(**changes):
+        return [s for s in recipes.warnings(recipes.load("grpo", changes), "grpo") if "learning_rate" in s]
+
+    (sentence,) = told(model=str(tmp_path / "large"))
+    assert sentence.startswith("learning_rate is 0.0001, which suits") and sentence.endswith(": learning_rate=1e-6")
+    assert told(model="somebody/model") and not told(model=str(tmp_path / "small")) and not told()
+    assert not told(model=str(tmp_path / "large"), learning_rate=1e-6)
+    assert not told(model=str(tmp_path / "large"), lora={"class": "LoRA"})
+
+
 def test_from_starts_anew_and_resume_goes_on(trained):
     cli.main(["train", TOY, "steps=3", "--name", "first"])
     assert cli.main(["train", "--from", "first", "clip_high=0.4", "--name", "second"]) == 0

@@ -21,6 +21,7 @@ from gimbal.records import AbstractDecisions, Sampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
+LARGE_BYTES = 100_000_000
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
@@ -246,6 +247,12 @@ class CausalLM(AbstractPolicySpec):
     @property
     def path(self) -> str:
         return str(Path(__file__).parent.parent / "assets" / TINY) if self.model == TINY else self.model
+
+    @property
+    def large(self) -> bool:
+        """Whether it is a model of the size that people pretrain: by its files, and each that the hub is to give."""
+        files = list(Path(self.path).glob("*.safetensors")) + list(Path(self.path).glob("*.bin"))
+        return not Path(self.path).exists() or sum(file.stat().st_size for file in files) > LARGE_BYTES
 
     def load(self, seed: int = 0) -> TokenPolicy:
         policy = self._whole(seed)

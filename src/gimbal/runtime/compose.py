@@ -30,10 +30,12 @@ from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at
+from gimbal.policies.token import CausalLM
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.runner import Driven
 
+MOST_RATE = 1e-5  # of AdamW for a pretrained model that is trained whole; the field's runs use 1e-6 to 5e-6
 LOST = {
     "bfloat16": 256,
     "float16": 2048,
@@ -87,6 +89,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _unbounded(method, run, whole)
     yield from _never_clips(method, run, whole)
     yield from _coarse(method, run)
+    yield from _fast(method, run)
     if method.reference_resets and "reference_NS" not in whole.needs:
         yield Advice("reference_resets renew a reference that no part reads")
 
@@ -269,6 +272,15 @@ def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdic
         )
 
 
+def _fast(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
+    """A rate that suits a small network, for a pretrained model that is trained whole."""
+    policy, rate = run.policy, method.optimization.learning_rate
+    if isinstance(policy, CausalLM) and policy.lora is None and policy.large and rate > MOST_RATE:
+        yield Advice(
+            f"learning_rate is {rate:g}, which suits a small network; a pretrained model wants about 1e-6: learning_rate=1e-6"
+        )
+
+
 def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """Parts that go by the ratio to the anchor, which is 1 at every gradient: the anchor is the policy before the only update.
 
@@ -282,6 +294,5 @@ def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Compos
     )
     if whole.updates == 1 and at_update and by_ratio:
         yield Advice(
-            "one update a batch, and the anchor is the policy as that update begins: the ratio is always 1 and no clip ever acts, "
-            "which is the plain policy gradient; optimization.minibatches=4 takes four updates, of which three can be clipped"
+            "with one update a batch the ratio is always 1 and no clip ever acts; optimization.minibatches=4 takes four updates"
         )
