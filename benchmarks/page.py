@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,25 +27,37 @@ ROWS = 40  # most rows of a table; of a longer record only the figures about it 
 def page() -> str:
     records = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
     order = sorted(records, key=lambda name: (not of_peers(rows_of(records[name])), name))
-    return "\n\n".join([HEAD, *(section(name, records[name]) for name in order)]) + "\n"
+    contents = "\n".join(f"- [{title(name)}](#{anchor(title(name))})" for name in order)
+    return "\n\n".join([HEAD, contents, *(section(name, records[name]) for name in order)]) + "\n"
+
+
+def title(name: str) -> str:
+    """The first paragraph of the script's docstring."""
+    words = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    return " ".join(words.split("\n\n")[0].split()).rstrip(".")
+
+
+def anchor(heading: str) -> str:
+    """How a Markdown page names a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def section(name: str, record: Any) -> str:
     """The title, the words, the setting, the table."""
-    script = HERE / f"{name}.py"
-    words = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")
-    parts = [f"## {words[0].rstrip('.')}", f"`python benchmarks/{name}.py --out benchmarks/{name}.json`"]
+    parts = [f"## {title(name)}", f"Measured again by `python benchmarks/{name}.py --out benchmarks/{name}.json`."]
     if about := figures(record):
-        parts.append("; ".join(f"{key} {value}" for key, value in about.items()))
+        parts.append(table([["figure of the whole", "value"], *([said(key), value] for key, value in about.items())]))
     rows = rows_of(record)
     if of_peers(rows):
         parts += [peers(rows), *floors(rows)]
     else:
         lists = {"": record} if isinstance(record, list) else {k: v for k, v in record.items() if listed(v)}
-        for title, rows in lists.items():
+        for kind, rows in lists.items():
             if len(rows) <= ROWS:
-                parts += [f"{title}:"] * (len(lists) > 1)
-                parts.append(table([list(plain(rows[0])), *([shown(v) for v in plain(row).values()] for row in rows)]))
+                parts += [f"{said(kind)}:"] * (len(lists) > 1)
+                parts.append(
+                    table([list(map(said, plain(rows[0]))), *([shown(v) for v in plain(row).values()] for row in rows)])
+                )
     return "\n\n".join(parts)
 
 
@@ -60,16 +73,18 @@ def peers(runs: Sequence[Mapping[str, Any]]) -> str:
     """Median (least - most) of every figure by arm; of two arms also the ratio of their medians."""
     arms = list(dict.fromkeys(run["arm"] for run in runs))
     head = ["median (least - most)", *(f"{arm}, {sum(run['arm'] == arm for run in runs)} runs" for arm in arms)]
-    rows = [head + ["ratio"] * (len(arms) == 2)]
+    rows = [head + [f"{arms[0]} / {arms[-1]}"] * (len(arms) == 2)]
     for name, value in runs[0].items():
         if name == "seed" or not isinstance(value, int | float):
             continue
         columns = [[float(run[name]) for run in runs if run["arm"] == arm] for arm in arms]
+        if not any(map(any, columns)):
+            continue
         cells = [f"{shown(statistics.median(c))} ({shown(min(c))} - {shown(max(c))})" for c in columns]
         if len(arms) == 2:
             first, second = map(statistics.median, columns)
-            cells.append(f"{first / second:.2f}" if second else "")
-        rows.append([name, *cells])
+            cells.append(f"{first / second:.2f}" if first and second else "")
+        rows.append([said(name), *cells])
     return table(rows)
 
 
@@ -78,7 +93,7 @@ def floors(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     tables = []
     for arm in dict.fromkeys(run["arm"] for run in runs if run.get("floors")):
         own = [run for run in runs if run["arm"] == arm]
-        rows = [[f"{arm}: median", "measured", "floor", "measured / floor"]]
+        rows = [[f"{arm}: median", "measured", "floor (least possible)", "measured / floor"]]
         for name in own[0]["floors"]:
             measured, floor = ([float(of[name]) for of in side] for side in (own, [run["floors"] for run in own]))
             ratio = statistics.median(a / b for a, b in zip(measured, floor, strict=True))
@@ -106,6 +121,13 @@ def plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def listed(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def said(key: str) -> str:
+    """A key of a record in words."""
+    words = re.sub(r"_per_s$", " per second", key)
+    words = re.sub(r"(?<=[a-z])_s$", ", seconds", words)
+    return {"exam": "held-out score"}.get(key, words.replace("_", " "))
 
 
 def shown(value: Any) -> str:

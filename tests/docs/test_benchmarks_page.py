@@ -45,7 +45,7 @@ def test_floors_by_hand():
     runs += [{"arm": "b", "s": s, "floors": {"s": floor}} for s, floor in ((2.0, 1.0), (6.0, 2.0), (5.0, 4.0))]
     (table,) = load().floors(runs)
     assert table.splitlines() == [
-        "| b: median | measured | floor | measured / floor |",
+        "| b: median | measured | floor (least possible) | measured / floor |",
         "|---|---|---|---|",
         "| s | 5 | 2 | 2.00 |",
     ]
@@ -57,7 +57,7 @@ def test_each_list_of_a_record_is_a_table_under_its_name():
     assert section.endswith(
         "\n\n".join(
             [
-                "step_s 0.5",
+                "| figure of the whole | value |\n|---|---|\n| step, seconds | 0.5 |",
                 "local:",
                 "| k | error |\n|---|---|\n| 0 | 0.125 |",
                 "ray:",
