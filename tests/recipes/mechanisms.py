@@ -6,15 +6,13 @@ import atexit
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
-from trials import APART, Trial, hastened
+from parts import Mechanism, Part, above, below, differs, of, varies
+from trials import APART, hastened
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
@@ -28,117 +26,24 @@ from gimbal.dataflow.replay.once import Once
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
+from gimbal.environments.proofreading import Proofreading
 from gimbal.learning.method import Optimization
-from gimbal.objectives import ClippedRatio, ClippedWeight, Reinforce, ValueLoss
+from gimbal.objectives import ClippedRatio, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
+from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.verdict_place import VerdictAndPlace
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-
-Moves = Callable[[Trial, Trial, int], bool]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part that defines a recipe.
-
-    ``moves`` says whether the metric shows it, by the run, the run without the part, and the first step that took their weights
-    apart.
-    """
-
-    name: str
-    without: Callable[[Run], Run]
-    metric: str
-    moves: Moves
-    apart: float
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """What defines a recipe. ``steps``: how many until every part acts. ``prompts`` of a step; 0 are as many as make 32 rollouts.
-
-    ``sooner`` are the fields of schedules, by their class, with which they pass in these few steps. ``start`` gives
-    the recipe what it must be given.
-    """
-
-    parts: tuple[Part, ...]
-    steps: int = 2
-    prompts: int = 0
-    sooner: Mapping[type, Mapping[str, Any]] = field(default_factory=dict)
-    start: Callable[[Run], Run] = lambda run: run
-
-
-@dataclass(frozen=True)
-class Check:
-    """A metric, what it does, and the fields that take the part out where the parent's own do not."""
-
-    metric: str
-    moves: Moves
-    fields: dict[str, Any] | None = None
-    apart: float = APART
-
-    def by(self, **fields: Any) -> Check:
-        return replace(self, fields=fields)
-
-    def exactly(self) -> Check:
-        """Without it the same sums are taken in the same order, so that any difference at all is its own."""
-        return replace(self, apart=0.0)
-
-
-def above(metric: str, bound: float = 0.0) -> Check:
-    return Check(metric, lambda trial, without, step: max(_seen(trial, metric)) > bound)
-
-
-def below(metric: str, bound: float = 1.0) -> Check:
-    return Check(metric, lambda trial, without, step: min(_seen(trial, metric)) < bound)
-
-
-def varies(metric: str) -> Check:
-    """It does not keep one value over the steps."""
-    return Check(metric, lambda trial, without, step: len(set(_seen(trial, metric))) > 1)
-
-
-def differs(metric: str) -> Check:
-    """From the run without the part, in the very step that took their weights apart: until then the two were one run."""
-
-    def moves(trial: Trial, without: Trial, step: int) -> bool:
-        mine, its = trial.metrics[step][metric], without.metrics[step].get(metric)
-        return its is None or abs(mine - its) > 1e-5 * max(abs(mine), abs(its))
-
-    return Check(metric, moves)
-
-
-def _seen(trial: Trial, metric: str) -> list[float]:
-    return [step[metric] for step in trial.metrics if metric in step]
-
-
-def of(
-    parent: str,
-    steps: int = 2,
-    prompts: int = 0,
-    sooner: Mapping[type, Mapping[str, Any]] | None = None,
-    **checks: Check,
-) -> Mechanism:
-    """A recipe whose parts are fields that its parent has otherwise; ``a__b`` are two that only go together."""
-
-    def without(name: str, check: Check) -> Callable[[Run], Run]:
-        def change(run: Run) -> Run:
-            if check.fields is not None:
-                return replace(run, **check.fields)
-            base = recipes.function(parent)()
-            return replace(run, **{field: getattr(base, field) for field in name.split("__")})
-
-        return change
-
-    parts = (Part(name, without(name, check), check.metric, check.moves, check.apart) for name, check in checks.items())
-    return Mechanism(tuple(parts), steps, prompts, sooner or {})
-
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
+DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Optimization: {"minibatches": 20}, Buffer: {"draw": 20 * 64}}  # moves of the 200 that an episode is worth
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
@@ -152,21 +57,51 @@ PPO_CONTROL = of(
 
 @cache
 def tuned() -> str:
-    """gimbal-tiny with every weight moved a little, as a model directory: what rejuvenation takes for tuned."""
-    policy, where = CausalLM().load(), tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, where)
+    """gimbal-tiny with every weight moved a little: what rejuvenation takes for tuned."""
+    policy = CausalLM().load()
     with torch.no_grad():
         for weight in policy.parameters():
             weight += 0.02 * weight.norm() / weight.numel() ** 0.5 * torch.ones_like(weight)
+    return _saved(policy)
+
+
+@cache
+def judge() -> str:
+    """gimbal-tiny after the first steps of proofreading_start, at a higher rate: it writes a judge's form."""
+    run = recipes.function("proofreading_start")()
+    run = replace(run, prompts_per_step=16, optimization=replace(run.optimization, learning_rate=3e-3), threads=1)
+    trainer = Trainer(run)
+    for _ in range(16):
+        trainer.advance()
+    trainer.close()
+    return _saved(trainer.learner.policy)
+
+
+def _saved(policy: AbstractPolicy) -> str:
+    where = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
     policy.save(Path(where))
     return where
 
 
+def from_tuned(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, model=tuned()))
+
+
+def from_judge(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, model=judge()))
+
+
 MECHANISMS: dict[str, Mechanism] = {
-    "acre": of("grpo", rewards=differs("reward/consistent/mean")),
-    "aepo": of("grpo", 5, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
+    "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
+    "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
     "agentflow": of(
-        "grpo", objective=differs("clip_ratio/high"), advantage=ADVANTAGE, shaping=ADVANTAGE, filters=ADVANTAGE
+        "grpo",
+        objective=differs("clip_ratio/high"),
+        advantage=ADVANTAGE,
+        shaping=ADVANTAGE,
+        filters=ADVANTAGE,
+        regularisers=above("kl/ref"),
     ),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
     "asyppo": of(
@@ -176,12 +111,14 @@ MECHANISMS: dict[str, Mechanism] = {
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
     "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
-    "bnpo": of("grpo", advantage=varies("beta/alpha"), aggregation=GRADIENT),
+    "bnpo": of("grpo", prompts=4, advantage=varies("beta/alpha"), aggregation=GRADIENT),
     "branched": of("grpo", workflow=differs("length/mean")),
     "capo": of("grpo", masks=below("mask/CurvatureMask").by(masks=(), controllers={}), optimization=differs("lr")),
     "caprl": of("grpo", rewards=REWARD, regularisers=above("kl/ref")),
     "cartpole": PPO_CONTROL,
-    "ce_rm": of("grpo", advantage=ADVANTAGE, regularisers=above("kl/ref")),
+    "ce_rm": of(
+        "grpo", prompts=4, workflow=differs("reward/condition/mean"), advantage=ADVANTAGE, regularisers=above("kl/ref")
+    ),
     "cispo": of("grpo", objective=above("clip_ratio/high").by(objective=ClippedWeight(clip_high=math.inf))),
     "clip_cov": of("grpo", masks=below("mask/CovarianceMask")),
     "clip_higher": of("grpo", objective=above("clip_ratio/high")),
@@ -215,15 +152,24 @@ MECHANISMS: dict[str, Mechanism] = {
     "degrpo": of("grpo", aggregation=GRADIENT, filters=GRADIENT, regularisers=above("kl/ref")),
     "demo": of(
         "grpo",
-        prompts=16,
+        prompts=4,
+        seed=DULL,
         correction=differs("is_weight/max"),
         aggregation=GRADIENT,
         filters=above("drops/zero_variance"),
     ),
-    "depo": of("gspo", objective=above("clip_ratio/high"), aggregation=GRADIENT),
+    # On text what is DePO's own, a clip and a mean of latents, has nothing to act on: no policy here draws any.
+    "depo": of("gspo", objective=differs("clip_ratio/low"), aggregation=GRADIENT),
     "dereason": of("grpo", prompts=16, tasks=differs("length/mean")),
     "dereason_sft": of("grpo", objective=GRADIENT, tasks=differs("length/mean").by(tasks=ALL)),
-    "descore": of("grpo", reward_shaping=varies("rank/right"), regularisers=varies("rank/accuracy")),
+    "descore": of(
+        "grpo",
+        4,
+        prompts=4,
+        start=from_judge,
+        reward_shaping=varies("rank/right"),
+        regularisers=varies("rank/accuracy"),
+    ),
     "direct_advantage": of(
         "dpo", objective=varies("regression/error"), tasks=differs("length/mean").by(tasks=Choices(count=4))
     ),
@@ -244,7 +190,11 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),
     "fapo": of(
-        "grpo", rewards=above("reward/flawed/mean", -1.0), objective=above("clip_ratio/high"), aggregation=GRADIENT
+        "grpo",
+        prompts=4,
+        rewards=above("reward/flawed/mean"),
+        objective=above("clip_ratio/high"),
+        aggregation=GRADIENT,
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
@@ -268,9 +218,9 @@ MECHANISMS: dict[str, Mechanism] = {
         reward_shaping=above("cost/upper").by(reward_shaping=(KLReward(coef=1e-3),), controllers={}),
         controllers=varies("control/reward_shaping.1.multiplier"),
     ),
-    "hdpo": of("grpo", objective=below("economy/qualified")),
+    "hdpo": of("grpo", objective=below("economy/qualified"), optimization=above("clip_ratio/low")),
     "ic_grpo": of("grpo", reward_shaping=ADVANTAGE),
-    "icepop": of("grpo", correction=above("is_weight/masked_frac")),
+    "icepop": of("grpo", prompts=4, correction=above("is_weight/masked_frac")),
     "ipa": of(
         "grpo",
         5,
@@ -291,17 +241,28 @@ MECHANISMS: dict[str, Mechanism] = {
         "grpo", 4, regularisers=above("kl/ref").by(regularisers=(), controllers={}), controllers=varies(KL)
     ),
     "kl_cov": of("grpo", objective=above("covariance/held"), aggregation=GRADIENT),
-    "kl_reward": of("grpo", reward_shaping=ADVANTAGE),
+    "kl_reward": of("grpo", prompts=4, reward_shaping=ADVANTAGE),
     "kl_smoothed": of(
         "kl_adaptive",
         4,
         controllers=varies(KL).by(controllers={"regularisers.0.coef": AdaptiveKL(target=0.05, gain=1.0)}),
     ),
     "lightning_rl": of(
-        "grpo", prompts=16, advantage=ADVANTAGE, filters=above("drops/no_success"), regularisers=above("nll/right")
+        "grpo",
+        prompts=4,
+        seed=DULL,
+        advantage=ADVANTAGE,
+        filters=above("drops/no_success"),
+        anchored=above("nll/right").by(regularisers=(KLPenalty(coef=0.01),)),
+        regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="reasoning"),)),
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
-    "mc_grpo": of("grpo", advantage=ADVANTAGE.by(advantage=GroupNormalized(), masks=()), masks=below("mask/PivotMask")),
+    "mc_grpo": of(
+        "grpo",
+        advantage=ADVANTAGE.by(advantage=GroupNormalized(), masks=()),
+        masks=below("mask/PivotMask"),
+        optimization=above("clip_ratio/low"),
+    ),
     "mhpo": of("gspo", objective=below("hazard/weight")),
     "minirl": of("gspo", objective=above("clip_ratio/low"), advantage=ADVANTAGE, aggregation=GRADIENT),
     "mssr": of(
@@ -312,7 +273,16 @@ MECHANISMS: dict[str, Mechanism] = {
         shaping=ADVANTAGE.by(shaping=(Whitened(),)),
     ),
     "nsr": of("w_reinforce", advantage=ADVANTAGE),
-    "omniverifier_m1": of("grpo", tasks=REWARD, rewards=REWARD),
+    "omniverifier_m1": of(
+        "grpo",
+        3,
+        prompts=4,
+        start=from_judge,
+        tasks=differs("reward/place/mean").by(tasks=Proofreading()),
+        rewards=REWARD.by(rewards=(VerdictAndPlace(),)),
+        objective=above("clip_ratio/high").by(objective=UNCLIPPED),
+        aggregation=GRADIENT,
+    ),
     "otr": of("dpo", objective=varies("rollout/hit")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,
@@ -343,9 +313,9 @@ MECHANISMS: dict[str, Mechanism] = {
         objective=above("ratio/variance").by(objective=UNCLIPPED, controllers={}),
         controllers=varies("control/objective.strength"),
     ),
-    "r3l": of("grpo", prompts=16, shaping=ADVANTAGE, filters=above("drops/zero_variance")),
+    "r3l": of("grpo", prompts=4, seed=DULL, shaping=ADVANTAGE, filters=above("drops/zero_variance")),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
-    "reinforce_plus_plus": of("grpo", shaping=ADVANTAGE, regularisers=above("kl/ref")),
+    "reinforce_plus_plus": of("grpo", prompts=32, shaping=ADVANTAGE, regularisers=above("kl/ref")),
     "rejuvenation": Mechanism(
         (
             Part(
@@ -356,7 +326,7 @@ MECHANISMS: dict[str, Mechanism] = {
                 APART,
             ),
         ),
-        start=lambda run: replace(run, policy=replace(run.policy, model=tuned())),
+        start=from_tuned,
     ),
     "remix": of(
         "grpo",
@@ -370,13 +340,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "resrl": of("grpo", shaping=ADVANTAGE),
     "revisor": of("grpo", rewards=REWARD),
-    "rloo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
     "sac": of(
         "grpo",
         3,
         sooner=FEW,
-        store=above("staleness/max").by(store=Once()),
+        store=differs("q/mean").by(store=Once()),
         update=varies("alpha").by(update=hastened(replace(recipes.function("sac")().update, tune=False), FEW)),
     ),
     "safe": of(
@@ -387,7 +357,7 @@ MECHANISMS: dict[str, Mechanism] = {
         critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
     ),
     "salt": of("grpo", shaping=ADVANTAGE),
-    "scope": of("grpo", objective=above("guided_frac")),
+    "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "sft": of("dpo", objective=GRADIENT),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),
@@ -395,9 +365,10 @@ MECHANISMS: dict[str, Mechanism] = {
         "grpo",
         controllers=varies("control/reward_shaping.0.weight"),
         reward_shaping=ADVANTAGE.by(reward_shaping=(), controllers={}),
+        regularisers=above("kl/ref"),
     ),
     "specs": of("grpo", rewards=REWARD),
-    "specs_start": of("dpo", tasks=varies("nll/right"), regularisers=varies("nll/right")),
+    "specs_start": of("dpo", tasks=differs("length/wrong"), regularisers=varies("nll/right")),
     "spo": of("grpo", rewards=differs("reward/std")),
     "stratified_grpo": of("grpo", advantage=ADVANTAGE),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
@@ -425,16 +396,3 @@ MECHANISMS: dict[str, Mechanism] = {
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
     "xrpo": of("grpo", shaping=ADVANTAGE),
 }
-
-# Not yet shown to act; to be emptied.
-PENDING: dict[str, Any] = dict.fromkeys(
-    [
-        "depo",
-        "descore",
-        "omniverifier_m1",
-        "ppo_ewma",
-        "safe",
-        "seeupo",
-    ],
-    pytest.mark.xfail(strict=False),
-)

@@ -2,18 +2,23 @@
 
 import inspect
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mechanisms import MECHANISMS, PENDING
+from mechanisms import MECHANISMS
+from parts import Mechanism, above, differs, of
 from trials import Trials, hastened, small
 
 from gimbal import recipes
+from gimbal.objectives import ClippedRatio
+from gimbal.ops import TokenMean
 from gimbal.rewards import reasoning
 from gimbal.runtime.compose import check
+from gimbal.runtime.run import Run
 
 
 class Scorer:
@@ -40,31 +45,59 @@ def trials():
         scorer.worker.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=PENDING.get(name, ())) for name in sorted(recipes.names())])
-def test_what_defines_it_acts(name, trials):
-    torch.set_num_threads(1)
-    mechanism = MECHANISMS[name]  # a new recipe says there what defines it
-    run = hastened(mechanism.start(recipes.function(name)()), mechanism.sooner)
+def rests(run: Run) -> bool:
+    return any("no clip ever acts" in warning for warning in check(run))
+
+
+def prove(mechanism: Mechanism, run: Run, trials: Trials) -> None:
+    run = replace(hastened(mechanism.start(run), mechanism.sooner), seed=mechanism.seed)
     with_it = trials(small(run, mechanism.prompts), mechanism.steps)
-    assert min(step["grad_norm"] for step in with_it.metrics[: mechanism.steps]) > 0
+    metrics = with_it.metrics[: mechanism.steps]
+    assert min(step["grad_norm"] for step in metrics) > 0
+    clipped = [step[name] for step in metrics for name in ("clip_ratio/low", "clip_ratio/high") if name in step]
+    assert not clipped or (max(clipped) > 0) != rests(run), (
+        "a clip acts where the ratio is not always 1, and there only"
+    )
     assert mechanism.parts, "a recipe is defined by something"
     for part in mechanism.parts:
         without = trials(small(part.without(run), mechanism.prompts), 1)
         step = with_it.parted(without, mechanism.steps, part.apart)
         assert step is not None, f"without {part.name} the weights are the same"
-        assert part.moves(with_it, without, step), f"{part.name}: {part.metric} shows nothing of it"
+        assert part.moves(metrics, without.metrics, step), f"{part.name}: {part.metric} shows nothing of it"
 
 
-def test_the_table_names_no_recipe_that_is_not_there():
-    assert set(MECHANISMS) <= set(recipes.names())
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(recipes.names()))
+def test_what_defines_it_acts(name, trials):
+    torch.set_num_threads(1)
+    prove(MECHANISMS[name], recipes.function(name)(), trials)  # a new recipe says there what defines it
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=PENDING.get(name, ())) for name in sorted(recipes.names())])
+@pytest.mark.slow
+def test_a_part_that_does_nothing_changes_no_bit_and_is_found_out(trials):
+    """At one update a batch the ratio is 1, and no clip acts: two runs that differ in it are one, so the part is not said to act."""
+    torch.set_num_threads(1)
+    run = recipes.function("grpo")()
+    wider = replace(run, objective=ClippedRatio(clip_low=0.1, clip_high=0.28))
+    one, other = trials(small(run), 2), trials(small(wider), 2)
+    assert all(torch.equal(mine, its) for mine, its in zip(one.weights[:3], other.weights[:3], strict=True))
+    with pytest.raises(AssertionError, match="without objective the weights are the same"):
+        prove(of("grpo", objective=above("clip_ratio/high")), wider, trials)
+    # A part that acts, shown by a metric which stands still: that is found out too.
+    with pytest.raises(AssertionError, match="aggregation: clip_ratio/high shows nothing of it"):
+        prove(of("grpo", aggregation=above("clip_ratio/high")), replace(run, aggregation=TokenMean()), trials)
+    with pytest.raises(AssertionError, match="aggregation: reward/mean shows nothing of it"):
+        prove(of("grpo", aggregation=differs("reward/mean")), replace(run, aggregation=TokenMean()), trials)
+
+
+def test_the_table_names_every_recipe_and_no_other():
+    assert set(MECHANISMS) == set(recipes.names())
+
+
+@pytest.mark.parametrize("name", sorted(recipes.names()))
 def test_a_clip_that_never_acts_is_said_to_be_on_policy(name):
     function = recipes.function(name)
-    rests = any("no clip ever acts" in warning for warning in check(function()))
     said = "on-policy" in (inspect.getdoc(function) or "").lower()
-    assert not rests or said, (
+    assert not rests(function()) or said, (
         "take several updates a batch as the paper does, or let the docstring say that it is on-policy"
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
-ROLLOUTS = 32  # of a step, as 4 prompts of 8
+ROLLOUTS = 16  # of a step, as 2 prompts of 8
 KEPT = 12  # trials at a time; each holds a model, its optimiser and a cache
 APART = 1e-4  # of the way the weights went; another order of summation moves them by a hundred-thousandth of it
 MAY_BE_NAN = {"kept_frac"}  # no group may have finished since the last step

@@ -13,9 +13,10 @@ from gimbal.workflows.dialogue import Dialogue
 def echo() -> Run:
     """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy learns to foresee sums longer than it knows.
 
+    Two or three digits: of three alone it got next to none right, so that nothing but the calculator was learned from.
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
-    longer = {**CHAIN_SUM, "min_digits": 3, "max_digits": 3}
+    longer = {**CHAIN_SUM, "min_digits": 2, "max_digits": 3}
     return replace(
         grpo(),
         workflow=Dialogue(),

@@ -17,7 +17,9 @@ from gimbal.runtime.run import Run
 def descore() -> Run:
     """DeScore (arXiv:2605.05922): a judge thinks in words and scores by a head; the head learns from pairs, the thought from the head.
 
-    Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.model=runs/NAME/model`.
+    Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.model=runs/NAME/model`. gimbal-tiny
+    learns the form, and the head no order (docs/log.md).
+    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

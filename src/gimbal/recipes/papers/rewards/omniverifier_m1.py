@@ -16,14 +16,17 @@ def omniverifier_m1() -> Run:
     """OmniVerifier-M1 (arXiv:2605.28805): a verifier's verdict and the place of the error are trained on streams of their own.
 
     Start from a judge: `gimbal train proofreading_start`, then `gimbal train omniverifier_m1 policy.model=runs/NAME/model`.
+    DAPO's clip and mean, in four updates a batch. gimbal-tiny learns where an error tends to be, and no verdict (docs/log.md).
     """
     form = Pattern(pattern=r"(<think>.*</think>)?<answer>(right|\d+-\d+)</answer>", weight=0.1)
+    run = grpo()
     return replace(
-        grpo(),
+        run,
         tasks=Proofreading(copies=True),
         held_out=HeldOut(tasks=Proofreading(seed=1, size=64), samples=4),
         sampling=Sampling(max_length=32),
         rewards=(VerdictAndPlace(measure="verdict"), VerdictAndPlace(measure="place"), form),
         objective=ClippedRatio(clip_high=0.28),
         aggregation=TokenMean(),
+        optimization=replace(run.optimization, minibatches=4),
     )
