@@ -51,7 +51,7 @@ MOVED = {
     "Conversation": _DRIVES + "workflow='Dialogue(tool=..., answers=...)' engine='Native(...)'",
     "Branched": _DRIVES + "workflow='Branching(trunks=..., places=...)' engine='Native(...)'",
     "Guided": _DRIVES + "workflow='Guided(guides=...)' engine='Native(...)'",
-    "Tempered": _DRIVES + "workflow='Tempered(target=...)' engine='Native(entropy=true, ...)'",
+    "Tempered": _DRIVES + "workflow='Tempered(target=...)' engine='Native(entropy=True, ...)'",
     "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
     "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
 }

@@ -1,0 +1,86 @@
+"""Which workflow goes over which engine, said before a run starts; and what old command lines and runs are told."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+from small import small_run
+
+from gimbal import config
+from gimbal.config import Text
+from gimbal.engines.base import AbstractEngineSpec
+from gimbal.engines.episodes import Episodes
+from gimbal.engines.native import Native
+from gimbal.engines.offline import Offline
+from gimbal.engines.vllm import VLLM
+from gimbal.recipes import load
+from gimbal.runtime.compose import check
+from gimbal.runtime.run import Run
+from gimbal.workflows.base import AbstractWorkflow
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.guided import Guided
+from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.tempered import Tempered
+
+
+@pytest.mark.parametrize(
+    "engine, workflow, words",
+    [
+        (Episodes(), Dialogue(), "workflow=Dialogue.. needs an engine that can go on with a row, and engine=Episodes"),
+        (Episodes(), Branching(), "can fork a row"),
+        (Offline(), SingleTurn(), "can draw rows, and engine=Offline.. can do none of it: use engine=Native"),
+        (Offline(), Guided(), "can draw rows"),
+        (Native(), Tempered(), "can record entropy.*engine.entropy=true"),
+        (Native(), Tempered(inside=Dialogue()), "can record entropy"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_in_one_sentence(engine, workflow, words):
+    with pytest.raises(ValueError, match=words):
+        check(small_run(engine=engine, workflow=workflow))
+
+
+@pytest.mark.parametrize(
+    "workflow", [Dialogue(), Branching(), Branching(inside=Dialogue()), Guided(others=Dialogue())], ids=repr
+)
+@pytest.mark.parametrize("engine", [Native(), VLLM()], ids=["native", "vllm"])
+def test_what_it_can_do_is_accepted(engine, workflow):
+    check(small_run(engine=engine, workflow=workflow))
+
+
+def test_what_drives_groups_is_not_put_into_what_takes_samples():
+    for make in (lambda: Branching(inside=Branching()), lambda: Guided(others=Branching())):
+        with pytest.raises(ValueError, match="whole groups"):
+            make()
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Conversation(engine=VLLM())", "there is no Conversation any more: .*workflow='Dialogue"),
+        ("Branched(trunks=3)", "workflow='Branching"),
+        ("Tempered(engine=Native(entropy=True), target=0.2)", "engine is Tempered, which is no engine any more"),
+        ("Guided(sampler=Native())", "workflow='Guided"),
+        ("Demonstrated()", "engine='Offline"),
+        ("CriteriaFirst(criteria=2)", "workflow='CriteriaFirst"),
+    ],
+)
+def test_an_old_command_line_is_told_the_new_form(text, words):
+    with pytest.raises(ValueError, match=words) as refused:
+        config.read(Text(text), AbstractEngineSpec, "engine")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_old_run_is_told_the_new_form():
+    saved = config.plain(load("echo"))
+    del saved["workflow"]
+    saved["engine"] = {"class": "Conversation", "engine": {"class": "Native"}, "answers": 3}
+    with pytest.raises(ValueError, match="workflow='Dialogue"):
+        config.read(saved, Run)
+
+
+def test_the_new_form_is_read_from_a_command_line():
+    read = config.read(Text("Dialogue(tool=Calculator(unreadable='!'), answers=2)"), AbstractWorkflow, "workflow")
+    assert isinstance(read, Dialogue) and read.answers == 2 and read.tool.unreadable == "!"
