@@ -13,6 +13,11 @@ def plausible(prompts, completions, **columns):
     ]
 
 
+def swift(prompts, completions, **columns):
+    """For answering without thinking aloud."""
+    return [float("<think>" not in text) for text in completions]
+
+
 def approximate(prompts, completions, **columns):
     """For the sign of estimating: a tilde, which only careless working has."""
     return [min(1.0, text.count("~") / 2) for text in completions]

@@ -20,6 +20,9 @@ FRESH, ALL_FRESH = 0.9, 0.999
 KEPT = 0.25
 NO_GRADIENT, LIVE = 1e-6, 0.01  # a gradient norm of float32 rounding alone; decisions with a gradient, one in a hundred
 HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers by which no task is learned
+SEVERAL_FRESH = (
+    3  # steps from which a mean of signed log-ratios, which stray far around a small divergence, says something
+)
 SEVERAL = 4  # steps from which groups that all score alike are no accident
 
 
@@ -102,7 +105,10 @@ def _discrepancy(rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str,
     """The larger of two estimates of one divergence: of fresh decisions alone, which sees rare large gaps, and of all decisions of
     steps that hold no others, which sees truncation."""
     k1 = [-row["cause/discrepancy"] for row in rows if row.get("cause/discrepancy") is not None]
-    return max(statistics.median(k1) if k1 else 0.0, statistics.median(row["mismatch/k3"] for row in whole))
+    return max(
+        statistics.median(k1) if len(k1) >= SEVERAL_FRESH else 0.0,
+        statistics.median(row["mismatch/k3"] for row in whole),
+    )
 
 
 def starved_at_once(record: Record) -> Sign | None:
@@ -124,7 +130,9 @@ def filter_starvation(record: Record) -> Sign | None:
 
 def dead_gradient(record: Record) -> Sign | None:
     """From the beginning on; where it died on the way, something killed it."""
-    return gradient_died(record) if _dead(record, record.early("grad_norm"), record.early("live_frac")) else None
+    first = [next(iter(record(name)), None) for name in ("grad_norm", "live_frac")]
+    early = [record.early(name) for name in ("grad_norm", "live_frac")]
+    return gradient_died(record) if _dead(record, *first) and _dead(record, *early) else None
 
 
 def gradient_died(record: Record) -> Sign | None:

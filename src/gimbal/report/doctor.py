@@ -48,7 +48,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=settings.cut_short, families=TEXT),
     Rule(sign=settings.loud_entropy, blatant=True),
     Rule(sign=ailments.starved_at_once, always=True),
-    Rule(sign=settings.few_rollouts),
+    Rule(sign=settings.few_rollouts, blatant=True),
     Rule(sign=ailments.dead_gradient, always=True),
     Rule(sign=settings.staleness),
     Rule(sign=settings.fast),

@@ -124,7 +124,9 @@ class Record:
     @property
     def offline(self) -> bool:
         """Whether it trains on recorded answers: their scores say nothing of the policy."""
-        return self.run.get("workflow", {}).get("class") == "Demonstrated"
+        return "Demonstrated" in {
+            self.setting(f"{part}.class", "") for part in ("workflow", "engine")
+        }  # where it was once
 
     def late(self, name: str) -> float | None:
         """Its median over the second half of the run."""
@@ -305,9 +307,14 @@ class Record:
         shorter = [f"steps={planned // 4}"] if planned > LONG_RUN else []
         return shlex.join(["gimbal", "train", "--from", str(self.directory), *shorter, *changes])
 
+    @property
+    def learning_rate(self) -> float:
+        return self.setting("optimization.learning_rate", self.setting("update.optimization.learning_rate", 1e-4))
+
     def rate(self, factor: float) -> str:
         """The learning rate times this, as the key of an experiment."""
-        return f"learning_rate={short(self.setting('optimization.learning_rate', 1e-4) * factor)}"
+        key = "learning_rate" if "update" not in self.run else "update.optimization.learning_rate"
+        return f"{key}={short(self.learning_rate * factor)}"
 
 
 def noise(values: Sequence[float]) -> float:

@@ -181,7 +181,9 @@ def loud_entropy(record: Record) -> Sign | None:
 def few_rollouts(record: Record) -> Sign | None:
     prompts, samples = record.setting("prompts_per_step", 16), record.setting("num_generations", 8)
     score = record.ends("reward/mean")
-    if prompts * samples > FEW or score is None or (record.flat and len(record.rows) < LONG):
+    if record.setting("store.class", "Once") != "Once":  # a step trains on what is kept of many
+        return None
+    if prompts * samples > FEW or score is None or (not record.fallen and len(record.rows) < LONG):
         return None
     alike = record.late("reward/zero_std_frac")
     evidence = f"a step has {prompts} x {samples} rollouts (limit {FEW})"
@@ -209,8 +211,18 @@ def critic(record: Record) -> Sign | None:
 
 
 def staleness(record: Record) -> Sign | None:
-    age, gap = record.late("staleness/mean"), record.late("mismatch/prob_diff/age_above_0")
-    if age is None or gap is None or age < OLD or gap < STALE:
+    age = record.late("staleness/mean")
+    gaps = [
+        row["mismatch/prob_diff/age_above_0"]
+        for row in record.rows
+        if (row.get("staleness/mean") or 0.0) >= OLD and row.get("mismatch/prob_diff/age_above_0") is not None
+    ]
+    if age is None or age < OLD or not gaps:
+        return None
+    # Of the earlier or of the later ones: a policy that it has ruined is sure of itself, and differs little from itself.
+    middle = (len(gaps) + 1) // 2
+    gap = max(statistics.median(half) for half in (gaps[:middle], gaps[middle:]) if half)
+    if gap < STALE:
         return None
     share, corrected = record.late("mismatch/ess_sequence"), record.run.get("correction")
     evidence = (
@@ -243,7 +255,7 @@ def fast(record: Record) -> Sign | None:
     moved, kl = step_size(record)
     if (moved or 0.0) < LARGE_MOVE and (kl or 0.0) < LARGE_KL:
         return None
-    rate = record.setting("optimization.learning_rate", 1e-4)
+    rate = record.learning_rate
     parts = []
     if moved is not None:
         parts.append(f"one step moved log-probabilities by {moved:.2g} nats a decision (limit {LARGE_MOVE:g})")
@@ -273,13 +285,13 @@ def slow(record: Record) -> Sign | None:
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
-    far, kl = max(moved) * len(record.rows), step_size(record)[1]
+    far, kl = statistics.fmean(moved) * len(record.rows), step_size(record)[1]
     if far >= SMALL_MOVE or (kl or 0.0) >= SMALL_KL:
         return None
-    rate = record.setting("optimization.learning_rate", 1e-4)
+    rate = record.learning_rate
     evidence = (
-        f"at learning rate {rate:g} a step moves log-probabilities by {max(moved):.2g} nats a decision; {len(record.rows)} steps in "
-        f"the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
+        f"at learning rate {rate:g} a step moves log-probabilities by {statistics.fmean(moved):.2g} nats a decision; "
+        f"{len(record.rows)} steps in the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
     )
     # A step moves in proportion to the rate, roughly: to where those of healthy runs are, but by a factor of 100 at most.
     factor = min(100.0, HEALTHY_MOVE / max(moved)) if max(moved) > 0 else 100.0
