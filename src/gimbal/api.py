@@ -14,7 +14,7 @@ from typing import Any
 
 from gimbal import config, recipes
 from gimbal.learning.method import Optimization
-from gimbal.learning.ranks import rank
+from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
@@ -123,7 +123,8 @@ def launch(
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-        if resume and (done := finished(run, directory)) is not None:
+        # Among several ranks all must come to the same calls: the others have met and would wait for this one for good.
+        if resume and not several() and (done := finished(run, directory)) is not None:
             recipes.tell(
                 f"{directory} is finished ({done.steps} steps); to train further: {resuming(directory)} steps={2 * run.steps}"
             )

@@ -90,6 +90,7 @@ def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(single_th
         go(*RUN, "checkpoint_every=2", "--runs", str(tmp_path), "--name", name)
         shutil.copytree(tmp_path / name, tmp_path / f"{name}-cut")
         shutil.rmtree(checkpoint.newest(tmp_path / f"{name}-cut"))
+        (tmp_path / f"{name}-cut" / "summary.json").unlink()  # else it would be finished, and nothing resumed
     train("--resume", str(tmp_path / "two-cut"))
     spread_train("--resume", str(tmp_path / "one-cut"))
     expected, weights = recorded(tmp_path / "one"), load_file(tmp_path / "one" / "model" / "model.safetensors")
