@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from gimbal.cli import main
 from gimbal.engines.offline import Offline
 from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.jsonl import Jsonl, Rows
@@ -85,3 +86,28 @@ def test_chat_prompts_are_written_as_they_came(tmp_path):
     messages = [{"role": "user", "content": "2+2?"}]
     write_tasks([Rows(rows=[{"prompt": messages}])[0]], tmp_path / "own.jsonl")
     assert Jsonl(path=str(tmp_path / "own.jsonl"))[0].columns["messages"] == messages
+
+
+@pytest.mark.slow
+def test_the_command_line_writes_and_certifies(tmp_path, monkeypatch, capsys):
+    """gimbal eval MODEL --keep and --certify: what they write can be trained on, and what has decided once decides no more."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.jsonl").write_text('{"prompt": "1 + 1 =\\n", "answer": "2"}\n')
+    small = [
+        "model",
+        "--recipe",
+        "grpo",
+        "sampling.max_length=8",
+        "held_out=few.jsonl",
+        "reward=ExactAnswer()",
+        "held_out.samples=2",
+        "threads=1",
+    ]
+    CausalLM().load().save(tmp_path / "model")
+    assert main(["eval", *small, "--keep", "own.jsonl"]) == 0
+    assert Jsonl(path="own.jsonl")[0].columns["pass_rate"] in (0.0, 0.5, 1.0)
+    test = "SafetyTest(tasks=Jsonl(path='few.jsonl'), skip=0, bound='hoeffding', limit={})"
+    assert main(["eval", *small, "--certify", test.format(3.0)]) == 0
+    assert "passed: mean cost" in capsys.readouterr().out
+    assert main(["eval", *small, "--certify", test.format(3.0)]) == 2
+    assert "decided in runs/safety.jsonl already" in capsys.readouterr().err

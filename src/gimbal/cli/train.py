@@ -37,7 +37,12 @@ torchrun --nproc-per-node 2 -m gimbal train ... spreads the learner over process
 EVAL_HELP = """\
 gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
 
-The held-out evaluation of a run's newest checkpoint, or of a model directory under the evaluation of a recipe (demo)."""
+The held-out evaluation of a run's newest checkpoint, or of a model directory under the evaluation of a recipe (demo).
+
+  --keep FILE              instead, write the held-out tasks with what the policy makes of them: the share of its samples that solve
+                           each (pass_rate), and its best right answer (completion); tasks=FILE reads them
+  --certify 'SafetyTest()'  instead, test once whether its mean cost is low enough, on tasks that no test has seen; exit code 1 if not.
+                           Fields: gimbal show SafetyTest. Tasks that have decided are listed in safety.jsonl beside the runs"""
 
 
 def train(argv: Sequence[str]) -> int:
@@ -149,7 +154,7 @@ def _train(arguments: Arguments) -> int:
 
 
 def evaluate(argv: Sequence[str]) -> int:
-    arguments = parse(argv, ("help",), ("recipe", "runs"))
+    arguments = parse(argv, ("help",), ("recipe", "runs", "keep", "certify"))
     if "help" in arguments.flags:
         print(EVAL_HELP)
         return 0
@@ -161,6 +166,24 @@ def evaluate(argv: Sequence[str]) -> int:
     runs = Path(arguments.flags.get("runs", api.RUNS))
     run = api.examined(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
     run = configured(run, arguments.overrides, recipes.tell)
+    if "keep" in arguments.flags:
+        from gimbal.runtime.distil import distilled, write_tasks
+
+        tasks = distilled(run)
+        write_tasks(tasks, Path(arguments.flags["keep"]))
+        solved = sum("completion" in task.columns for task in tasks)
+        print(f"{arguments.flags['keep']}: {len(tasks)} tasks, {solved} of them solved at least once")
+        return 0
+    if "certify" in arguments.flags:
+        from gimbal import config
+        from gimbal.runtime.safety import SafetyTest, certify
+
+        test = config.read(arguments.flags["certify"], SafetyTest, "--certify")
+        verdict = certify(run, test, runs / "safety.jsonl")
+        said = "passed" if verdict.passed else "not passed"
+        bound = f"at most {verdict.upper:.4g} ({test.bound}); limit {test.limit:g}"
+        print(f"{said}: mean cost {verdict.mean:.4g} of {verdict.tasks} tasks, {bound}")
+        return 0 if verdict.passed else 1
     exam = api.evaluate(run)
     print(f"{arguments.words[0]}: {exam.tasks} held-out tasks, seed {run.seed}")
     table({name: f"{value:.4g}" for name, value in exam.metrics().items()})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 from gimbal.engines.base import AbstractEngine, Request, drained
+from gimbal.learning.weight_sync.receipts import running
 from gimbal.records import Group, Rollout, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
+from gimbal.runtime import device
+from gimbal.runtime.run import AbstractRun
 
 
 def distil(
@@ -38,6 +42,21 @@ def distil(
     finished = drained(engine)
     rollouts = [[finished[place, sample].rollout for sample in range(samples)] for place in range(len(tasks))]
     return [_with_record(task, drawn, rewards, threshold) for task, drawn in zip(tasks, rollouts, strict=True)]
+
+
+def distilled(run: AbstractRun) -> list[Task]:
+    """The held-out tasks of a run, with what the policy that it names makes of them."""
+    held_out = run.held_out
+    if held_out is None:
+        raise ValueError("this recipe holds no tasks out; name those to go through: held_out=FILE")
+    policy = run.policy.load(run.seed).to(device.prepare(run.threads))
+    engine = run.examiner.start(policy)
+    with ExitStack() as opened:
+        own = run.rewards if held_out.rewards is None else held_out.rewards
+        rewards = [opened.enter_context(closing(reward.open())) for reward in own]
+        opened.enter_context(running(engine, policy))  # proved to draw by these weights, as in any evaluation
+        tasks = [held_out.tasks[index] for index in range(len(held_out.tasks))]
+        return distil(engine, tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
 def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float) -> Task:

@@ -114,6 +114,8 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
             f"{len(known)} tasks, {known[0]} the first, have decided in {ledger} already; a second test on them proves nothing: "
             "draw other tasks"
         )
+    # Before anything is drawn: tasks that have decided and cannot be entered as spent would decide again.
+    ledger.parent.mkdir(parents=True, exist_ok=True)
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     engine = run.sampler.start(policy)
     cost = test.cost.open()

@@ -14,7 +14,7 @@ def doge() -> Run:
     it from what the policy wrote.
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
-    The second stage starts there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, runtime.distil tells
+    The second stage starts there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, `gimbal eval --keep` tells
     which tasks are solved seldom.
     """
     run = grpo()
