@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
 from gimbal.engines.native import Native, NativeEngine
+from gimbal.engines.precision import TOLERANCE
 from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync.delta import Receiver, Sender, SyncError
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
@@ -146,3 +147,22 @@ def test_the_refusal_names_the_tensors(trained):
         NotDelivered, match=r"of 60 tensors of the sampler 9 are not the trainer's .*model\.model\.layers\.2\."
     ):
         DeliveryProof(policy, canary)(engine, 0)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_coarse_trainer_beside_a_fine_sampler(single_thread, monkeypatch, lost):
+    """The gap is then the trainer's rounding and no fault of the sync; one that is lost is found all the same."""
+    run = small_run(policy=CausalLM(dtype="bfloat16"), engine=Native(slots=8, precision="float32"))
+    trainer = Trainer(run)
+    try:
+        assert trainer.proof.rounding == TOLERANCE["bfloat16"]
+        trainer.advance()
+        if lost:
+            monkeypatch.setattr(trainer.sync, "deliver", lambda engine: None)
+            with pytest.raises(NotDelivered):
+                trainer.advance()
+                trainer.advance()
+        else:
+            trainer.advance()
+    finally:
+        trainer.close()

@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine, Witness
-from gimbal.engines.precision import Form
+from gimbal.engines.precision import TOLERANCE, Form
 from gimbal.learning.base import AbstractTrained, trained
 from gimbal.learning.weight_sync.receipts import KEPT, NotDelivered, Receipts, Travels
 from gimbal.policies.base import AbstractPolicy
@@ -89,12 +90,18 @@ class DeliveryProof:
             del self.trainer[old]
         # One that joined at another version has answered for it unasked.
         words = [witness for witness in engine.witness(version, self.canary) if witness.due in self.trainer]
-        found = [self._judge(witness, engine.tolerance) for witness in words]
+        found = [self._judge(witness, max(engine.tolerance, self.rounding)) for witness in words]
         names = {name for metrics in found for name in metrics}
         worst = {name: (min if name == "sync/slope" else max)(m[name] for m in found if name in m) for name in names}
         if (before_D := self.trainer.get(version - 1)) is not None:
             worst["sync/moved"] = float((self.trainer[version] - before_D).abs().mean())
         return counted | dict(sorted(worst.items()))
+
+    @cached_property
+    def rounding(self) -> float:
+        """What the trainer's own precision may cause: its numbers are as coarse as those of a sampler that runs in it."""
+        coarse = any(w.is_floating_point() and w.dtype.itemsize < 4 for w in self.source.weights().values())
+        return TOLERANCE["bfloat16"] if coarse else 0.0
 
     def resumed(self, engine: AbstractEngine, version: int) -> None:
         """What a run that goes on was given: its bits alone, for the canary of this version has been asked before."""
