@@ -30,7 +30,7 @@ REWARDS = {
 
 def named(place):
     """Parts of every other kind, of this file or module."""
-    return [f"engine.tool={place}:Shout(said='7')", f"objective={place}:Scaled()", f"tasks={place}:Sums(size=6)"]
+    return [f"workflow.tool={place}:Shout(said='7')", f"objective={place}:Scaled()", f"tasks={place}:Sums(size=6)"]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_a_command_line_names(parts, scores, place, monkeypatch):
         command("train", f"{parts}:recipe", *named(parts), *given, "--name", form)
     saved = through_the_commands("commas")
     assert [reward["weight"] for reward in saved["rewards"]] == [2, 1, 1] and saved["rewards"][1]["pattern"] == "a,b"
-    assert saved["engine"]["tool"]["class"].endswith(":Shout") and saved["tasks"]["size"] == 6
+    assert saved["workflow"]["tool"]["class"].endswith(":Shout") and saved["tasks"]["size"] == 6
     assert [reward.get("function") for reward in saved["rewards"]] == [f"{scores}:score", None, f"{scores}:brevity"]
 
     # Each seed is a process that is given its directory to continue with.
@@ -104,11 +104,11 @@ def test_objects(place, monkeypatch):
     from package import parts, scores
 
     several = [scores.score, Pattern(pattern="a"), Function(function=scores.brevity, weight=0.5)]
-    given = {"tasks": parts.Sums(size=6), "objective": parts.Scaled(), "engine__tool": parts.Shout(said="7")}
+    given = {"tasks": parts.Sums(size=6), "objective": parts.Scaled(), "workflow__tool": parts.Shout(said="7")}
     for name, reward in (("one", scores.score), ("several", several)):
         gimbal.train("package.parts:recipe", reward=reward, **given, name=name)
     saved = through_the_commands("several")
-    assert [r["weight"] for r in saved["rewards"]] == [1.0, 1.0, 0.5] and saved["engine"]["tool"]["said"] == "7"
+    assert [r["weight"] for r in saved["rewards"]] == [1.0, 1.0, 0.5] and saved["workflow"]["tool"]["said"] == "7"
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_parts_of_a_users_own_file(cluster, tmp_path, monkeypatch):
     for name in ("parts.py", "scores.py"):
         shutil.copy(HERE.parent / "users" / name, tmp_path)
     monkeypatch.chdir(tmp_path)
-    parts = ["engine.tool=parts.py:Shout(said='7')", "tasks=parts.py:Sums(size=6)", "rewards.1=scores.py:brevity"]
+    parts = ["workflow.tool=parts.py:Shout(said='7')", "tasks=parts.py:Sums(size=6)", "rewards.1=scores.py:brevity"]
     assert cli.main(["train", "parts.py:recipe", *parts, "runtime=ray", "runtime.workers=1", "--name", "own"]) == 0
     assert '"brevity": ' in (tmp_path / "runs" / "own" / "rollouts.jsonl").read_text()
 

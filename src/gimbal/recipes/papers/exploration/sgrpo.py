@@ -14,6 +14,11 @@ def sgrpo() -> Run:
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
+    run, score = grpo(), ReasoningScore()
+    assert run.held_out is not None
     return replace(
-        grpo(), rewards=(ReasoningScore(weight=0.8), SetDiversity(sets=2, weight=0.2)), advantage=LeaveOneOut()
+        run,
+        rewards=(replace(score, weight=0.8), SetDiversity(sets=2, weight=0.2)),
+        advantage=LeaveOneOut(),
+        held_out=replace(run.held_out, rewards=(score,)),  # one rollout alone has no diversity
     )
