@@ -80,6 +80,20 @@ def test_imports_point_down():
     assert len(arrows) > 1000 and upward == set()
 
 
+def test_no_circles():
+    """However late an import stands: two files that need each other are one file, or miss a third."""
+    names = {".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file for file in FILES}
+    needs = {
+        name: {there for found in imports(file) for there in (found, found.rpartition(".")[0]) if there in names}
+        - {name}
+        for name, file in names.items()
+    }
+    while leaves := [name for name, there in needs.items() if not there & needs.keys()]:
+        for name in leaves:
+            del needs[name]
+    assert needs == {}
+
+
 def test_heavy_packages_stay_in_their_file():
     found = {(name.split(".")[0], str(file.relative_to(SOURCE))) for file in FILES for name in imports(file)}
     assert {(name, place) for name, place in found if name in ONLY} == set(ONLY.items())

@@ -109,6 +109,7 @@ def test_a_live_anchor_sees_every_update_and_survives_a_save(tmp_path):
     assert trainer.learner.models.parts["anchor"].total == 1 + 0.5 * (1 + 0.5 * (1 + 0.5))
     saved = trainer.save(tmp_path, {})
     resumed = Trainer(run, saved)
+    resumed.begin()
     assert resumed.learner.models.parts["anchor"].total == trainer.learner.models.parts["anchor"].total
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]
 

@@ -162,5 +162,6 @@ def test_old_versions_survive_a_save(tmp_path):
     trainer = Trainer(run)
     by_hand(trainer, 2)
     resumed = Trainer(run, trainer.save(tmp_path, {}))
+    resumed.begin()
     assert sorted(resumed.learner.models.parts["anchor"].kept) == [0, 1, 2]
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]

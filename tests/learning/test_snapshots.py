@@ -72,6 +72,7 @@ def test_it_survives_a_save(tmp_path):
     trainer = Trainer(run)
     trainer.advance()
     resumed = Trainer(run, trainer.save(tmp_path, {}))
+    resumed.begin()
     assert len(resumed.learner.models.parts["anchor"].ring) == 2 and resumed.learner.models.parts["anchor"].updates == 1
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -18,12 +18,10 @@ from torch import Tensor
 
 from gimbal.dataflow.packing import pack
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, Forward, alone, frozen_copy, keys_of, weight_bytes
+from gimbal.learning.proximal.kept_versions import KeptVersions
 from gimbal.learning.ranks import Alone, in_micro_batches
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
-
-if TYPE_CHECKING:
-    from gimbal.learning.proximal.sampling_version import LiveSamplingVersion, SamplingVersion
 
 Answer = TypeVar("Answer")
 
@@ -38,14 +36,14 @@ class OldPolicy(AbstractAnchor):
     Both travel as pickled bytes. The process ends with this one, and does not hear Ctrl-C, which is the run's to deal with.
     """
 
-    def __init__(self, spec: SamplingVersion, policy: AbstractPolicy) -> None:
+    def __init__(self, window: int, threads: int, policy: AbstractPolicy) -> None:
         alone()
-        self.window, self.versions = spec.window, 1
+        self.window, self.versions = window, 1
         self.weight_bytes = weight_bytes(policy)
         self.asked: dict[
             int, tuple[list[tuple[int, int, int]], int, Future[Tensor]]
         ] = {}  # by group: keys, oldest version, answer
-        start = (spec, pickle.dumps(frozen_copy(policy).cpu()), str(next(policy.parameters()).device))
+        start = (window, threads, pickle.dumps(frozen_copy(policy).cpu()), str(next(policy.parameters()).device))
         self.process = ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=start
         )
@@ -110,20 +108,18 @@ LOST = (
     "checkpoint with --resume, or with anchor.apart=false, which keeps them in the learner's process"
 )
 
-_live: LiveSamplingVersion  # in the process: the versions ...
+_live: KeptVersions  # in the process: the versions ...
 _newest: AbstractPolicy  # ... and what weights are unpacked into
 
 
-def _begin(spec: SamplingVersion, policy: bytes, device: str) -> None:
+def _begin(window: int, threads: int, policy: bytes, device: str) -> None:
     global _live, _newest
-    from gimbal.learning.proximal.sampling_version import LiveSamplingVersion
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
-    torch.set_num_threads(spec.threads)
+    torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # as the learner does
     _newest = pickle.loads(policy).to(device)
-    _live = LiveSamplingVersion(spec, _newest)
+    _live = KeptVersions(window, _newest)
 
 
 def _end_with_the_learner() -> None:
