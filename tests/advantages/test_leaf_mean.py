@@ -1,6 +1,7 @@
 """A tree of three levels by hand, and what the docstring says it reduces to."""
 
 import made
+import numpy as np
 import pytest
 import torch
 
@@ -60,6 +61,40 @@ def test_three_levels_by_hand():
     close(treerl(batch), (2 * value - 0.4 - before) / through.sqrt())
     order = torch.tensor([3, 4, 0, 2, 1])
     close(treerl(batch.select(order)), ((2 * value - 0.4 - before) / through.sqrt())[order])
+
+
+def by_paths(forks, returns, length):
+    """The docstring's equation from whole paths: each decision known by the row that drew it and its place, and no tree at all."""
+    paths = []
+    for row, (parent, taken) in enumerate(forks):
+        paths.append(
+            [*([] if parent is None else paths[parent][:taken]), *((row, place) for place in range(taken, length))]
+        )
+    everyone = frozenset(range(len(forks)))
+    holders = {node: frozenset(i for i in everyone if node in paths[i]) for path in paths for node in path}
+    value, before = (np.zeros((len(forks), length)) for _ in range(2))
+    for path in paths:
+        piece, last = everyone, np.mean(returns)
+        for at, node in enumerate(path):
+            # A piece ends where those that go through change, and where another row begins, for a row may end just there.
+            if at == 0 or holders[node] != piece or node[0] != path[at - 1][0]:
+                last, piece = np.mean([returns[i] for i in piece]), holders[node]
+            value[node], before[node] = np.mean([returns[i] for i in holders[node]]), last
+    return value, before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_trees_drawn_by_lot(seed):
+    """Three levels and more. A branch of a branch that left before its own parent did cuts the trunk where it left, and not again."""
+    random, length = np.random.default_rng(seed), 8
+    forks = [(None, 0)] + [(int(random.integers(i)), int(random.integers(1, length))) for i in range(1, 7)]
+    returns = random.random(len(forks)).round(3)
+    rows = [row(i, parent, taken, float(returns[i]), length) for i, (parent, taken) in enumerate(forks)]
+    batch = pack([Group.of(0, made.TASK, rows)])
+    value, before = (torch.tensor(x, dtype=torch.float32) for x in by_paths(forks, returns, length))
+    expected = {"root": value - returns.mean(), "parent": value - before, "both": 2 * value - returns.mean() - before}
+    for baseline, apart in expected.items():
+        torch.testing.assert_close(LeafMean(baseline=baseline)(batch), apart.float() * batch.mask_NS, rtol=0, atol=1e-6)
 
 
 def test_a_parent_that_is_gone_leaves_its_branches_their_own():

@@ -91,17 +91,20 @@ class _Forest:
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
         """The row's own decisions, cut wherever another path leaves it."""
-        start, cuts, below = self.fork[row] if self.parent[row] >= 0 else 0, set[int](), list(self.children[row])
+        start, cuts = self.fork[row] if self.parent[row] >= 0 else 0, set[int]()
+        below = [(child, self.end) for child in self.children[row]]
         while below:
-            child = below.pop()
-            cuts.add(self.fork[child])
-            below += self.children[child]
+            child, shared = below.pop()
+            # A path leaves this row where the earliest of its forks is; its other forks are no cuts here.
+            shared = min(shared, self.fork[child])
+            cuts.add(shared)
+            below += [(other, shared) for other in self.children[child]]
         inside = sorted(cut for cut in cuts if start < cut < self.end)
         return list(zip([start, *inside], [*inside, self.end], strict=True))
 
     def value_before(self, row: int, root: float) -> float:
         """Of the piece that the row split off; of the root where there is none."""
-        if self.parent[row] < 0:
+        if self.parent[row] < 0 or self.fork[row] == 0:
             return root
         owner, place = self.parent[row], self.fork[row] - 1
         while self.parent[owner] >= 0 and place < self.fork[owner]:
