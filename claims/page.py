@@ -38,7 +38,7 @@ COMPARING = """**Comparisons.** By how much the score of the first is above that
 interval of 96.8 %, and the p of the rule.
 """
 PRICES = """**Whether a price on discrepancy helps is not decided here**, and not for want of seeds. The multiplier rose, so by the
-rule it acts. But it stayed below a tenth of the advantage ("price / advantage"), and no gap ended lower than without it ("gap
+rule it acts. But it averaged less than a tenth of the advantage ("price / advantage"), and no gap ended lower than without it ("gap
 at the end"): the gap falls because the policy becomes sure. That takes a longer run, or a sampler whose gap stays. The comparisons at
 one rate for all were added because a run had collapsed there.
 """

@@ -9,7 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def depo() -> Run:
-    """DePO's objective (arXiv:2604.20328), clips and means apart for tokens and latents; on text alone, as here, DAPO's clip.
+    """DePO's objective (arXiv:2604.20328), clips and means apart for tokens and latents; on text alone, as here, DAPO's clip
+    with dual clip 3.
 
     No policy of gimbal draws latent vectors between tokens, so what is DePO's own does not act here: on a policy of yours that does,
     and marks them (records.Part.LATENT), it would.
