@@ -10,6 +10,6 @@ from gimbal.runtime.run import Run
 def nsr() -> Run:
     """Negative sample reinforcement (arXiv:2506.01347): only wrong answers train, and what they lose goes to the other answers.
 
-    One update a batch, at a ratio of 1, so the clip never acts; the authors take four.
+    Here on-policy but for staleness: one update a batch, so the clip never acts. The authors take four updates.
     """
     return replace(w_reinforce(), advantage=SignedOutcome(positive=0.0))

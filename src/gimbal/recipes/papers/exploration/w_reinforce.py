@@ -11,6 +11,6 @@ from gimbal.runtime.run import Run
 def w_reinforce() -> Run:
     """W-REINFORCE (arXiv:2506.01347): wrong answers push down in full, right ones push up a tenth as much, which keeps diversity.
 
-    One update a batch, at a ratio of 1, so the clip never acts; the authors take four.
+    Here on-policy but for staleness: one update a batch, so the clip never acts. The authors take four updates.
     """
     return replace(grpo(), advantage=SignedOutcome(), aggregation=TokenMean())
