@@ -1,6 +1,7 @@
 """What cannot work ends in one clear sentence, and nothing that was trained is lost."""
 
 import json
+import math
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from gimbal.policies.token import CausalLM
 from gimbal.records import Group, Sampling, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
-from gimbal.rewards.isolation import RewardError
+from gimbal.rewards.isolation import RewardError, Worker
 from gimbal.runtime import checkpoint
 from gimbal.runtime.compose import check
 from gimbal.runtime.local import run_local
@@ -150,6 +151,31 @@ def test_coarse_weights_are_warned_of_with_the_figure():
     for dtype in ("bf16", "float8"):
         with pytest.raises(ValueError, match=f"policy.dtype is .?{dtype}.*float32, bfloat16"):
             recipes.load("grpo", {"policy.dtype": Text(dtype)})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("advantage.eps", "-1", "eps of GroupNormalized is -1.*from 0 to 1"),
+        ("advantage.eps", "inf", "eps of GroupNormalized is inf"),
+        ("advantage.ddof", "-1", "ddof of GroupNormalized is -1"),
+        ("advantage.ddof", "4", "ddof of GroupNormalized is 4"),
+        ("rewards.0.weight", "inf", "the weight of ReasoningScore is inf"),
+        ("rewards.0.weight", "1e20", "the weight of ReasoningScore is 1e.20"),
+        ("learning_rate", "99999999999999999999", "learning_rate is 1e.20; it is a number from 0 to 1000"),
+        ("optimization.weight_decay", "inf", "weight_decay is inf"),
+        ("optimization.epsilon", "inf", "epsilon is inf"),
+    ],
+)
+def test_numbers_that_would_turn_a_run_into_something_else(key, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check(recipes.load("grpo", {key: Text(value)}))
+
+
+def test_limits_that_no_kernel_takes():
+    for limit in ("memory_gb", "timeout"):
+        with pytest.raises(ValueError, match=f"{limit} of x is inf; it is a number of"):
+            Worker("x", lambda: (bool, []), **{"timeout": 1.0, "memory_gb": 1.0, limit: math.inf}, network=False)
 
 
 @pytest.mark.parametrize(

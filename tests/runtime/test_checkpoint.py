@@ -121,7 +121,12 @@ def test_the_newest_is_by_number_and_by_saving(tmp_path):
     assert again[-1] == "step_1000000.11" and names(tmp_path) == ["step_999999", "step_1000000.11"]
     (tmp_path / "checkpoints" / "step_000003_mine").mkdir()
     (tmp_path / "checkpoints" / "step_000003_mine" / "manifest.json").write_text("{}")
+    (tmp_path / "checkpoints" / "step_2000000").touch()
+    (tmp_path / "checkpoints" / "step_2000001").symlink_to("step_2000001")
     save(tmp_path, 1_000_001, keep=1)
+    assert {"step_2000000", "step_2000001"} <= {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    for stray in ("step_2000000", "step_2000001"):
+        (tmp_path / "checkpoints" / stray).unlink()
     assert names(tmp_path) == ["step_1000001"]
     assert (tmp_path / "checkpoints" / "step_000003_mine").is_dir(), "not ours to remove"
 
@@ -136,6 +141,7 @@ SPOILT = {
     "no state": ("state.pt", None),
     "a torn manifest": ("manifest.json", lambda old: old[: len(old) // 2]),
     "an empty manifest": ("manifest.json", lambda old: b""),
+    "a manifest nested beyond measure": ("manifest.json", lambda old: b"[" * 100_000),
     "another manifest": ("manifest.json", lambda old: b"[1, 2]"),
     "no text": ("manifest.json", lambda old: b"\xff\xfe"),
     "keys missing": ("manifest.json", lambda old: b'{"step": 3}'),

@@ -1,6 +1,7 @@
 """One runner for all workflows: what they may ask, that a state goes on from any call, and that no tool holds up what it is not for."""
 
 import pickle
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 
@@ -234,6 +235,15 @@ def test_the_environment_of_a_branch_is_where_its_trunk_left_it():
 GATE, CROWD = threading.Event(), threading.Barrier(16, timeout=30)
 
 
+ODD = {
+    "exit": (lambda: sys.exit(0), "raised SystemExit: 0"),
+    "number": (lambda: 5, "raised TypeError: it returned int; a tool returns text"),
+    "bytes": (lambda: b"123", "raised TypeError: it returned bytes; a tool returns text"),
+    "surrogate": (lambda: "1\ud800", "answered with half of a surrogate pair"),
+    "megabyte": (lambda: "9" * 1_000_000, "answered with 1,000,000 characters"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Blocking(AbstractTool):
     """Waits for something: "crowd" until 16 are asked at once, "gate" (of odd tasks) for ever, "raise" not at all."""
@@ -251,6 +261,8 @@ class Blocking(AbstractTool):
             GATE.wait()
         if self.what == "raise":
             raise OSError("no such host")
+        if self.what in ODD:
+            return ODD[self.what][0]()
         return "0"
 
 
@@ -312,6 +324,14 @@ def test_what_a_tool_raises_is_data():
     ask(live)
     (item,) = drained(live).values()
     assert item.outcome.error == "tool Blocking for task t0, turn 0 raised OSError: no such host"
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_what_no_tool_may_answer_is_data_too(what):
+    live = runner(Dialogue(tool=Blocking(what=what)), asks=True)
+    ask(live)
+    (item,) = drained(live).values()
+    assert item.outcome.error.startswith(f"tool Blocking for task t0, turn 0 {ODD[what][1]}")
 
 
 def test_an_environment_that_does_not_repeat_is_not_resumed():

@@ -39,7 +39,10 @@ class Answering(AbstractEnvironment):
 
     def step(self, action: str) -> Moment:
         assert self.task is not None, "reset comes before step"
-        return Moment(observation=self.tool(self.task, action))
+        said = self.tool(self.task, action)
+        if said is not None and not isinstance(said, str):
+            raise TypeError(f"it returned {type(said).__name__}; a tool returns text (str), or None for nothing")
+        return Moment(observation=said)
 
     def fork(self) -> Answering:
         return Answering(self.tool, self.task)

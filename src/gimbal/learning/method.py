@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+MOST = 1000.0  # of a learning rate and its like: beyond it weights are not numbers any more after a step
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW:
@@ -62,12 +64,15 @@ class Optimization:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it lies in [0, 1)")
-        for name in ("warmup_steps", "epsilon", "weight_decay", "max_grad_norm"):
+        for name in ("epsilon", "weight_decay"):
+            if not 0 <= getattr(self, name) < MOST:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0 to {MOST:g}")
+        for name in ("warmup_steps", "max_grad_norm"):
             if getattr(self, name) < 0:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be 0 or above")
         for name in ("learning_rate", "critic_learning_rate"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number of 0 or above")
+            if not 0 <= getattr(self, name) < MOST:
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0 to {MOST:g}")
 
     def adamw(self, learning_rate: float) -> AdamW:
         """The optimiser of a model that is moved at this rate."""

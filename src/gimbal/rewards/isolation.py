@@ -37,6 +37,7 @@ from gimbal.rewards._granted import accelerators, granted
 START_SECONDS = 120.0  # for the imports of a target, on a machine that is busy with training
 END_SECONDS = 5.0  # for all that a worker started to end
 REPLY_BYTES = 1 << 24
+MOST_SECONDS, MOST_GB = 10_000_000, 1_000_000  # of limits: threads and kernels count both in whole numbers
 
 MESSAGE = 600  # characters of a process's own words
 PREFIX = "gimbal-reward-"
@@ -116,10 +117,14 @@ class Worker:
         reads: tuple[str, ...] = (),
         writes: tuple[str, ...] = (),
     ) -> None:
-        if timeout <= 0:
-            raise ValueError(f"timeout of {name} is {timeout}; it is a number of seconds above 0")
-        if memory_gb < 0:
-            raise ValueError(f"memory_gb of {name} is {memory_gb}; it is a number of gigabytes, 0 being no limit")
+        if not 0 < timeout < MOST_SECONDS:
+            raise ValueError(
+                f"timeout of {name} is {timeout}; it is a number of seconds above 0 and below {MOST_SECONDS:,}"
+            )
+        if not 0 <= memory_gb < MOST_GB:
+            raise ValueError(
+                f"memory_gb of {name} is {memory_gb}; it is a number of gigabytes below {MOST_GB:,}, 0 being no limit"
+            )
         self.name, self.make, self.timeout, self.memory_gb = name, make, timeout, memory_gb
         self.network, self.variables, self.directory = network, variables, directory
         self.reads, self.writes = reads, writes

@@ -188,7 +188,7 @@ def _logs_changed(directory: Path, checkpoint: Path) -> str:
 def _manifest(checkpoint: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last of a file nested beyond all measure
         raise CheckpointError(f"its {MANIFEST} is not readable: {error}") from error
     match manifest:
         case {"step": int(), "files": dict() as files, "logs": dict() as logs}:
@@ -199,7 +199,8 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
 
 
 def _named(root: Path) -> list[Path]:
-    return [path for path in root.glob("step_*") if NAME.fullmatch(path.name)]
+    # Only directories: what else bears such a name is somebody's own, and no checkpoint.
+    return [path for path in root.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir()]
 
 
 def step_of(checkpoint: Path) -> int:

@@ -42,6 +42,8 @@ LOST = {
 }  # neighbouring numbers are 1/128 to 1/256 of their size apart, and 1/1024 to 1/2048
 
 
+MOST_EPS, MOST_WEIGHT = 1.0, 1e6
+
 MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
 
 
@@ -63,6 +65,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _controllers(run, whole)
     if isinstance(run.learns, AbstractPolicyGradient):
         yield from _gradient(run.learns, run, whole)
+    yield from _numbers(whole)
     yield from _alike(whole)
     yield from _rewards_there(run, whole)
     if run.oversampling > 1 and not run.filters:
@@ -74,6 +77,22 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         yield from _able(run.examiner, "held_out.engine")
     for part in whole.parts:
         yield from part.fits(whole)
+
+
+def _numbers(whole: Composition) -> Iterator[Verdict]:
+    """Numbers of one meaning in many parts, which would turn signs around or make every score nothing."""
+    for part in whole.parts:
+        name, values = type(part).__name__, vars(part)
+        if isinstance(eps := values.get("eps"), float | int) and not 0 <= eps <= MOST_EPS:
+            yield Refusal(f"eps of {name} is {eps}; it keeps a division from 0: a small number from 0 to {MOST_EPS:g}")
+        if isinstance(ddof := values.get("ddof"), int) and not 0 <= ddof <= 1:
+            yield Refusal(
+                f"ddof of {name} is {ddof}; 1 divides a variance by the number of samples less one, 0 by the number"
+            )
+        if isinstance(part, AbstractReward) and not abs(part.weight) <= MOST_WEIGHT:
+            yield Refusal(
+                f"the weight of {name} is {part.weight:g}; it must be a number between -{MOST_WEIGHT:g} and {MOST_WEIGHT:g}"
+            )
 
 
 def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:

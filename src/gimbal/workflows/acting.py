@@ -13,6 +13,8 @@ from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Task
 from gimbal.workflows.base import Act
 
+LONGEST_ANSWER = 200_000  # characters of an observation: to encode a megabyte only to cut it takes longer than a step
+
 
 class Unrepeatable(ValueError):
     """An environment that does not come back to where it was."""
@@ -69,10 +71,12 @@ class Seat:
             raise
         except Late as error:
             self.broken = str(error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a tool that exits ends its own call, not the run
             self.broken = f"{call.name} raised {type(error).__name__}: {error}"
         else:
-            return moment
+            if not (fault := _unusable(moment)):
+                return moment
+            self.broken = f"{call.name} {fault}"
         self.live = None  # whatever state it is in, and a thread that hangs may still be in it
         return Moment(error=self.broken)
 
@@ -108,6 +112,19 @@ def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:
         if act.after is not None and act.after[0] in seats:
             seats[act.seat].follow(seats[act.after[0]], act.after[1])
     return seats[act.seat]
+
+
+def _unusable(moment: Any) -> str:
+    """What keeps an answer from being one, or ""."""
+    if not isinstance(moment, Moment):
+        return f"answered with {type(moment).__name__}; an environment's step returns a Moment"
+    said = moment.observation
+    if isinstance(said, str):
+        if len(said) > LONGEST_ANSWER:
+            return f"answered with {len(said):,} characters; at most {LONGEST_ANSWER:,} are read"
+        if any("\ud800" <= letter <= "\udfff" for letter in said):
+            return "answered with half of a surrogate pair, which is no text"
+    return ""
 
 
 def _alike(one: Moment, other: Moment) -> bool:

@@ -127,7 +127,7 @@ class DeliveryProof:
         if not gap <= tolerance:  # NaN fails too
             raise NotDelivered(
                 f"weights of version {version} were not delivered: on the canary the log-probabilities of the sampler {who}are "
-                f"{gap:.3g} away from the trainer's on average, where its precision explains {tolerance:.3g}"
+                f"{gap:.3g} away from the trainer's on average, where its precision explains {tolerance:.3g}{self._held(version)}"
             )
         metrics = {"sync/gap": gap}
         if seen.proved is None:
@@ -148,6 +148,15 @@ class DeliveryProof:
                 )
         seen.unproved += 1
         return metrics | {"sync/unproved_versions": float(seen.unproved)}
+
+    def _held(self, version: int) -> str:
+        """What else may be the cause, where the sampler has shown that it holds the very bits it was to hold."""
+        if not self.receipts.manifests.get(version):
+            return ""
+        return (
+            ". The bits that it holds are right, so it computes something else with them, or the policy has become too sharp for so "
+            "coarse a precision: engine.precision=float32 tells which"
+        )
 
     def _moved(self, old: int, new: int) -> bool:
         """Whether at least half of the tensors that travel, and ``MANY``, are held otherwise at one version than at the other."""
