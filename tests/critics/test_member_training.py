@@ -30,6 +30,7 @@ ONE = Ensemble(critics=(HiddenValue(hidden=(8,)),))
 def gradients(run, rows_of=None):
     """Of policy and critic, from the first batch, or from those of its rows that ``rows_of`` picks."""
     trainer = Trainer(run)
+    trainer.begin()
     try:
         learner = trainer.learner
         batch = learner.prepare(pack(trainer.pipeline.next_batch(0)[0]))

@@ -148,6 +148,7 @@ RUN = {"critic": Probe(), "advantage": CrossRolloutBaseline(), "num_generations"
 
 def test_predictions_come_of_earlier_batches_and_survive_a_checkpoint():
     trainer = Trainer(small_run(**RUN))
+    trainer.begin()
     learner = trainer.learner
     first = pack(trainer.pipeline.next_batch(0)[0])
     prepared = learner.prepare(first)

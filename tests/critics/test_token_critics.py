@@ -91,6 +91,7 @@ def test_a_wrong_width_says_the_right_one(policy):
 @pytest.mark.parametrize("spec", [HiddenValue(hidden=(16,)), TrunkValue(layers=1)], ids=str)
 def test_a_step_moves_the_value_towards_the_return(spec):
     trainer = Trainer(small_run(critic=spec, **PPO))
+    trainer.begin()
     batch = trainer.learner.prepare(pack(trainer.pipeline.next_batch(0)[0]))
     # A fresh value is nearly 0, so with gamma = lam = 1 the advantage is nearly the reward, and the target exactly.
     return_NS = batch.return_N[:, None] * batch.mask_NS
@@ -108,6 +109,7 @@ def test_micro_batches_of_a_critic_give_the_gradient_of_the_whole():
     for tokens in (10**6, 60):
         run = small_run(critic=HiddenValue(hidden=(16,), trunk_gradient=True), **PPO)
         trainer = Trainer(replace(run, optimization=replace(run.optimization, microbatch_tokens=tokens)))
+        trainer.begin()
         learner = trainer.learner
         batch = learner.prepare(pack(trainer.pipeline.next_batch(0)[0]))
         learner.forward_backward(batch)

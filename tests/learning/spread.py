@@ -35,6 +35,7 @@ CASES = (  # recipe, shape, steps
 def batches(shape: str) -> list:
     groups, rollouts = SHAPES[shape]
     trainer = Trainer(small_run(prompts_per_step=groups, num_generations=rollouts, sampling=Sampling(max_length=6)))
+    trainer.begin()
     return [pack(trainer.pipeline.next_batch(0)[0]) for _ in range(3)]
 
 

@@ -294,6 +294,7 @@ def test_a_run_whose_workers_get_no_weights_stops_at_the_first_sync(sync, single
 def test_what_a_wrong_worker_drew_is_not_trained_on(single_thread, monkeypatch):
     """A worker that answers late is refused before the learner's next step, not after it."""
     trainer = Trainer(small_run())
+    trainer.begin()
     before = trainer.learner.version
     wrong = replace(trainer.engine.reading(), prints={})
     receipt = Receipt(who="worker 0", due=0, before=None, after=wrong)

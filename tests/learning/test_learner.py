@@ -24,6 +24,7 @@ from gimbal.runtime.local import Trainer
 @pytest.fixture(scope="module")
 def batch():
     trainer = Trainer(small_run(prompts_per_step=3))
+    trainer.begin()
     groups, _ = trainer.pipeline.next_batch(0)
     from gimbal.dataflow.packing import pack
 
@@ -107,6 +108,7 @@ def test_weights_that_were_not_delivered_stop_the_run():
     """A sampler whose load is lost: seen at its level in float32, and by its stillness where a coarse precision hides the level."""
     run = small_run(optimization=Optimization(learning_rate=3e-3), engine=Native(slots=12, precision="int8"), steps=30)
     trainer = Trainer(run)
+    trainer.begin()
     copy = trainer.engine.copy
     copy.load = lambda state: None  # acknowledges, does nothing
     with pytest.raises(NotDelivered, match="were not delivered"):
@@ -122,6 +124,7 @@ def test_delivered_weights_are_proved(monkeypatch):
     trainer = Trainer(
         small_run(optimization=Optimization(learning_rate=3e-3), engine=Native(slots=12, precision="bfloat16"))
     )
+    trainer.begin()
     metrics = [trainer.advance()[0] for _ in range(5)]
     assert any("sync/slope" in row for row in metrics) and all("sync/gap" in row for row in metrics)
     assert all(abs(row["sync/slope"] - 1) < 0.4 for row in metrics if "sync/slope" in row)
@@ -129,6 +132,7 @@ def test_delivered_weights_are_proved(monkeypatch):
 
 def test_an_engine_at_another_version_is_refused():
     trainer = Trainer(small_run())
+    trainer.begin()
     with pytest.raises(NotDelivered, match="is at version 0, not 3"):
         DeliveryProof(trainer.learner.policy, trainer.proof.canary)(trainer.engine, 3)
 
@@ -137,6 +141,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
     """Gaps that happen to be small once do not make the next leap of rounding a lost delivery; no movement at all does."""
     trainer_S, sampler_S = torch.zeros(4), torch.zeros(4)
     trainer = Trainer(small_run(engine=Native(slots=12, precision="int8")))
+    trainer.begin()
     engine, proof = trainer.engine, DeliveryProof(trainer.learner.policy, trainer.proof.canary[:1])
     monkeypatch.setattr(engine, "witness", lambda due, _: [Witness(who="", due=due, version=0, logprob_D=sampler_S)])
     monkeypatch.setattr(proof, "_trainer_D", lambda: trainer_S)

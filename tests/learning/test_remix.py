@@ -27,6 +27,7 @@ def test_fresh_data_and_the_reference_alone_are_grpo_with_a_kl_penalty():
     updates = Optimization(learning_rate=1e-2, epochs=2, minibatches=2)
     run = small_run(optimization=updates)
     trainer = Trainer(run)
+    trainer.begin()
     batch = pack(trainer.pipeline.next_batch(0)[0])
     ends = []
     for parts in (
@@ -50,6 +51,7 @@ def kl_run(**changes):
 
 def test_a_renewed_reference_is_the_policy_of_that_version():
     trainer = Trainer(kl_run(reference_resets=(2,)))
+    trainer.begin()
     kl, policies = [], []
     for _ in range(4):
         policies.append(weights(trainer.learner.policy))
@@ -72,9 +74,11 @@ def test_until_then_nothing_is_changed():
 def test_the_reference_survives_a_save(tmp_path, steps):
     run = kl_run(reference_resets=(2,))
     trainer = Trainer(run)
+    trainer.begin()
     for _ in range(steps):
         trainer.advance()
     resumed = Trainer(run, trainer.save(tmp_path, {}))
+    resumed.begin()
     for _ in range(2):
         first, second = (t.advance()[0]["kl/ref"] for t in (trainer, resumed))
         assert first == second

@@ -119,6 +119,7 @@ def test_an_update_is_about_its_own_turn():
 
 def test_the_learner_takes_the_last_turn_first():
     trainer = Trainer(small_run(objective=TurnSweep(), advantage=GroupCentered()))
+    trainer.begin()
     groups, _ = trainer.pipeline.next_batch(0)
     batch = pack(groups)
     turn_NS = (torch.arange(batch.shape[1]) // 4).expand(batch.shape).clone()

@@ -130,6 +130,7 @@ def live_run(**changes):
 
 def test_a_run_asks_its_own_policy_and_does_not_train_on_the_answers(single_thread):
     trainer = Trainer(live_run())
+    trainer.begin()
     metrics, groups, batch = trainer.advance()
     assert batch.shape[0] == 4 and all(len(group.replies["evidence"]) == 2 for group in groups)
     assert trainer.pipeline.generated["rollouts"] == 8  # what they cost is counted
@@ -138,6 +139,8 @@ def test_a_run_asks_its_own_policy_and_does_not_train_on_the_answers(single_thre
 
 def test_a_run_goes_on_to_the_same_bits_with_answers_in_flight(single_thread):
     first, second = Trainer(live_run()), Trainer(live_run())
+    first.begin()
+    second.begin()
     pipeline = first.pipeline
     pipeline._dispatch(0)
     while all(pipeline.expected[i] == pipeline.planned[i] for i in pipeline.expected):
@@ -151,6 +154,7 @@ def test_a_run_goes_on_to_the_same_bits_with_answers_in_flight(single_thread):
 
 def test_an_exam_asks_too(single_thread):
     trainer = Trainer(live_run())
+    trainer.begin()
     engine = trainer.run.engine.start(trainer.learner.policy)
     engine.load(0, trainer.learner.policy.state_dict())
     tasks = live_run().tasks

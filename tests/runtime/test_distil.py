@@ -53,6 +53,12 @@ def test_the_best_is_by_the_whole_score_and_what_has_none_is_not_solved():
     assert [task.columns["pass_rate"] for task in distilled(Worked(), threshold=0.5)] == [0.25, 0, 0]
 
 
+def test_solved_is_what_an_evaluation_calls_so():
+    """By the first reward, whatever the weights: two that share a score would never come to 1 together."""
+    done = distilled(ExactAnswer(weight=0.7), Worked(weight=0.3))
+    assert [task.columns["pass_rate"] for task in done] == [0.5, 0, 1]
+
+
 def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
     write_tasks(distilled(ExactAnswer()), tmp_path / "own.jsonl")
     own = Jsonl(path=str(tmp_path / "own.jsonl"))

@@ -40,12 +40,12 @@ def train_seeds(
     from gimbal import api, recipes
     from gimbal.runtime import compose
 
-    for warning in recipes.warnings(run, recipe):  # what is refused is refused once
-        recipes.tell(warning)
-    compose.accepted(run)
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= jobs <= len(cores):
         raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
+    for warning in recipes.warnings(run, recipe):  # what is refused is refused once
+        recipes.tell(warning)
+    compose.accepted(run)
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
     missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
     if len(missing) < len(directories):

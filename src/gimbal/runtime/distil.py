@@ -11,6 +11,7 @@ from pathlib import Path
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
 from gimbal.runtime import device
@@ -24,10 +25,11 @@ def distil(
     sampling: Sampling,
     *,
     samples: int = 8,
-    threshold: float = 1.0,
+    threshold: float | None = None,
     seed: int = 0,
 ) -> list[Task]:
-    """The tasks with ``columns["pass_rate"]``, the share of ``samples`` rollouts whose score reaches ``threshold``, and with
+    """The tasks with ``columns["pass_rate"]``, the share of ``samples`` rollouts that pass as they do in an evaluation (by the first
+    reward), or whose score reaches ``threshold`` where one is given, and with
     ``columns["completion"]``, the text of the best of those (of equals the shortest), or none.
 
     The share is a difficulty for environments.Within: a pool of tasks solved seldom but not never is Within(column="pass_rate",
@@ -59,9 +61,12 @@ def distilled(run: AbstractRun) -> list[Task]:
         return distil(engine, tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
-def _with_record(task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float) -> Task:
+def _with_record(
+    task: Task, rollouts: list[Rollout], rewards: Sequence[AbstractReward], threshold: float | None
+) -> Task:
     outcome = score(Group.of(0, task, rollouts), rewards)
-    solved = [r for r in outcome.rollouts if r.earned >= threshold] if isinstance(outcome, Group) else []
+    scored = outcome.rollouts if isinstance(outcome, Group) else ()
+    solved = [r for r in scored if (passed(r) if threshold is None else r.earned >= threshold)]
     columns = {
         key: value for key, value in task.columns.items() if key != "completion"
     }  # a reference's own, if it had one

@@ -101,10 +101,10 @@ def written(exchange: Exchange) -> str:
     )
 
 
-def read(path: Path) -> dict[str, list[Exchange]]:
+def read(path: str | Path) -> dict[str, list[Exchange]]:
     """The exchanges of a file that an endpoint wrote, by session. A line that was torn by a kill is left out."""
     sessions: dict[str, list[Exchange]] = {}
-    for row in JsonLines(path).read():
+    for row in JsonLines(Path(path)).read():
         exchange = _read(row)
         sessions.setdefault(exchange.session, []).append(exchange)
     return sessions

@@ -119,6 +119,8 @@ def _unusable(moment: Any) -> str:
     if not isinstance(moment, Moment):
         return f"answered with {type(moment).__name__}; an environment's step returns a Moment"
     said = moment.observation
+    if isinstance(said, Moment):
+        return "began with a Moment; reset returns the first observation alone (text, or None)"
     if isinstance(said, str):
         if len(said) > LONGEST_ANSWER:
             return f"answered with {len(said):,} characters; at most {LONGEST_ANSWER:,} are read"
