@@ -43,6 +43,7 @@ def commands():
 
 
 COMMANDS_FOUND = commands()
+DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
+        + next(block for block in re.findall(r"```python\n(.*?)```", DATA, re.S) if "class Weekday" in block)
     )
     (tmp_path / "PATH").mkdir()
     (tmp_path / "DIRECTORY").mkdir()

@@ -7,11 +7,15 @@ from pathlib import Path
 import made
 import pytest
 
+from gimbal import recipes
+from gimbal.config import Text
 from gimbal.environments.jsonl import Jsonl
 from gimbal.policies.token import Tokens
+from gimbal.records import Task
 from gimbal.rewards.function import Function
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)  # the reward, the tool
 SEEN = """
 import json
 def seen(prompts, completions, completion_ids, answer, id, source):
@@ -21,12 +25,24 @@ def seen(prompts, completions, completion_ids, answer, id, source):
 """
 
 
+def test_the_tool_answers_from_its_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(PYTHON[1])
+    run = recipes.load(
+        "grpo",
+        {"workflow": Text("Dialogue()"), "workflow.tool": Text("own.py:Weekday(unknown='never')")},
+    )
+    tool = run.workflow.tool
+    assert tool.triggers == ("<day>",) and tool(Task(id="t"), "it is <day>") == "never"
+    assert tool(Task(id="t", columns={"weekday": "Sunday"}), "it is <day>") == "Sunday"
+
+
 @pytest.fixture
 def tasks(tmp_path, monkeypatch):
     """The page's rows and its function, as a user's files."""
     monkeypatch.chdir(tmp_path)
     (rows,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    (function,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    function, _ = PYTHON
     Path("rows.jsonl").write_text(rows)
     Path("mine.py").write_text(function + SEEN)
     return Jsonl(path="rows.jsonl")
