@@ -185,7 +185,7 @@ def test_a_saved_update_goes_on_to_the_same_bits():
 
 def test_what_is_not_finite_moves_nothing_more():
     learner, _ = pulled(sick=True)
-    with pytest.raises(NotFinite, match="have not moved"):
+    with pytest.raises(NotFinite, match="was not applied"):
         learner.step(learner.prepare(batch_of()))
     assert torch.equal(learner.policy.w, torch.ones(2, 1)) and learner.policy.w.grad is None
 

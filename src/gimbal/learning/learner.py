@@ -27,7 +27,7 @@ from gimbal.records import Group, Sampling, TrainBatch
 
 
 class NotFinite(ValueError):
-    """A loss or gradient was NaN or infinite; the weights have not moved."""
+    """A loss or gradient was NaN or infinite; the update was not applied (earlier ones of the same step may have been)."""
 
 
 class Learner(AbstractLocalLearner):
@@ -144,7 +144,7 @@ class Learner(AbstractLocalLearner):
         if not math.isfinite(value := self.ranks.total({"loss": loss.value.item()})["loss"]):
             self._forget()
             raise NotFinite(
-                f"the loss of step {self.version} is {value}; the weights have not moved. "
+                f"the loss of step {self.version} is {value}; the update was not applied. "
                 "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually fixes it"
             )
         if loss.value.requires_grad:
@@ -163,7 +163,7 @@ class Learner(AbstractLocalLearner):
             if not math.isfinite(norms[name]):
                 self._forget()
                 raise NotFinite(
-                    f"the gradient norm of step {self.version} is {norms[name]} ({name}); the weights have not moved"
+                    f"the gradient norm of step {self.version} is {norms[name]} ({name}); the update was not applied"
                 )
         factor = method.optimization.factor(self.version, self.total_steps) * method.step_factor(metrics)
         for name, optimizer in chosen.items():
@@ -203,12 +203,11 @@ class Learner(AbstractLocalLearner):
         if batch.group_N is not None and len(batch.group_N.unique()) >= count:
             label_N = batch.group_N.unique(return_inverse=True)[1].cpu()
         order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(int(label_N.max()) + 1)
-        parts = [torch.from_numpy(part) for part in np.array_split(order, count)]
-        if len(order) == len(
-            label_N
-        ):  # a row each, and to look for each label in all rows would take longer than the step
-            return [label_N.argsort()[part].sort().values for part in parts]
-        return [torch.isin(label_N, part).nonzero()[:, 0] for part in parts]
+        # By a table of each label's part: looking for every label in all rows would take longer than the step of a small network.
+        part_L = torch.empty(len(order), dtype=torch.long)
+        for number, labels in enumerate(np.array_split(order, count)):
+            part_L[torch.from_numpy(labels)] = number
+        return [(part_L[label_N] == number).nonzero()[:, 0] for number in range(count)]
 
     def save_state(self) -> dict[str, Any]:
         """Everything but the recipe and the policy's weights, which the policy saves itself: see ``load_state``."""

@@ -106,7 +106,7 @@ class Desk:
             if late and len(self.hung) > MOST_HUNG:
                 raise Hung(
                     f"{len(self.hung)} calls have not come back, {self.hung[0].name} the first and {call.name} the last; give them "
-                    "time limits of their own, or mend them, and --resume"
+                    "time limits of their own, or fix them, and --resume"
                 )
 
     def _work(self) -> None:
