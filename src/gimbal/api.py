@@ -299,15 +299,15 @@ def examined(target: str, recipe: str, runs: Path) -> AbstractRun:
     return replace(run, policy=run.policy.at(weights(directory)))
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def statement(run: AbstractRun) -> str:
     """What follows from the keys, in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
     updates = run.learns.optimization.epochs * run.learns.optimization.minibatches
-    age = (
-        f"at most {run.max_staleness} version{'s' * (run.max_staleness != 1)} old"
-        if run.max_staleness
-        else "of this very version"
-    )
+    age = f"at most {_counted(run.max_staleness, 'version')} old" if run.max_staleness else "of the current version"
     if not run.store.bounded or not run.staleness.bounded:
         age = "of any version so far"
     precision = config.plain(run.engine).get("precision")
@@ -316,7 +316,8 @@ def statement(run: AbstractRun) -> str:
     unit = run.policy.family.unit.replace("_", " ")
     faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
-        f"{run.steps} steps, each of {run.prompts_per_step} prompts x {run.num_generations} rollouts = {rollouts:,} rollouts "
-        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {updates} update{'s' * (updates != 1)}; "
+        f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "
+        f"{_counted(run.num_generations, 'rollout')} = {_counted(rollouts, 'rollout')} "
+        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {_counted(updates, 'update')}; "
         f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
     )

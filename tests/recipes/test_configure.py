@@ -27,7 +27,7 @@ def test_a_recipe_is_sound_and_says_what_it_is(name):
     run = recipes.load(name)
     compose.check(run)
     assert recipes.names()[name].endswith(".")
-    assert f"{run.steps} steps" in api.statement(run)
+    assert f"{run.steps:,} step" in api.statement(run)
     assert all(reachable(run, path) for path in paths(run))
 
 

@@ -33,7 +33,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         changes[ours] = value
     if "tasks" in changes and run.held_out is not None and not any(key.split(".")[0] == "held_out" for key in changes):
         changes["held_out"] = None
-        notice("no held-out evaluation: the recipe's is of its own tasks; add held_out=FILE.jsonl for one of yours")
+        notice("no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE.jsonl")
     recipe, run = run, override(run, changes, notice)
     run = _fitted(recipe, _apart(recipe, run, changes), changes)
     compose.check(run)
