@@ -87,6 +87,16 @@ def trained(job: Job) -> Path:
     return directory
 
 
+def listed(root: Path) -> list[Job]:
+    jobs = [Job(case=case, seed=seed, set=name, root=root) for name, seed in DRAWS for case in draw(seed)]
+    return jobs + [Job(case=case, seed=FAULTS_SEED, set="faults", root=root) for case in FAULTS]
+
+
+def train(root: Path, index: int) -> None:
+    """In a process of its own: a case is made of functions, which cannot be sent to one, so it is told which one it is."""
+    trained(listed(root)[index])
+
+
 def state(job: Job, record: Record) -> str:
     """What became of the run, whatever it was meant to be: by its evaluation alone, of a healthy one by its score in training too.
 
@@ -169,11 +179,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/doctor"), help="where they are kept, and gone on from")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     words = parser.parse_args()
-    jobs = [Job(case=case, seed=seed, set=name, root=words.runs) for name, seed in DRAWS for case in draw(seed)]
-    jobs += [Job(case=case, seed=FAULTS_SEED, set="faults", root=words.runs) for case in FAULTS]
+    jobs = listed(words.runs)
     if words.processes:
         with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-            list(pool.map(trained, jobs))
+            list(pool.map(train, [words.runs] * len(jobs), range(len(jobs))))
     runs = [judged(job) for job in jobs]
     print(text(runs))
     if words.out:
