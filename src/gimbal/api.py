@@ -16,6 +16,7 @@ from gimbal import config, recipes
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TINY
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
@@ -265,10 +266,14 @@ def weights(directory: Path) -> Path:
 
 
 def version(target: str, runs: Path) -> int:
-    """The learner's version of the weights that ``examined`` takes: the steps of a run's newest checkpoint, 0 of a model directory."""
-    if (Path(target) / "config.json").is_file():
+    """The learner's version of the weights that ``examined`` takes: the steps of a run's newest checkpoint, 0 of a model."""
+    if _is_model(target):
         return 0
     return checkpoint.step_of(weights(find_run(target, runs)).parent)
+
+
+def _is_model(target: str) -> bool:
+    return target == TINY or (Path(target) / "config.json").is_file()
 
 
 def way_on(directory: Path) -> str:
@@ -290,8 +295,9 @@ def evaluate(run: AbstractRun) -> Exam:
 
 
 def examined(target: str, recipe: str, runs: Path) -> AbstractRun:
-    """The run whose evaluation is meant: of a run's newest weights, or of a model directory under a recipe's evaluation."""
-    if (Path(target) / "config.json").is_file():
+    """The run whose evaluation is meant: of a run's newest weights, or of a model (a directory, or the one shipped here) under a
+    recipe's evaluation."""
+    if _is_model(target):
         run = recipes.load(recipe)
         return replace(run, policy=run.policy.at(Path(target)))
     directory = find_run(target, runs)

@@ -288,9 +288,10 @@ def test_behind_the_endpoint(engine, native, policy):
     prompt_ids = policy.tokenizer.encode(LONG)
     with CompletionServer(engine, policy, Sampling(max_length=8)) as server:
         body = json.dumps({"prompt": prompt_ids, "n": 3, "temperature": 1.5}).encode()
-        with urllib.request.urlopen(server.url + "/s/v1/completions", body, timeout=60) as reply:
+        asked = urllib.request.Request(server.url + "/s/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=60) as reply:
             choices = json.loads(reply.read())["choices"]
-        rollouts = server.take("s")
+        rollouts = server.take("s").rows
     assert [ids(rollout) for rollout in rollouts] == [choice["token_ids"] for choice in choices]
     for rollout in rollouts:
         torch.testing.assert_close(rollout.behavior_S, native.score(rollout), atol=1e-3, rtol=0)

@@ -9,16 +9,15 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import torch
 
-from gimbal.dataflow.packing import pack
+from gimbal import api
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM
-from gimbal.records import Group, Part, Sampling, Task
-from gimbal.serve.exchanges import read, rows
+from gimbal.records import Part, Sampling
+from gimbal.serve.exchanges import read
 from gimbal.serve.server import CompletionServer
 
 QUESTION = "State the final answer to the following arithmetic problem: 12 + 31 ="
@@ -75,10 +74,10 @@ def test_a_chat_answers_with_its_tokens(server, policy):
     said = choice["logprobs"]["content"]
     assert "".join(item["token"] for item in said) == policy.tokenizer.decode(choice["token_ids"])
     assert answer["usage"]["completion_tokens"] == len(said) == len(choice["token_ids"])
-    (row,) = server.take()
+    (row,) = server.take().rows
     assert row.behavior_S.tolist() == [item["logprob"] for item in said]
     trainable(policy, row)
-    assert server.take() == []
+    assert server.take().exchanges == ()
 
 
 def test_completions_take_text_and_tokens(server, policy):
@@ -103,7 +102,7 @@ def test_the_text_ends_before_a_stop_string_and_the_record_after_it(server, poli
     choice = ask(server, QUESTION, stop=["<answer>", "zzz"], seed=1)["choices"][0]
     assert choice["finish_reason"] == "stop"
     assert "<answer>" not in choice["message"]["content"]
-    (row,) = server.take()
+    (row,) = server.take().rows
     assert row.text.endswith("<answer>")
     trainable(policy, row)
 
@@ -112,28 +111,27 @@ def test_turns_of_a_session_are_one_row_of_the_very_tokens(server, policy):
     """A tool's answer in between is an observation: seen, not trained on."""
     first = ask(server, QUESTION, session="episode-1", seed=1)["choices"][0]
     reply = first["message"]["content"]
-    second = ask(server, QUESTION, reply, "Try again: 12 + 32 =", session="episode-1", temperature=0.8, seed=2)
+    second = ask(server, QUESTION, reply, "Try again: 12 + 32 =", session="episode-1", seed=2)
     second = second["choices"][0]
     known = first["prompt_token_ids"] + first["token_ids"]
     assert second["prompt_token_ids"][: len(known)] == known
     told = second["prompt_token_ids"][len(known) :]
     assert policy.tokenizer.decode(told) == "Try again: 12 + 32 =\n"
     ask(server, QUESTION, reply, "Another's.", session="episode-2")  # of another session: nothing of it is known
-    assert [len(rows(session)) for session in server.answers.sessions.values()] == [1, 1]
-    (row,) = server.take("episode-1")
+    assert [len(session.rows) for session in server.answers.sessions.values()] == [1, 1]
+    (row,) = server.take("episode-1").rows
     a, b, c = len(first["token_ids"]), len(told), len(second["token_ids"])
     assert row.mask_S.tolist() == [True] * a + [False] * b + [True] * c
     assert row.turn_S.tolist() == [0] * (a + b) + [1] * c
     assert row.part_S.tolist() == [Part.RESPONSE] * a + [Part.OBSERVATION] * b + [Part.RESPONSE] * c
-    trainable(policy, replace(row, mask_S=row.mask_S & (row.turn_S == 0)))
-    trainable(policy, replace(row, mask_S=row.mask_S & (row.turn_S == 1)), temperature=0.8)
+    trainable(policy, row)
 
 
 def test_a_rewritten_history_begins_a_row(server, policy):
     ask(server, QUESTION, session="e")
     ask(server, QUESTION, "what the agent made of it", "And now?", session="e")
     ask(server, QUESTION, session="e")
-    found = server.take("e")
+    found = server.take("e").rows
     assert [row.mask_S.all().item() for row in found] == [True] * 3
     for row in found:
         trainable(policy, row)
@@ -142,41 +140,24 @@ def test_a_rewritten_history_begins_a_row(server, policy):
 def test_what_is_on_file_is_what_was_drawn(server, policy):
     ask(server, QUESTION, session="e", n=2)
     post(server, "/e/v1/completions", {"prompt": "1 + 1 ="})
-    kept = read(server.answers.record)["e"]
-    for ours, theirs in zip(server.take("e"), rows(kept), strict=True):
+    (kept,) = read(server.answers.record)
+    for ours, theirs in zip(server.take("e").rows, kept.rows, strict=True):
         assert torch.equal(ours.decisions.ids_NL, theirs.decisions.ids_NL)
         for name in ("behavior_S", "version_S", "mask_S", "reward_S", "part_S", "turn_S"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
         assert (ours.text, ours.stop, ours.sampling) == (theirs.text, theirs.stop, theirs.sampling)
     with server.answers.record.open("a") as file:
         file.write('{"session": "torn')
-    assert len(read(server.answers.record)["e"]) == 3
+    assert len(read(server.answers.record)[0].exchanges) == 3
     ask(server, QUESTION, session="e")  # by a server that was started again, say: a torn line damages no other
-    assert len(read(server.answers.record)["e"]) == 4
-
-
-def test_rows_make_a_batch(server):
-    """Four agents at once, each its own session, as a group that a learner takes."""
-
-    def agent(number):
-        answer = ask(server, QUESTION, session=f"agent-{number}")["choices"][0]["message"]["content"]
-        ask(server, QUESTION, answer, "Again: 1 + 2 =", session=f"agent-{number}")
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(agent, range(4)))
-    rollouts = [replace(row, sample=n, score=float(n)) for n in range(4) for row in server.take(f"agent-{n}")]
-    assert len(rollouts) == 4
-    batch = pack([Group.of(0, Task(id="t"), rollouts)])
-    assert batch.return_N.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert not batch.mask_NS.all()
-    assert batch.version_NS[batch.mask_NS].unique().tolist() == [3]
+    assert len(read(server.answers.record)[0].exchanges) == 4
 
 
 def test_new_weights_arrive_between_requests(server, policy):
     server.load(4, policy.state_dict())
     assert set(ask(server, QUESTION)["choices"][0]["token_versions"]) == {4}
     health = json.loads(urllib.request.urlopen(server.url + "/health", timeout=5).read())
-    assert health == {"version": 4, "under_way": 0, "answered": 1, "drops": {}, "error": ""}
+    assert health == {"version": 4, "under_way": 0, "answered": 1, "drops": {}, "rewritten": 0, "error": ""}
 
 
 def test_requests_that_arrive_together_are_drawn_together(server):
@@ -220,7 +201,7 @@ def test_refused_in_a_sentence(server):
         status, message = refused(server, path, body)
         assert status == 400 and sentence in message, (body, message)
     assert refused(server, plain, None, data=b"no json")[0] == 400
-    assert server.take() == []
+    assert server.take().exchanges == ()
 
 
 def test_fixed_sampling_is_the_servers_own(policy):
@@ -229,8 +210,8 @@ def test_fixed_sampling_is_the_servers_own(policy):
     with CompletionServer(engine, policy, SAMPLING, fixed=True, keep=1) as server:
         ask(server, QUESTION, session="a", temperature=0, top_p=0.1, max_tokens=6)
         ask(server, QUESTION, session="b", temperature=0)
-        assert server.take("a") == [], "the newest answer is kept"
-        (row,) = server.take("b")
+        assert server.take("a").exchanges == (), "the newest answer is kept"
+        (row,) = server.take("b").rows
     assert (row.sampling.temperature, row.sampling.top_p) == (1.0, 1.0)
 
 
@@ -242,7 +223,7 @@ def test_openais_own_client(server, policy):
     answer = client.chat.completions.create(model="tiny", messages=messages, logprobs=True, seed=1, temperature=0.9)
     choice = answer.choices[0]
     assert choice.message.content == policy.decode(choice.token_ids)
-    assert [item.logprob for item in choice.logprobs.content] == server.answers.sessions["agent"][
+    assert [item.logprob for item in choice.logprobs.content] == server.answers.sessions["agent"].exchanges[
         0
     ].rollout.behavior_S.tolist()
     pieces = client.chat.completions.create(model="tiny", messages=messages, seed=1, temperature=0.9, stream=True)
@@ -252,7 +233,12 @@ def test_openais_own_client(server, policy):
     assert [model.id for model in client.models.list()] == ["tiny"]
     with pytest.raises(openai.BadRequestError, match="frequency_penalty"):
         client.chat.completions.create(model="tiny", messages=messages, frequency_penalty=1.0)
-    assert len(server.take("agent")) == 3
+    assert len(server.take("agent").rows) == 3
+
+
+def test_the_model_in_the_package_is_served_by_its_name(tmp_path):
+    assert api.examined("gimbal-tiny", "demo", tmp_path).policy == CausalLM()
+    assert api.version("gimbal-tiny", tmp_path) == 0
 
 
 @pytest.mark.slow
@@ -290,5 +276,6 @@ def test_gimbal_serve(tmp_path, policy):
         assert process.wait(timeout=30) == 130, process.stderr.read()
     finally:
         process.kill()
-    (row,) = rows(read(tmp_path / "exchanges.jsonl")["x"])
+    (session,) = read(tmp_path / "exchanges.jsonl")
+    (row,) = session.rows
     assert row.sampling.temperature == 1.0

@@ -107,7 +107,13 @@ def test_what_cannot_fit_is_refused_before_it_is_encoded(server, policy, monkeyp
 
 
 def test_a_body_has_a_size(server):
-    assert refused(server, PLAIN, None, data=b" " * (app.BODY_BYTES + 1))[0] == 413
+    assert (
+        refused(server, PLAIN, None, data=iter([b" " * (app.BODY_BYTES + 1)]))[0] == 413
+    )  # in chunks: it is read that far
+    # One that says how large it is need not be read at all.
+    for declared in (str(app.BODY_BYTES + 1), "9" * 15):
+        head = f"POST {PLAIN} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {declared}\r\n\r\n"
+        assert raw(server, head.encode()) == "HTTP/1.1 413 Request Entity Too Large"
 
 
 def test_an_engine_error_ends_one_answer(server):
@@ -134,7 +140,7 @@ def test_an_engine_error_ends_one_answer(server):
             server.driver._engine_lock.acquire()
     assert [choice["token_ids"] for choice in crowd] == [choice["token_ids"] for choice in alone]
     assert health(server)["drops"] == {"engine error": 1}
-    assert "poison" not in {exchange.rollout.task.prompt for exchange in read(server.answers.record)[""]}
+    assert "poison" not in {exchange.rollout.task.prompt for exchange in read(server.answers.record)[0].exchanges}
     assert len(post(server, PLAIN, {"prompt": ["a", "b"]})["choices"]) == 2, (
         "and those that come later are drawn together"
     )
@@ -183,7 +189,7 @@ def test_a_client_that_leaves_is_drawn_for_no_longer(server):
     while server.driver.under_way:
         time.sleep(0.01)
     assert health(server)["drops"] == {"client gone": 1}
-    assert server.take() == []
+    assert server.take().exchanges == ()
     assert server.driver.engine.in_flight == 0
 
 
@@ -264,8 +270,8 @@ def test_memory_holds_the_newest_answers(policy):
         for number in range(5):
             post(server, "/one" + PLAIN, {"prompt": f"{number} =", "max_tokens": 2})
         post(server, "/two" + PLAIN, {"prompt": "a", "max_tokens": 2})
-        assert [exchange.rollout.task.prompt for exchange in server.answers.sessions["one"]] == ["3 =", "4 ="]
-        assert len(server.take("two")) == 1
+        assert [exchange.rollout.task.prompt for exchange in server.answers.sessions["one"].exchanges] == ["3 =", "4 ="]
+        assert len(server.take("two").rows) == 1
 
 
 def test_a_record_that_cannot_be_written_is_an_error_of_the_request(policy, tmp_path):
@@ -325,7 +331,7 @@ def test_tools_and_silence_are_read_and_recorded(server, policy, monkeypatch):
         {"role": "tool", "tool_call_id": "1", "content": "2"},
     ]
     post(server, CHAT, {"messages": messages, "tools": tools, "max_tokens": 2})
-    (exchange,) = read(server.answers.record)[""]
+    (exchange,) = read(server.answers.record)[0].exchanges
     assert exchange.rollout.task.prompt == '[add]<user>1+1<assistant>add({"a": 1})<tool>2'
     assert exchange.rollout.task.columns["tools"] == tools
     assert exchange.rollout.task.columns["messages"] == messages

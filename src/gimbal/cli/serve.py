@@ -10,9 +10,10 @@ from gimbal.cli.words import parse
 HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
 
-A run's newest checkpoint, or a model directory, as /v1/chat/completions and /v1/completions. Token ids, log-probabilities and
-versions stand beside the text, and each exchange is recorded as it was drawn, for training (gimbal.serve.exchanges).
-An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME.
+A run's newest checkpoint, a model directory or gimbal-tiny, as /v1/chat/completions and /v1/completions. Token ids,
+log-probabilities and versions stand beside the text, and each exchange is recorded as it was drawn, for training
+(gimbal.serve.exchanges). An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME; POST of
+{"score": 1.0} to http://HOST:PORT/NAME/v1/reward rewards and ends it.
 
   --record FILE.jsonl   where exchanges are appended; exchanges.jsonl
   --fixed               requests cannot change temperature and truncation: agents ask for 0, which cannot be trained on

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from typing import Any
 from gimbal import durable
 from gimbal.engines.base import Request
 from gimbal.policies.token import TokenPolicy
-from gimbal.records import Rollout, Sampling, Task
+from gimbal.records import Drop, Episode, Rollout, Sampling, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
 from gimbal.serve.driver import Awaited, Driver
-from gimbal.serve.exchanges import Exchange, continued, rows, written
+from gimbal.serve.exchanges import Exchange, Session, rewarded, written
 
 Prompt = tuple[str, list[int]]  # as text, and as tokens
 
@@ -40,17 +41,44 @@ class Answers:
     ) -> None:
         self.driver, self.policy, self.sampling, self.name = driver, policy, sampling, name
         self.seed, self.fixed, self.record, self.keep = seed, fixed, record, keep
-        self.sessions: dict[str, list[Exchange]] = {}
+        self.sessions: dict[str, Session] = {}
         self.count = 0  # of requests to the engine
+        self.rewritten = 0  # contexts that continue no answer of their session, though it has some: each begins a row
         self._longest_token = max(map(len, policy.tokenizer.get_vocab()))
         self._lock = threading.Lock()  # of sessions, count and the record
         self._encoding = threading.Lock()  # a tokenizer is no place for two threads
         if record is not None:
             record.parent.mkdir(parents=True, exist_ok=True)
 
-    def take(self, session: str) -> list[Rollout]:
+    def take(self, session: str) -> Session:
         with self._lock:
-            return rows(self.sessions.pop(session, []))
+            return self.sessions.pop(session, Session(name=session))
+
+    def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
+        if self.keep is not None:
+            raise ValueError(
+                f"a server that holds the newest {self.keep} answers may lose some of an episode's: keep=None"
+            )
+        made = self.take(session).episode(task, sample)
+        if isinstance(made, Drop):
+            with self._lock:
+                self.driver.drops[made.reason] += 1
+        return made
+
+    def reward(self, session: str, score: float) -> None:
+        """The session is over with it."""
+        with self._lock:
+            self._open(session)
+            if session not in self.sessions:
+                raise ValueError(f"session {session!r} has had no answers; nothing can be rewarded")
+            if self.record is not None:
+                durable.append(self.record, rewarded(session, score) + "\n")
+            self.sessions[session] = replace(self.sessions[session], score=score)
+
+    def _open(self, session: str) -> None:
+        """What came after the reward is not what it was given for."""
+        if session in self.sessions and self.sessions[session].score is not None:
+            raise ValueError(f"session {session!r} has its reward and is over; give each episode a name of its own")
 
     def health(self) -> dict[str, Any]:
         driver = self.driver
@@ -59,6 +87,7 @@ class Answers:
             "under_way": driver.under_way,
             "answered": driver.answered,
             "drops": dict(driver.drops),
+            "rewritten": self.rewritten,
             "error": str(driver.failure or ""),
         }
 
@@ -120,7 +149,12 @@ class Answers:
         """Text and tokens of every prompt, or a ValueError that says what does not fit."""
         room = self.policy.model.config.max_position_embeddings
         most = room * self._longest_token
-        prompts = [self._chat(asked, most)] if asked.chat else [self._encoded(item, most) for item in asked.prompts]
+        with self._lock:
+            self._open(asked.session)
+        if asked.chat:
+            prompts = [self._continuing(asked.session, self._chat(asked, most), special=False)]
+        else:
+            prompts = [self._encoded(asked.session, item, most) for item in asked.prompts]
         for _, ids in prompts:
             if len(ids) + asked.sampling.max_length > room:
                 raise ValueError(
@@ -161,20 +195,21 @@ class Answers:
             exchanges.append(Exchange(session=asked.session, rollout=rollout, text=text + said))
         lines = "".join(written(exchange) + "\n" for exchange in exchanges)
         with self._lock:
+            self._open(asked.session)  # it may have been rewarded while this was drawn
             if self.record is not None:
                 durable.append(self.record, lines)
-            self.sessions[asked.session] = [*self.sessions.pop(asked.session, []), *exchanges]
-            held = sum(map(len, self.sessions.values())) if self.keep is not None else 0
+            session = self.sessions.pop(asked.session, Session(name=asked.session))
+            self.sessions[asked.session] = replace(session, exchanges=(*session.exchanges, *exchanges))
+            held = sum(len(one.exchanges) for one in self.sessions.values()) if self.keep is not None else 0
             while self.keep is not None and held > self.keep:
-                oldest = next(iter(self.sessions))  # the session that has been silent for longest
-                self.sessions[oldest].pop(0)
+                oldest = self.sessions[next(iter(self.sessions))]  # the session that has been silent for longest
+                self.sessions[oldest.name] = replace(oldest, exchanges=oldest.exchanges[1:])
                 held -= 1
-                if not self.sessions[oldest]:
-                    del self.sessions[oldest]
+                if len(oldest.exchanges) == 1:
+                    del self.sessions[oldest.name]
         return exchanges
 
-    def _chat(self, asked: Asked, most: int) -> Prompt:
-        """What continues from an answer of this session begins with the very tokens that were drawn."""
+    def _chat(self, asked: Asked, most: int) -> str:
         tokenizer, messages = self.policy.tokenizer, [_for_template(message) for message in asked.messages or ()]
         if tokenizer.chat_template is None:
             raise ValueError("the model has no chat template; use /v1/completions")
@@ -187,18 +222,26 @@ class Answers:
         except Exception as error:  # of a template, which may raise anything
             raise ValueError(f"the model's chat template refuses these messages: {error}") from error
         _fits(text, most)
-        with self._lock:
-            before = continued(self.sessions.get(asked.session, []), text)
-        known, rest = ([], text) if before is None else (before.ids, text[len(before.text) :])
-        with self._encoding:
-            return text, known + (tokenizer.encode(rest, add_special_tokens=False) if rest else [])
+        return text
 
-    def _encoded(self, prompt: str | list[int], most: int) -> Prompt:
+    def _continuing(self, name: str, text: str, *, special: bool) -> Prompt:
+        """What continues from an answer of this session begins with the very tokens that were drawn. ``special``: a first prompt is
+        encoded with the tokenizer's own tokens around it."""
+        with self._lock:
+            session = self.sessions.get(name)
+            before = None if session is None else session.continued(text)
+            self.rewritten += session is not None and before is None
+        with self._encoding:
+            if before is None:
+                return text, self.policy.tokenizer.encode(text, add_special_tokens=special)
+            rest = text[len(before.text) :]
+            return text, before.ids + (self.policy.tokenizer.encode(rest, add_special_tokens=False) if rest else [])
+
+    def _encoded(self, session: str, prompt: str | list[int], most: int) -> Prompt:
         tokenizer = self.policy.tokenizer
         if isinstance(prompt, str):
             _fits(prompt, most)
-            with self._encoding:
-                return prompt, tokenizer.encode(prompt, add_special_tokens=True)
+            return self._continuing(session, prompt, special=True)
         if len(prompt) > most or not all(0 <= token < len(tokenizer) for token in prompt):
             raise ValueError(f"prompt holds what is none of the model's token ids, which are 0 to {len(tokenizer) - 1}")
         return tokenizer.decode(prompt), prompt

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 import uvicorn
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gimbal.serve import replies
 from gimbal.serve.answers import Answers
-from gimbal.serve.asked import Asked, understood
+from gimbal.serve.asked import Asked, rewarded, understood
 from gimbal.serve.driver import Busy
 
 BODY_BYTES = 1 << 22
@@ -79,15 +79,18 @@ class Handlers:
         return JSONResponse({"object": "list", "data": data})
 
     async def chat(self, request: Request) -> Response:
-        return await self._guarded(request, chat=True)
+        return await self._guarded(self._answered(request, chat=True))
 
     async def completions(self, request: Request) -> Response:
-        return await self._guarded(request, chat=False)
+        return await self._guarded(self._answered(request, chat=False))
 
-    async def _guarded(self, request: Request, *, chat: bool) -> Response:
+    async def reward(self, request: Request) -> Response:
+        return await self._guarded(self._rewarded(request))
+
+    async def _guarded(self, answer: Awaitable[Response]) -> Response:
         """Errors of one request are that request's answer."""
         try:
-            return await self._answered(request, chat=chat)
+            return await answer
         except ClientDisconnect:
             return Response(status_code=499)  # nobody is there to read it
         except TimeoutError:
@@ -95,14 +98,25 @@ class Handlers:
         except Exception as error:
             return refusal(*status_of(error))
 
-    async def _answered(self, request: Request, *, chat: bool) -> Response:
-        answers, session = self.answers, request.path_params.get("session", "").strip("/")
+    async def _asked(self, request: Request) -> tuple[str, bytes]:
+        """The session and the body."""
+        session = request.path_params.get("session", "").strip("/")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # A page of another site may send a form anywhere without being asked; JSON it may not.
             raise Refused(415, "the body is JSON: send it with Content-Type: application/json")
         if len(session) > SESSION_LENGTH:
             raise Refused(400, f"a session's name has at most {SESSION_LENGTH} characters")
-        data = await self._body(request)
+        return session, await self._body(request)
+
+    async def _rewarded(self, request: Request) -> Response:
+        session, data = await self._asked(request)
+        score = rewarded(data)
+        await asyncio.to_thread(self.answers.reward, session, score)
+        return JSONResponse({"session": session, "score": score})
+
+    async def _answered(self, request: Request, *, chat: bool) -> Response:
+        answers = self.answers
+        session, data = await self._asked(request)
         asked = await asyncio.to_thread(understood, data, session, chat=chat, own=answers.sampling, fixed=answers.fixed)
         if asked.stream:
             return await self._streamed(asked)
@@ -137,6 +151,9 @@ class Handlers:
         return StreamingResponse(all_of(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def _body(self, request: Request) -> bytes:
+        declared = request.headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > BODY_BYTES):
+            raise Refused(413, f"a body has at most {BODY_BYTES} bytes")  # of which none is read
         found = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -196,6 +213,7 @@ def application(answers: Answers, host: str) -> Starlette:
             Route(f"{session}/v1/models", handlers.models),
             Route(f"{session}/v1/chat/completions", handlers.chat, methods=["POST"]),
             Route(f"{session}/v1/completions", handlers.completions, methods=["POST"]),
+            Route(f"{session}/v1/reward", handlers.reward, methods=["POST"]),
         ]
     names = frozenset({"localhost", host.lower(), socket.gethostname().lower()})
     return Starlette(

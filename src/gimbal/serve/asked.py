@@ -35,6 +35,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "top_p": (0, 1),
     "top_k": (-1, 2**31),  # -1 is vLLM's "off"
     "min_p": (0, 1),
+    "score": (-1e6, 1e6),
 }
 
 
@@ -77,6 +78,14 @@ def understood(data: bytes, session: str, *, chat: bool, own: Sampling, fixed: b
     if (answers := asked.n * max(1, len(asked.prompts))) > MOST_ANSWERS:
         raise ValueError(f"n times the prompts is {answers}; one request is answered at most {MOST_ANSWERS} times")
     return asked
+
+
+def rewarded(data: bytes) -> float:
+    """The score of a session."""
+    body = _body(data)
+    if set(body) != {"score"} or body["score"] is None:
+        raise ValueError('a reward is {"score": NUMBER}')
+    return _number(body, "score", 0.0)
 
 
 def _body(data: bytes) -> dict[str, Any]:

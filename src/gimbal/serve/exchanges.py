@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gimbal.policies.token import Tokens
-from gimbal.records import Part, Rollout, Sampling, Task
+from gimbal.records import Drop, Episode, Part, Rollout, Sampling, Task
 from gimbal.report.files import JsonLines
 
 
@@ -29,18 +29,55 @@ class Exchange:
         return _ids(self.rollout)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What an agent asked under one name, and the ``score`` it was given for it; None while it has none."""
+
+    name: str
+    exchanges: tuple[Exchange, ...] = ()
+    score: float | None = None
+
+    @property
+    def rows(self) -> list[Rollout]:
+        return rows(self.exchanges)
+
+    def episode(self, task: Task, sample: int) -> Episode | Drop:
+        """The session as one attempt at a task: its rows, which share its score, or why it cannot be trained on."""
+        drawn = sum(exchange.rollout.length for exchange in self.exchanges)
+        if not self.exchanges:
+            return Drop("no answers", said=f"session {self.name} asked nothing")
+        if self.score is None:
+            return Drop("no reward", drawn=drawn, said=f"session {self.name} ended without a reward")
+        if not all(exchange.rollout.sampling.trainable for exchange in self.exchanges):
+            said = f"session {self.name} asked for greedy or truncated answers; serve it with fixed=True"
+            return Drop("untrainable", drawn=drawn, said=said)
+        made = [
+            replace(row, task=task, sample=sample, row=number, score=self.score) for number, row in enumerate(self.rows)
+        ]
+        return Episode(rows=tuple(made))
+
+    def continued(self, text: str) -> Exchange | None:
+        """The longest exchange that this text continues from."""
+        found = [exchange for exchange in self.exchanges if text.startswith(exchange.text)]
+        return max(found, key=lambda exchange: len(exchange.text), default=None)
+
+
 def rows(exchanges: Iterable[Exchange]) -> list[Rollout]:
     """The token-exact paths through a session's exchanges, in order: each becomes a row, with a turn for each answer.
 
     An exchange whose context begins with the tokens of a row extends that row: what was said in between becomes observations,
-    which are not masked in and count as turns no more than tools' answers do. Any other exchange begins a row. No token is in two
-    rows as a decision.
+    which are not masked in and count as turns no more than tools' answers do. Any other exchange begins a row; so does one that was
+    drawn at another temperature, for the learner evaluates a row at one. No token is in two rows as a decision.
     """
     found: list[Rollout] = []
     for exchange in exchanges:
         rollout, first = exchange.rollout, int(_tokens(exchange.rollout).prompt_N[0])
         context = exchange.ids[:first]
-        places = [place for place, row in enumerate(found) if context[: len(_ids(row))] == _ids(row)]
+        places = [
+            place
+            for place, row in enumerate(found)
+            if context[: len(_ids(row))] == _ids(row) and _drawn_from(row.sampling) == _drawn_from(rollout.sampling)
+        ]
         if places:
             place = max(places, key=lambda place: len(_ids(found[place])))
             found[place] = _extended(found[place], rollout)
@@ -101,13 +138,27 @@ def written(exchange: Exchange) -> str:
     )
 
 
-def read(path: str | Path) -> dict[str, list[Exchange]]:
-    """The exchanges of a file that an endpoint wrote, by session. A line that was torn by a kill is left out."""
-    sessions: dict[str, list[Exchange]] = {}
+def rewarded(session: str, score: float) -> str:
+    """One line of JSON: what a session earned, which ends it."""
+    return json.dumps({"session": session, "score": score})
+
+
+def read(path: str | Path) -> list[Session]:
+    """The sessions of a file that an endpoint wrote, in the order of their beginning. A line that was torn by a kill is left out."""
+    found: list[Session] = []
+    places: dict[str, int] = {}  # of the sessions that have no reward yet; one that has it is over, and its name free
     for row in JsonLines(Path(path)).read():
-        exchange = _read(row)
-        sessions.setdefault(exchange.session, []).append(exchange)
-    return sessions
+        name = row["session"]
+        if name not in places:
+            places[name] = len(found)
+            found.append(Session(name=name))
+        place = places[name]
+        if "score" in row:
+            found[place] = replace(found[place], score=row["score"])
+            del places[name]
+        else:
+            found[place] = replace(found[place], exchanges=(*found[place].exchanges, _read(row)))
+    return found
 
 
 def _read(row: dict[str, Any]) -> Exchange:
@@ -128,10 +179,9 @@ def _read(row: dict[str, Any]) -> Exchange:
     return Exchange(session=row["session"], rollout=rollout, text=row["text"])
 
 
-def continued(session: Sequence[Exchange], text: str) -> Exchange | None:
-    """The longest exchange of the session that this text continues from."""
-    found = [exchange for exchange in session if text.startswith(exchange.text)]
-    return max(found, key=lambda exchange: len(exchange.text), default=None)
+def _drawn_from(sampling: Sampling) -> Sampling:
+    """Its distribution alone."""
+    return replace(sampling, max_length=1, stop=())
 
 
 def _tokens(rollout: Rollout) -> Tokens:

@@ -1,6 +1,7 @@
 """An OpenAI-compatible endpoint over any engine of tokens. It records what it answers.
 
     POST /v1/completions, /v1/chat/completions      as OpenAI's, with the token ids, log-probabilities and versions beside the text
+    POST /SESSION/v1/reward                         {"score": 1.0}: what the session earned, which ends it
     GET  /v1/models, /health
 
 A path before /v1 names a session: an agent whose base_url is http://HOST:PORT/episode-7/v1 is recorded as episode-7. One thread
@@ -20,10 +21,11 @@ from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
 from gimbal.policies.token import TokenPolicy
-from gimbal.records import Rollout, Sampling
+from gimbal.records import Drop, Episode, Sampling, Task
 from gimbal.serve.answers import Answers
 from gimbal.serve.app import application, close_idle
 from gimbal.serve.driver import Driver
+from gimbal.serve.exchanges import Session
 
 
 class CompletionServer:
@@ -94,6 +96,14 @@ class CompletionServer:
         """New weights, between two steps of the engine: answers under way continue with them."""
         self.driver.load(version, state)
 
-    def take(self, session: str = "") -> list[Rollout]:
-        """The rows of a session (see ``exchanges.rows``), which is then forgotten. What they earned is for the caller to say."""
+    def reward(self, session: str, score: float) -> None:
+        """What the session earned, if its agent does not say so itself."""
+        self.answers.reward(session, score)
+
+    def take(self, session: str = "") -> Session:
+        """What was said in a session, which is then forgotten."""
         return self.answers.take(session)
+
+    def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
+        """The session as attempt number ``sample`` at a task, for a group of such; it is then forgotten. /health counts drops."""
+        return self.answers.episode(session, task, sample)
