@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal import config, recipes
+from gimbal.config.own import OwnError, fault
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
@@ -63,13 +64,14 @@ def train(
     """
     config.refuse_while_loading()
     tracked = trackers.asked(track)
+    notices: list[str] = []
     directory = None if resume is None else find_run(resume, Path(runs))
     if directory is not None:
         if set(overrides) - {"steps"} or name:
             raise ValueError(KEPT.format(directory))
         recipe, run = to_resume(directory, overrides.get("steps"))
     else:
-        run = recipes.load(recipe, config.flatten(overrides))
+        run = recipes.load(recipe, config.flatten(overrides), notices.append)
     if rank() > 0:  # under torchrun what comes after this call is for rank 0
         from gimbal.runtime.local import follow
 
@@ -77,7 +79,7 @@ def train(
         raise SystemExit(0)
     if directory is None:
         directory = create(run, recipe, name, Path(runs))
-    return launch(run, directory, recipe, resume=resume is not None, track=tracked)
+    return launch(run, directory, recipe, resume=resume is not None, track=tracked, notices=notices)
 
 
 def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
@@ -118,9 +120,20 @@ def stem_of(recipe: str) -> str:
 
 
 def launch(
-    run: AbstractRun, directory: Path, recipe: str, *, resume: bool = False, track: Sequence[str] = ()
+    run: AbstractRun,
+    directory: Path,
+    recipe: str,
+    *,
+    resume: bool = False,
+    track: Sequence[str] = (),
+    notices: Sequence[str] = (),
+    header: bool = False,
 ) -> Result:
-    """Train in this directory. A new run that fails before its first step has ended leaves nothing behind."""
+    """Train in this directory. A new run that fails before its first step has ended leaves nothing behind.
+
+    ``notices`` and advice, and with ``header`` what the run does, are told once it has begun, so that a refusal is one sentence.
+    """
+    under_way: list[bool] = []
     try:
         from gimbal.runtime.local import run_local  # late: only a run needs the console
 
@@ -130,17 +143,27 @@ def launch(
                 f"{directory} is finished ({done.steps} steps); to train further: {resuming(directory)} steps={2 * run.steps}"
             )
             return Result(directory=directory, run=run, summary=done)
-        if resume and (told := changed(run, directory)):
-            recipes.tell(told)
         run = settled(run)
-        for warning in () if resume else recipes.warnings(run, recipe):
-            recipes.tell(warning)
+        advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
+
+        def begun() -> None:
+            under_way.append(True)
+            if header:
+                print(f"{directory}: {statement(run)}", flush=True)
+            for sentence in advice:
+                recipes.tell(sentence)
+
         with _alone(directory):
-            summary = run_local(run, directory, resume=resume, name=recipe, track=track)
+            summary = run_local(run, directory, resume=resume, name=recipe, track=track, begun=begun)
         return Result(directory=directory, run=run, summary=summary)
-    except BaseException:
+    except BaseException as error:
+        told = fault(error, {type(part).__name__: key for key, part in config.paths(run).items()})
+        steps = len(JsonLines(directory / METRICS).read())
         if not resume:
             discard(directory)
+        if told:
+            when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
+            raise OwnError(f"{told}, {when}") from error
         raise
 
 

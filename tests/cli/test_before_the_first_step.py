@@ -76,7 +76,10 @@ def test_a_reward_that_cannot_score(place, capsys):
 )
 def test_a_part_that_is_not_there(place, capsys, words, sentence):
     assert cli.main(["train", QUICK, "threads=1", *words]) == 2
-    assert sentence in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert sentence in err and err.count("\n") == 1 and not out, (
+        "advice and the header come once nothing can be refused"
+    )
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
 
 
@@ -118,5 +121,6 @@ def test_from_another_directory_relative_files_are_refused_with_the_way(place, c
 def test_dry_run_loads_the_reward(place, capsys):
     words = ["train", QUICK, "tasks=rows.jsonl", "held_out=None", "--dry-run"]
     assert cli.main([*words, "reward=mine.py:want"]) == 2
-    assert "takes the column `gold`" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "takes the column `gold`" in err and err.count("\n") == 1 and not out
     assert cli.main([*words, "reward=mine.py:scalar"]) == 0

@@ -37,7 +37,8 @@ def trained(monkeypatch, tmp_path):
     """Runs under tmp_path whose training is a stub; what it was asked for."""
     asked: list[tuple[Run, Path, bool, str]] = []
 
-    def run_local(run, directory, *, resume=False, name="", track=()):
+    def run_local(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
+        begun()
         asked.append((run, directory, resume, name))
         (directory / "metrics.jsonl").touch()
         return Summary(
@@ -244,7 +245,7 @@ def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
 
 
 def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
-    def interrupted(run, directory, *, resume=False, name="", track=()):
+    def interrupted(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
         (directory / "metrics.jsonl").write_text("{}\n")
         raise KeyboardInterrupt
 
@@ -255,7 +256,7 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
 
 
 def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
-    def broken(run, directory, *, resume=False, name="", track=()):
+    def broken(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
         (directory / "metrics.jsonl").write_text("{}\n")
         raise RewardError("reward mine broke")
 
@@ -278,7 +279,7 @@ def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     ],
 )
 def test_memory_that_runs_out_is_no_fault_of_the_program(trained, monkeypatch, capsys, error):
-    def full(run, directory, *, resume=False, name="", track=()):
+    def full(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
         raise error
 
     monkeypatch.setattr(local, "run_local", full)
@@ -309,7 +310,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):
-    def refused(run, directory, *, resume=False, name="", track=()):
+    def refused(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
         raise ValueError("no model")
 
     monkeypatch.setattr(local, "run_local", refused)

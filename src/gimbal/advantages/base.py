@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import AbstractPart
+from gimbal.config.own import shaped
 from gimbal.records import TrainBatch
 
 
@@ -33,7 +34,7 @@ class AbstractAdvantage(AbstractPart, ABC):
         What is ``per_episode`` is asked about one row of each, so that statistics count episodes, and all its rows get the answer.
         """
         if not (self.per_episode and batch.several):
-            return self(batch)
+            return shaped(self, self(batch), batch.mask_NS)
         row_E, place_N = batch.spoken_N.unique(return_inverse=True)
         one = batch.select(row_E)
         advantage_E = self(one)[torch.arange(len(row_E)), one.mask_NS.int().argmax(-1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import sys
 import threading
@@ -59,7 +58,7 @@ OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 2 something the user can fix (said in one line), 130 interrupted."""
+    """Exit codes: 0 done, 2 something the user can fix (said in one line), 130 interrupted. A fault of ours is a traceback."""
     for name in ("stdin", "stdout", "stderr"):
         if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
@@ -93,26 +92,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # gimbal list methods | head
         return 0
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        # Whatever a user can fix is one of these; anything else is a fault of ours and keeps its traceback.
-        if debug or (isinstance(error, ModuleNotFoundError) and error.name not in EXTRAS):
-            raise
-        print(f"gimbal: {sentence(error)}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if debug or not (isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error))):
-            raise
-        print(f"gimbal: out of memory: {sentence(error)[:MEMORY]}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("\ngimbal: stopped", file=sys.stderr)
         return 130
+    except (Exception, SystemExit) as error:
+        if debug or not (told := sentence(error)):
+            raise
+        print(f"gimbal: {told}", file=sys.stderr)
+        return 2
 
 
-def sentence(error: Exception) -> str:
-    """One line."""
+def sentence(error: BaseException) -> str:
+    """One line for what a user can fix; "" for a fault of ours, which keeps its traceback."""
+    from gimbal.config.own import fault, out_of_memory
+
+    said = " ".join(str(error).split()) or type(error).__name__
+    if out_of_memory(error):
+        return f"out of memory: {said[:MEMORY]}"
+    if told := fault(error):
+        return told
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs {error.name}: pip install 'gimbal-rl[{EXTRAS[error.name or '']}]'"
+        return f"this needs {error.name}: pip install 'gimbal-rl[{EXTRAS[error.name]}]'" if error.name in EXTRAS else ""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "this port is in use already; another --port, or 0, which takes any that is free"
-    return " ".join(str(error).split()) or type(error).__name__
+    return said if isinstance(error, ValueError | OSError) else ""

@@ -30,12 +30,19 @@ def numbers(text: str) -> list[int]:
 
 
 def train_seeds(
-    run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int, rest: Sequence[str]
+    run: AbstractRun,
+    recipe: str,
+    stem: str,
+    runs: Path,
+    seeds: Sequence[int],
+    jobs: int,
+    rest: Sequence[str],
+    notices: Sequence[str] = (),
 ) -> int:
     """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, every one on cores of its own. Exit code 2 if any failed.
 
     What the same command finished before is left as it is, and what it began continues, so a broken series is fixed by
-    giving the command again. ``rest`` are words for each run's own command line.
+    giving the command again. ``rest`` are words for each run's own command line; ``notices`` are told once nothing is refused any more.
     """
     from gimbal import api, recipes
     from gimbal.runtime import compose
@@ -43,10 +50,11 @@ def train_seeds(
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= jobs <= len(cores):
         raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
-    for warning in recipes.warnings(run, recipe):  # what is refused is refused once
-        recipes.tell(warning)
-    compose.accepted(run)
+    compose.accepted(run)  # what is refused is refused once
+    advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
+    for sentence in advice:
+        recipes.tell(sentence)
     missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
     if len(missing) < len(directories):
         recipes.tell(

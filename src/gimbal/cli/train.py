@@ -86,8 +86,7 @@ def _replay(arguments: Arguments) -> int:
     recipe, run = config.load(original, AbstractRun)
     run = replayed(run, original)
     directory = api.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
-    print(f"{directory}: {api.statement(run)}", flush=True)
-    api.launch(run, directory, recipe)
+    api.launch(run, directory, recipe, header=True)
     print(compared(original, directory))
     return 0
 
@@ -95,6 +94,7 @@ def _replay(arguments: Arguments) -> int:
 def _train(arguments: Arguments) -> int:
     from gimbal import api, config, recipes
     from gimbal.cli import show
+    from gimbal.config.own import OwnError
     from gimbal.learning.ranks import rank, several
     from gimbal.recipes.configure import configured
     from gimbal.report import trackers
@@ -105,13 +105,14 @@ def _train(arguments: Arguments) -> int:
     track = trackers.asked(arguments.flags.get("track", ""))
     earlier = arguments.flag("resume") or arguments.flag("from")
     found = api.find_run(earlier, runs) if earlier else None
+    notices: list[str] = []  # told once nothing can be refused any more
     if found is not None:
         recipe, run = api.to_resume(found, arguments.overrides.get("steps") if "resume" in arguments.flags else None)
         if "from" in arguments.flags:
-            run = configured(run, arguments.overrides, recipes.tell)
+            run = configured(run, arguments.overrides, notices.append)
     else:
         recipe = arguments.words[0] if arguments.words else "demo"
-        run = recipes.load(recipe, arguments.overrides)
+        run = recipes.load(recipe, arguments.overrides, notices.append)
     if several() and "seeds" in arguments.flags:
         raise ValueError("--seeds starts processes of its own: leave out torchrun, or --seeds")
     if rank() > 0:
@@ -123,11 +124,14 @@ def _train(arguments: Arguments) -> int:
         print(show.fields_page(run, recipe))
     elif "print-config" in arguments.flags:
         print(config.dump(run, recipe), end="")
+        for sentence in notices:
+            recipes.tell(sentence)
     elif "dry-run" in arguments.flags:
-        print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")  # a file of tasks is read, and refused, now
         compose.accepted(run)
-        for warning in recipes.warnings(run, recipe):
-            recipes.tell(warning)
+        advice = [*notices, *recipes.warnings(run, recipe)]
+        print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")
+        for sentence in advice:
+            recipes.tell(sentence)
     elif text := arguments.flag("seeds"):
         from gimbal.cli.seeds import numbers, train_seeds
 
@@ -136,17 +140,16 @@ def _train(arguments: Arguments) -> int:
             raise ValueError(f"--jobs is {jobs}; it is a number of runs, such as 2")
         rest = ["--track", ",".join(track)] if track else []
         name = arguments.flag("name") or api.stem_of(recipe)
-        return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest)
+        return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest, notices)
     else:
         resumed = "resume" in arguments.flags
         directory = found if found and resumed else api.create(run, recipe, arguments.flag("name"), runs)
-        print(f"{directory}: {api.statement(run)}", flush=True)
         try:
-            api.launch(run, directory, recipe, resume=resumed, track=track)
+            api.launch(run, directory, recipe, resume=resumed, track=track, notices=notices, header=True)
         except KeyboardInterrupt:
             recipes.tell(f"stopped; {api.way_on(directory)}")
             return 130
-        except RewardError as error:  # can be fixed without a change of the recipe
+        except (RewardError, OwnError) as error:  # can be fixed without a change of the recipe
             if checkpoint.newest(directory) is None:
                 raise
             raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gimbal import durable
 from gimbal.config import read_file
+from gimbal.config.own import fault
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.metrics import passed
 
@@ -165,7 +166,7 @@ class Summary:
 
 def stopped(step: int, error: Exception) -> dict[str, Any]:
     """stopped.json: the finished steps, the kind of error, and its sentence."""
-    return {"step": step, "error": type(error).__name__, "sentence": " ".join(str(error).split())}
+    return {"step": step, "error": type(error).__name__, "sentence": " ".join((fault(error) or str(error)).split())}
 
 
 def read_stopped(path: Path) -> Mapping[str, Any]:

@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import SupportsFloat
 
+from gimbal.config.own import fault, wrong
 from gimbal.ops.activity import doing
 from gimbal.records import Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.isolation import RewardError
 
 ERROR = "error"
 
@@ -46,7 +49,7 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
     columns = []
     for reward in rewards:
         with doing(f"reward {reward.name}", task=group.task.id):
-            columns.append(reward(group))
+            columns.append(_given(reward, group))
     lost, scored = Counter() if lost is None else lost, []
     for episode, values in zip(group.episodes, zip(*columns, strict=True), strict=True):
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
@@ -56,6 +59,26 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
         else:
             lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
     return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
+
+
+def _given(reward: AbstractReward, group: Group) -> list[float | None]:
+    """What a reward says of a group. One of the user's own that raises ends the run as a function does: saved, and to be continued."""
+    try:
+        values = reward(group)
+        count = len(group.episodes)
+        fits = isinstance(values, list | tuple) and len(values) == count
+        if not fits or not all(value is None or isinstance(value, SupportsFloat) for value in values):
+            raise wrong(
+                reward,
+                "__call__",
+                values,
+                f"a list of {count} numbers, one for each rollout, None where it does not apply",
+            )
+        return list(values)
+    except Exception as error:  # whatever a user's reward raises
+        if told := fault(error):
+            raise RewardError(f"reward {reward.name} on task {group.task.id}: {told}") from error
+        raise
 
 
 def follow_ups(group: Group, rewards: Sequence[AbstractReward]) -> list[Task]:

@@ -252,3 +252,13 @@ def _logged(path: Path, size: int | None = None) -> dict[str, Any]:
                 hasher.update(chunk)
                 count += len(chunk)
     return {"bytes": count, "digest": hasher.hexdigest()}
+
+
+def nothing_lost(directory: Path, checkpoint_every: int) -> None:
+    """What begins at step 0 writes over what is on record: refused where that is more than a run has before its first checkpoint."""
+    steps = len(JsonLines(directory / METRICS).read())
+    if steps > checkpoint_every:
+        raise ValueError(
+            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint to continue from: put checkpoints/ back, "
+            f"or begin again beside it: gimbal train --from {directory}"
+        )

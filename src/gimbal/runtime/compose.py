@@ -23,6 +23,7 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
+from gimbal.config.own import wrong
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.engines.base import RECORD
 from gimbal.environments.jsonl import Jsonl, Rows
@@ -31,6 +32,7 @@ from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, need
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at
 from gimbal.policies.token import CausalLM
+from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.runner import Driven
@@ -158,8 +160,10 @@ def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) 
                 given = run.rewards if own is None else own
                 used = [opened.enter_context(closing(reward.open())) for reward in given]
             for index in range(len(tasks) if isinstance(tasks, Jsonl | Rows) else min(1, len(tasks))):
+                if not isinstance(task := tasks[index], Task):
+                    raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 for reward in used:
-                    reward.accepts(tasks[index])
+                    reward.accepts(task)
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:

@@ -306,13 +306,20 @@ def follow(run: AbstractRun) -> None:
 
 
 def run_local(
-    run: AbstractRun, directory: Path, *, resume: bool = False, name: str = "", track: Sequence[str] = ()
+    run: AbstractRun,
+    directory: Path,
+    *,
+    resume: bool = False,
+    name: str = "",
+    track: Sequence[str] = (),
+    begun: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` continue from its newest checkpoint, bit for bit.
 
     A run that was killed before its first checkpoint begins again. A checkpoint that is damaged is skipped for the one before it.
 
-    ``track`` names trackers that hear of every step beside the run's own files.
+    ``track`` names trackers that hear of every step beside the run's own files. ``begun`` is called when all that can be refused
+    before a first rollout is past: the model is loaded, tasks and rewards are looked at, the sampler holds the weights.
 
     Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
     (KeyboardInterrupt is raised then); a second one ends it at once.
@@ -325,10 +332,11 @@ def run_local(
             console.alarm(run.faults.sentence())
         start = checkpoint.resumable(directory, console.alarm) if resume else None
         if resume and start is None:
-            _nothing_lost(run, directory)
+            checkpoint.nothing_lost(directory, run.checkpoint_every)
         trainer = Trainer(run, start, console.note)
         try:
             trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
+            begun()
             checkpoint.rewind(directory, start)
             session = Session(trainer, directory, console, name or directory.name, track)
             try:
@@ -343,16 +351,6 @@ def run_local(
             trainer.close()
     finally:
         console.close()
-
-
-def _nothing_lost(run: AbstractRun, directory: Path) -> None:
-    """What begins at step 0 writes over what is on record: refused where that is more than a run has before its first checkpoint."""
-    steps = len(JsonLines(directory / METRICS).read())
-    if steps > run.checkpoint_every:
-        raise ValueError(
-            f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint to continue from: put checkpoints/ back, "
-            f"or begin again beside it: gimbal train --from {directory}"
-        )
 
 
 class Session:

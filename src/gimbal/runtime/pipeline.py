@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter
+from gimbal.config.own import wrong
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Plan
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.records import Drop, Episode, Group, Sampling, Task
@@ -130,7 +131,11 @@ class Pipeline:
         for _ in range(self.pace.wanted(len(self.store), self._flying, self.oversampling)):
             # First what was taken back, or a curriculum's order would never be finished.
             task = self.returned.popleft() if self.returned else self.parts.curriculum.next()
+            if not isinstance(task, Task):
+                raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...)")
             plan = self.parts.budget.plan(task)
+            if not isinstance(plan, Plan):
+                raise wrong(self.parts.budget, "plan", plan, "a Plan(rollouts=..., max_length=...)")
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
             self.selection.dispatched(index, self.generated["decisions"])
@@ -212,6 +217,8 @@ class Pipeline:
             for rule in self.parts.filters:
                 if isinstance(outcome, Group):
                     before, outcome = outcome, rule(outcome)
+                    if not isinstance(outcome, Group | Drop):
+                        raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason")')
                     self._count_lost(before, outcome, type(rule).__name__)
         if isinstance(outcome, Drop):
             self._give_up(index, outcome.reason)

@@ -7,13 +7,14 @@ the wall: the same requests to the same weights give the same rollouts, whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gimbal.config.own import wrong
 from gimbal.engines.base import (
     DRAW,
     AbstractEngine,
@@ -189,7 +190,12 @@ class Runner(AbstractEngineAround):
             raise
 
     def _flow(self, attempt: Attempt) -> Flow:
-        flow = Flow(attempt, self.workflow(attempt))
+        steps = self.workflow(attempt)
+        if not isinstance(steps, Generator):
+            raise wrong(
+                self.workflow, "__call__", steps, "a generator: it yields calls, such as row = yield attempt.begin()"
+            )
+        flow = Flow(attempt, steps)
         self.flows.append(flow)
         self.owner |= {(attempt.group, sample): flow for sample in attempt.samples}
         return flow
@@ -224,12 +230,15 @@ class Runner(AbstractEngineAround):
 
     def _finish(self, flow: Flow) -> None:
         attempt = flow.attempt
-        outcomes = list(flow.outcome) if self.workflow.whole else [flow.outcome]
+        several = self.workflow.whole and isinstance(flow.outcome, list | tuple)
+        outcomes = list(flow.outcome) if several else [flow.outcome]
         if len(outcomes) != len(attempt.samples) or not all(isinstance(one, Episode | Drop) for one in outcomes):
-            raise TypeError(
-                f"{type(self.workflow).__name__} returned {flow.outcome!r:.200} for samples {attempt.samples} of task "
-                f"{attempt.task.id}; an Episode or a Drop is wanted for each"
+            each = (
+                f"an Episode or a Drop for each of its {len(attempt.samples)} samples"
+                if self.workflow.whole
+                else "an Episode or a Drop"
             )
+            raise wrong(self.workflow, "__call__", flow.outcome, f"{each} (Episode.of(row))")
         self._end(flow)
         for sample, outcome in zip(attempt.samples, outcomes, strict=True):
             if sample not in flow.gone:
@@ -292,7 +301,9 @@ class Runner(AbstractEngineAround):
             sample = _sample(flow, call)
             asked.key = row_key(attempt.group, sample, flow.row(sample))
         elif not isinstance(call, Write | Stop):
-            raise TypeError(f"{type(self.workflow).__name__} yielded {call!r:.200}, which is no call")
+            raise wrong(
+                self.workflow, "__call__", call, "a call: attempt.begin(), Draw, Fork, Act, Ask, Stop or Write", "yield"
+            )
         return asked.key
 
     def _draw(self, flow: Flow, call: Draw | Fork | Ask, key: Key) -> None:

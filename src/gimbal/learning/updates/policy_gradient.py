@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
+from gimbal.config.own import shaped, wrong
 from gimbal.controllers.base import AbstractStepSize
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
@@ -27,7 +28,7 @@ from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, 
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Group, TrainBatch
+from gimbal.records import Group, Terms, TrainBatch
 
 CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
 EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
@@ -125,7 +126,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         reports: Metrics = {}
         for reward_shape in self.reward_shaping:
             reports |= reward_shape.report(batch)
-            batch = replace(batch, reward_NS=reward_shape(batch))
+            batch = replace(batch, reward_NS=shaped(reward_shape, reward_shape(batch), batch.mask_NS))
         reports |= self.advantage.report(batch)
         batch = replace(batch, advantage_NS=self.advantage.of_rows(batch))
         if has_critic:
@@ -133,7 +134,7 @@ class AbstractPolicyGradient(AbstractUpdate):
             batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
         for shape in self.shaping:
             reports |= shape.report(batch)
-            batch = replace(batch, advantage_NS=shape(batch))
+            batch = replace(batch, advantage_NS=shaped(shape, shape(batch), batch.mask_NS))
         return batch, reports
 
     def _refuse_rows(self) -> None:
@@ -166,13 +167,15 @@ class AbstractPolicyGradient(AbstractUpdate):
             minibatch = minibatch.with_columns(part.survey(minibatch))
         keep_NS = torch.ones_like(minibatch.mask_NS)
         for mask in self.masks:
-            kept_NS = mask(minibatch)
+            kept_NS = shaped(mask, mask(minibatch), minibatch.mask_NS)
             metrics[f"mask/{type(mask).__name__}"] = float(ops.masked_mean(kept_NS, minibatch.mask_NS))
             if mask.renormalise:
                 minibatch = replace(minibatch, mask_NS=minibatch.mask_NS & kept_NS)
             keep_NS &= kept_NS
         # Regularisers are not corrected: they hold for every decision, however it was sampled.
-        correction_NS = keep_NS.float() if self.correction is None else keep_NS * self.correction(minibatch)
+        correction_NS = keep_NS.float()
+        if self.correction is not None:
+            correction_NS = keep_NS * shaped(self.correction, self.correction(minibatch), minibatch.mask_NS)
         facts = {"correction": correction_NS}
         for number, part in enumerate(self.summed):
             counted_NS = part.counted(minibatch)
@@ -205,6 +208,9 @@ class AbstractPolicyGradient(AbstractUpdate):
         loss = models.ranks.nothing(logprob_NS)
         for number, part in enumerate(self.summed):
             terms = part(logprob_NS, micro)
+            if not isinstance(terms, Terms):
+                raise wrong(part, "__call__", terms, "Terms(loss_NS=...)")
+            shaped(part, terms.loss_NS, logprob_NS)
             weight_NS, share_NS = micro.facts[f"weight/{number}"], micro.facts[f"share/{number}"]
             if number == 0:
                 weight_NS = weight_NS * micro.facts["correction"]

@@ -1,0 +1,89 @@
+"""What a user's own part did wrong: its name, the error, and the line of the user's file, in one sentence."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
+from typing import Any
+
+from gimbal.config.classes import PACKAGE
+
+MOST_TOLD = 300  # characters of an error's own words, and of a value
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class OwnError(ValueError):
+    """A part of the user's raised, or gave what its kind does not give."""
+
+
+def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
+    """What a user's code raised and where; "" for an error of gimbal's, a refusal by gimbal of what it was given, and memory that ran
+    out, wherever that was.
+
+    ``keys``: by the name of a part, the key of the run that holds it.
+    """
+    if isinstance(error, OwnError) or not isinstance(error, Exception | SystemExit):
+        return str(error) if isinstance(error, OwnError) else ""
+    if out_of_memory(error):
+        return ""
+    frames = list(walk_tb(error.__traceback__))
+    theirs = [(frame, line) for frame, line in frames if _users(frame)]
+    if not theirs or (isinstance(error, ValueError) and _within(frames[-1][0], PACKAGE)):
+        return ""
+    name, (last, line) = _part(theirs[0][0]), theirs[-1]
+    key = f" ({keys[name]})" if name in keys else ""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_TOLD]}".removesuffix(": ")
+    return f"{name}{key} raised {said} ({Path(last.f_code.co_filename).name}, line {line})"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    said = isinstance(error, RuntimeError) and re.search("out of memory|allocate memory", str(error))
+    return isinstance(error, MemoryError) or bool(said)
+
+
+def wrong(part: Any, method: str, got: Any, wanted: str, verb: str = "return") -> OwnError:
+    """The refusal of what a method of a part returned. ``wanted``: what it should, as the end of "it must return ..."."""
+    code = inspect.unwrap(vars(type(part))[method]).__code__ if method in vars(type(part)) else None
+    where = "" if code is None else f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"
+    call = "" if method == "__call__" else f".{method}"
+    return OwnError(f"{type(part).__name__}{call}{where} {verb}ed {told(got)}; it must {verb} {wanted}")
+
+
+def shaped(part: Any, value: Any, like: Any) -> Any:
+    """The tensor that a part returned, one number for each decision as ``like`` has; refused if it is anything else."""
+    from torch import Tensor  # late: --help needs none of it
+
+    if not isinstance(value, Tensor) or value.shape != like.shape:
+        raise wrong(
+            part, "__call__", value, f"a tensor of one number for each decision, here of shape {list(like.shape)}"
+        )
+    return value
+
+
+def told(value: Any) -> str:
+    """A value in a sentence: a tensor or an array by its shape, a record by its class."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"a {type(value).__name__} of shape {list(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= MOST_TOLD // 4 else f"a {type(value).__name__}"
+
+
+def _users(frame: FrameType) -> bool:
+    """Whether this is code of the user's: neither gimbal's nor Python's, nor of an installed package, nor made by one ("<string>")."""
+    if frame.f_code.co_filename.startswith("<") and not frame.f_code.co_filename.startswith("<ipython"):
+        return False
+    return not any(_within(frame, Path(place)) for place in (PACKAGE, *_INSTALLED))
+
+
+def _within(frame: FrameType, place: Path) -> bool:
+    return frame.f_code.co_filename.startswith(f"{place}/")
+
+
+def _part(frame: FrameType) -> str:
+    """Whose code this is: the class of the object, else the function."""
+    return type(frame.f_locals["self"]).__name__ if "self" in frame.f_locals else frame.f_code.co_name
