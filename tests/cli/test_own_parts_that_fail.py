@@ -20,7 +20,7 @@ CASES = {
     "workflow=broken.py:Workflow(fault='row')": "Workflow (broken.py, line 40) returned a Rollout; it must return an Episode or a Drop",
     "workflow=broken.py:Workflow(fault='exits')": "Workflow (workflow) raised SystemExit: 0 (broken.py, line 43), in the first step",
     "workflow=Dialogue(tool='broken.py:Tool()')": "Tool (workflow.tool) raised RuntimeError: no triggers (broken.py, line 53)",
-    "reward=broken.py:Reward()": "reward own on task row:7: Reward raised ZeroDivisionError: division by zero (broken.py, line 64)",
+    "reward=broken.py:Reward()": "Reward raised ZeroDivisionError: division by zero (broken.py, line 64)",
     "filters=broken.py:Filter()": "Filter (broken.py, line 69) returned None; it must return the Group, or Drop(",
     "tasks=broken.py:Tasks()": "Tasks.__getitem__ (broken.py, line 78) returned {'prompt': '1 + 1 ='}; it must return a Task(",
     "curriculum=broken.py:Curriculum()": "Live raised KeyError: 'next' (broken.py, line 84), in the first step",
