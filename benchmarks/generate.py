@@ -29,8 +29,8 @@ import torch
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import practice
-from gimbal.policies.token import CausalLM, TokenPolicy
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
+from gimbal.records import Task
 
 Measured = tuple[int, float]  # tokens, seconds
 PAGE = 32  # positions of a page of `generate_batch`

@@ -29,8 +29,8 @@ from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
-from gimbal.policies.token import CausalLM, TokenPolicy
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
+from gimbal.records import Group, Rollout, Task
 from gimbal.report.metrics import mismatch_metrics
 from gimbal.runtime import device
 

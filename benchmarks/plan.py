@@ -31,8 +31,9 @@ import decoupled
 import numpy as np
 
 from gimbal.engines.native import Native
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Group, Sampling
+from gimbal.records import Group
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import local

@@ -35,9 +35,9 @@ from gimbal.learning.joining import follow, join, lead
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks, several
 from gimbal.ops import philox
-from gimbal.policies.token import CausalLM
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Group, Sampling, TrainBatch
+from gimbal.records import Group, TrainBatch
 from gimbal.runtime import device
 
 SIDES = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes, 1 thread each": (2, 1)}

@@ -29,9 +29,9 @@ from gimbal.engines.native import Native
 from gimbal.engines.receipts import tensors
 from gimbal.learning.weight_sync.delta import Receiver, Sender
 from gimbal.learning.weight_sync.proof import asked
-from gimbal.policies.token import CausalLM
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.core.demo import demo
-from gimbal.records import Group, Sampling
+from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from gimbal.policies.token import Tokens
-from gimbal.records import Group, Rollout, Sampling, Task, TrainBatch
+from gimbal.policies.token import Sampling, Tokens
+from gimbal.records import Group, Rollout, Task, TrainBatch
 
 TASK = Task(id="t")
 

@@ -17,7 +17,8 @@ _PLACES = {
     "gimbal.learning.learner": ("Learner",),
     "gimbal.learning.method": ("Optimization",),
     "gimbal.learning.updates.policy_gradient": ("PolicyGradient",),
-    "gimbal.records": ("Drop", "Group", "Rollout", "Sampling", "Task", "Terms", "TrainBatch"),
+    "gimbal.policies.token": ("Sampling",),
+    "gimbal.records": ("Drop", "Group", "Rollout", "Task", "Terms", "TrainBatch"),
     "gimbal.runtime.run": ("HeldOut", "Run"),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -61,43 +61,32 @@ def is_chat(value: Any) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """The distribution decisions are drawn from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
+class AbstractSampling(ABC):
+    """How decisions are drawn, as far as all families share it; what else a family draws by, its own class adds.
 
-    ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. ``behavior`` log-probabilities are of this
-    very distribution. Truncated supports (and greedy) cannot be trained on with importance ratios; see ``trainable``.
+    ``temperature`` 0 is greedy. ``behavior`` log-probabilities are of this very distribution.
     """
 
     temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
     max_length: int = 64  # most decisions of one rollout
-    stop: tuple[str, ...] = ()  # strings that end a rollout, beside the end-of-text token
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
             raise ValueError(
                 f"temperature is {self.temperature}; it must be 0 (greedy), or between {LEAST_TEMPERATURE} and {MOST_TEMPERATURE}"
             )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 being off")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 being off")
-        if self.top_k < 0:
-            raise ValueError(f"top_k is {self.top_k}; it must be 0 (off) or above")
         if self.max_length < 1:
             raise ValueError(f"max_length is {self.max_length}; a rollout needs at least one decision")
 
     @property
-    def named(self) -> frozenset[str]:
-        """Its fields that are not as they are by default."""
-        return frozenset(item.name for item in fields(self) if getattr(self, item.name) != item.default)
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether every decision may be drawn: the trainer cannot evaluate a truncated support."""
 
     @property
     def trainable(self) -> bool:
         """Whether the trainer can evaluate the same distribution: full support and a temperature above 0."""
-        return self.temperature > 0 and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+        return self.temperature > 0 and self.full
 
 
 class AbstractDecisions(ABC):
@@ -167,7 +156,7 @@ class Rollout:
     mask_S: Bool[Tensor, " S"]
     reward_S: Float[Tensor, " S"]
     stop: str
-    sampling: Sampling
+    sampling: AbstractSampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None

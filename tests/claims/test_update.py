@@ -88,7 +88,7 @@ def test_loss_and_gradient_are_those_of_plain_torch(stale, arm):
     weight_K = torch.cat([(row.proximal_S - row.behavior_S).exp() for row in rows.values()])
     assert (weight_K > dose.CAPS.get(arm, 2.0)).any(), "the caps act"
     run = dose.run_of("age", dose.AGE[arm], 2, RATE, 0)
-    learner, clipped = Learner(policy, run, sampling=run.sampling), []
+    learner, clipped = Learner(policy, run, temperature=run.sampling.temperature), []
     batch = learner.prepare(pack(groups))
     for part in torch.arange(len(rows)).chunk(run.optimization.minibatches):
         minibatch = batch.select(part)

@@ -4,8 +4,7 @@ from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
 from gimbal.environments.jsonl import Rows
 from gimbal.objectives import ClippedRatio
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.run import HeldOut, Run
 

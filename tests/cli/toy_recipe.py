@@ -9,8 +9,8 @@ from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, TruncatedWeight
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Task
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.run import HeldOut, Run
 

@@ -12,7 +12,7 @@ from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
 from gimbal.config.overrides import locate
 from gimbal.controllers import AdaptiveKL, Lagrangian
 from gimbal.objectives import ClippedRatio, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.runtime.run import LEAST
 
 TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"

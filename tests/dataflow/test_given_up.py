@@ -10,7 +10,8 @@ from gimbal.advantages import GroupNormalized, ReturnToGo
 from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Finished
-from gimbal.records import Drop, Episode, Group, Sampling
+from gimbal.policies.token import Sampling
+from gimbal.records import Drop, Episode, Group
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 

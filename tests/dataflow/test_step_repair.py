@@ -11,8 +11,8 @@ from gimbal.dataflow.filters.step_turns import StepTurns
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
-from gimbal.policies.token import CausalLM, Tokens
-from gimbal.records import Drop, Group, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.records import Drop, Group, Task
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.runner import Driven
 

@@ -10,8 +10,8 @@ from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Finished
 from gimbal.ops import philox
-from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Group, Sampling, Task
+from gimbal.policies.token import Sampling, Tokens
+from gimbal.records import Drop, Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -12,8 +13,10 @@ from gimbal.engines.base import Request
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.policies.categorical import Categorical
+from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
-from gimbal.records import Drop, Sampling
+from gimbal.policies.token import Sampling
+from gimbal.records import Drop
 
 CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
 PENDULUM = (Gaussian(observations=3, actions=1), Gymnasium(environment="Pendulum-v1"))
@@ -29,7 +32,7 @@ def engine_of(spec, slots=8, seed=0, dtype="float32"):
 
 def request(tasks, index, sample=0, **sampling):
     return Request(
-        group=index, task=tasks[index], sample=sample, sampling=Sampling(**{"max_length": 30} | sampling), seed=0
+        group=index, task=tasks[index], sample=sample, sampling=StepSampling(**{"max_length": 30} | sampling), seed=0
     )
 
 
@@ -305,8 +308,8 @@ def test_tasks_are_the_same_for_the_same_index_and_seed():
 
 def test_bad_input_is_refused_in_words():
     engine = engine_of(CARTPOLE[0])
-    with pytest.raises(ValueError, match="top_k"):
-        engine.submit(request(CARTPOLE[1], 0, top_k=2))
+    with pytest.raises(ValueError, match=r"top_k=2.* is sampled by StepSampling"):
+        engine.submit(replace(request(CARTPOLE[1], 0), sampling=Sampling(top_k=2)))
     for policy, environment, words in (
         (CARTPOLE[0], "Pendulum-v1", "1 real actions, but the policy has 4 observations, 2 choices"),
         (CARTPOLE[0], "NoSuchThing-v0", "NoSuchThing"),

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrain
 
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
-from gimbal.policies.token import TokenPolicy, Tokens
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import Sampling, TokenPolicy, Tokens
+from gimbal.records import Task
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 END = 3  # a letter that the random models like to draw

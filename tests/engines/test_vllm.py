@@ -20,8 +20,8 @@ from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
-from gimbal.policies.token import CausalLM, TokenPolicy
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
+from gimbal.records import Task
 from gimbal.runtime.local import Trainer
 from gimbal.serve.server import CompletionServer
 

@@ -12,8 +12,8 @@ import torch
 from gimbal.engines.base import Request, drained
 from gimbal.engines.vllm import VLLM
 from gimbal.ops import philox
-from gimbal.policies.token import CausalLM
-from gimbal.records import Part, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Part, Task
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.runner import Driven

@@ -7,8 +7,8 @@ import pytest
 from gimbal.engines.base import Request
 from gimbal.engines.offline import Offline
 from gimbal.environments.choices import Choices
-from gimbal.policies.token import CausalLM
-from gimbal.records import Group, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Group, Task
 from gimbal.rewards.recorded import Recorded
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.runner import Driven

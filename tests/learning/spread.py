@@ -15,7 +15,7 @@ from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import Alone
 from gimbal.learning.updates.policy_gradient import column_needs
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
 

@@ -17,8 +17,8 @@ from gimbal.learning.proximal.interpolated import Interpolated
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import ClippedRatio
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling, TrainBatch
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 
 

@@ -18,8 +18,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.old_policy import OldPolicyLost
 from gimbal.learning.proximal.sampling_version import SamplingVersion
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import checkpoint
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer

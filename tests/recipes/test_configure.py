@@ -22,6 +22,15 @@ def test_a_recipe_survives_being_saved(name, tmp_path):
     assert load(tmp_path, AbstractRun) == (name, run)
 
 
+def test_a_control_run_saved_when_all_families_drew_alike_is_read(tmp_path):
+    run = recipes.load("pendulum")
+    text = dump(run, "pendulum")
+    assert "class: StepSampling" in text
+    before = "class: Sampling, top_k: 0, top_p: 1.0, min_p: 0.0, stop: []"
+    (tmp_path / "recipe.yaml").write_text(text.replace("class: StepSampling", before))
+    assert load(tmp_path, AbstractRun) == ("pendulum", run)
+
+
 @pytest.mark.parametrize("name", recipes.names())
 def test_a_recipe_is_sound_and_says_what_it_is(name):
     run = recipes.load(name)
@@ -167,7 +176,7 @@ def test_unknown_recipes_and_things_that_are_no_recipes():
         ("\ndef mine():\n    return {}['x']\n", r"own.py:mine raises KeyError: 'x' \(own.py, line 3\)"),
         ("def mine():\n    return int('x')\n", r"raises ValueError: invalid literal .* \(own.py, line 2\)"),
         ("def mine(seed):\n    pass\n", "raises TypeError: .*'seed'"),
-        ("from gimbal.records import Sampling\ndef mine():\n    Sampling(max_length=0)\n", "^max_length is 0"),
+        ("from gimbal import Sampling\ndef mine():\n    Sampling(max_length=0)\n", "^max_length is 0"),
     ],
 )
 def test_a_recipe_of_ones_own_that_breaks_says_where(tmp_path, source, sentence):

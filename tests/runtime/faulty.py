@@ -18,8 +18,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import Tokens
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling, Tokens
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler

@@ -12,8 +12,8 @@ from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.token import CausalLM, TokenPolicy
-from gimbal.records import Group, Sampling
+from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
+from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import Run
 

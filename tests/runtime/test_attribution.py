@@ -15,8 +15,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.weight_sync.memory import Memory
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.report.gap import CAUSES
 from gimbal.runtime.attribution import Sides, attribute, drawn_by, explain
 from gimbal.runtime.faults import Faults

@@ -21,8 +21,8 @@ from gimbal.controllers import Lagrangian
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import ClippedRatio, Reinforce, TruncatedWeight, ValueLoss
-from gimbal.policies.token import CausalLM
-from gimbal.records import Group, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
 from gimbal.rewards.isolation import RewardError, Worker

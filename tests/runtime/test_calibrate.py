@@ -12,7 +12,7 @@ from small import small_run
 
 from gimbal import config
 from gimbal.engines.native import Native
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.runtime.local import run_local
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.simulate import calibrate

@@ -15,7 +15,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import EntropyBonus, KLPenalty, MaskedWeight, Reinforce, SequenceRatio, ValueLoss
 from gimbal.ops import SequenceMean
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.runtime.compose import check
 
 CRITIC = ValueMLP(observations=4)

@@ -90,10 +90,10 @@ from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
 from gimbal.ops.part_mean import PartMean
+from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.lora import LoRA
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.set_diversity import SetDiversity
@@ -124,10 +124,14 @@ CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
 
 OLD = {"correction": TruncatedWeight()}
 
-PUSHED = {"policy": Gaussian(observations=2, actions=1)}
+PUSHED = {"policy": Gaussian(observations=2, actions=1), "sampling": StepSampling()}
 STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
 REFUSALS = [
-    ({**PUSHED, "sampling": Sampling(stop=("=",))}, "sampling.stop says nothing to Gaussian", {"sampling": Sampling()}),
+    (
+        {**PUSHED, "sampling": Sampling(stop=("=",))},
+        "draws env_steps by sampling=StepSampling",
+        {"sampling": StepSampling()},
+    ),
     (
         {**PUSHED, **STEERED},
         "no figure: let Lagrangian",

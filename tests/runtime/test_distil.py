@@ -10,8 +10,7 @@ from gimbal.engines.offline import Offline
 from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.environments.within import Within
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.distil import distil, write_tasks

@@ -16,8 +16,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import NotDelivered
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.report.files import STOPPED, JsonLines, deterministic
 from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.attribution import drawn_by

@@ -17,8 +17,8 @@ from small import rows, small_run
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
-from gimbal.records import Sampling
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint

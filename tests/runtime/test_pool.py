@@ -14,7 +14,8 @@ from faulty import Counting, Here, Nothing, SampleIsScore, closed, drive, member
 from gimbal.engines.base import Request
 from gimbal.learning.weight_sync.delta import Packet
 from gimbal.learning.weight_sync.sparse import DeltaSync
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import Sampling
+from gimbal.records import Task
 from gimbal.runtime import fleet
 from gimbal.runtime.ledger import Ledger, Overtaken
 from gimbal.runtime.members import Judge, Sampler, packed, unpacked

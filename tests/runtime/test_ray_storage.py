@@ -18,7 +18,7 @@ import gimbal.runtime.ray
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Memory
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
 from gimbal.runtime.fleet import Unserved

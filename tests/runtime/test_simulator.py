@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_run
 
 from gimbal.engines.base import Request
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import Sampling
+from gimbal.records import Task
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.simulate.simulator import SCHEDULES, Setup, simulate
 from gimbal.runtime.simulate.virtual import AbstractLengths, LogNormal, RecordedLengths, Speeds, VirtualEngine, Waits

@@ -15,8 +15,8 @@ import torch
 
 from gimbal import api
 from gimbal.engines.native import Native
-from gimbal.policies.token import CausalLM
-from gimbal.records import Part, Sampling
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Part
 from gimbal.serve.exchanges import read
 from gimbal.serve.server import CompletionServer
 

@@ -1,6 +1,6 @@
 """Calls of tools, in the text that models write them in."""
 
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 from gimbal.serve.asked import Asked
 from gimbal.serve.replies import _message
 

@@ -11,8 +11,8 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.tools import AbstractTool
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.base import AbstractObjective
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Task
 from gimbal.rewards.function import Function
 from gimbal.workflows.dialogue import Dialogue
 

@@ -7,8 +7,8 @@ import torch
 from gimbal.engines.base import CONTINUE, DRAW, FORK, AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.engines.sampling import completed
 from gimbal.ops import philox
-from gimbal.policies.token import CausalLM, Tokens
-from gimbal.records import Episode, Rollout, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.records import Episode, Rollout, Task
 
 POLICY = CausalLM().load()
 FACES = [*"0123456789=="]

@@ -8,8 +8,8 @@ import torch
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import practice
-from gimbal.policies.token import CausalLM
-from gimbal.records import Drop, Episode, Sampling
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Drop, Episode
 from gimbal.workflows.base import AbstractWorkflow, Fork
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.runner import Driven

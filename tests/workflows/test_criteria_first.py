@@ -12,9 +12,9 @@ from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
-from gimbal.policies.token import CausalLM, Tokens
+from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.recipes.papers.rewards.ce_rm import ce_rm
-from gimbal.records import Drop, Episode, Group, Sampling, Task
+from gimbal.records import Drop, Episode, Group, Task
 from gimbal.rewards.criteria_judge import CriteriaJudge
 from gimbal.rewards.scoring import score
 from gimbal.runtime import compose

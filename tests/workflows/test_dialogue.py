@@ -9,8 +9,8 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import practice
 from gimbal.environments.tools import AbstractTool, Calculator
-from gimbal.policies.token import CausalLM
-from gimbal.records import Part, Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.records import Part, Task
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.runner import Driven
 

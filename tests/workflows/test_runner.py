@@ -391,7 +391,7 @@ def test_requests_of_no_group_are_drawn_as_they_are():
     live = runner(Rewrite())
     task = Task(id="c", prompt="1 + 1 =\n")
     from gimbal.engines.base import Request
-    from gimbal.records import Sampling
+    from gimbal.policies.token import Sampling
 
     live.submit(Request(group=-1, task=task, sample=0, sampling=Sampling(max_length=5), seed=0))
     (item,) = drained(live).values()

@@ -8,8 +8,8 @@ import torch
 
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, drained
 from gimbal.engines.native import Native
-from gimbal.policies.token import CausalLM, Tokens
-from gimbal.records import Sampling, Task
+from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.records import Task
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.tempered import Tempered
 

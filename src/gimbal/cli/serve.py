@@ -36,7 +36,7 @@ def serve(argv: Sequence[str]) -> int:
 
     from gimbal import api, recipes
     from gimbal.learning.weight_sync.receipts import load
-    from gimbal.policies.token import TokenPolicy
+    from gimbal.policies.token import TokenPolicy, of_tokens
     from gimbal.recipes.configure import configured
     from gimbal.runtime import device
     from gimbal.serve.server import CompletionServer
@@ -55,7 +55,7 @@ def serve(argv: Sequence[str]) -> int:
     with CompletionServer(
         engine,
         policy,
-        run.sampling,
+        of_tokens(run.sampling),
         name=Path(target).name,
         seed=run.seed,
         host=arguments.flags.get("host", "127.0.0.1"),

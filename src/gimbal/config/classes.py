@@ -16,6 +16,7 @@ NO_METHODS = (
     "AbstractPart",
     "AbstractTasks",
     "AbstractDecisions",
+    "AbstractSampling",
     "AbstractRun",
     "AbstractPolicyGradient",
     "AbstractSampler",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gimbal import durable
-from gimbal.config.parts import RECIPE_FILE, plain, read
+from gimbal.config.parts import RECIPE_FILE, find, label, plain, read
 
 
 class _Dumper(yaml.SafeDumper):
@@ -63,7 +64,18 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
             raise ValueError(
                 f"{path} names {file}, which is relative to where the run was started: first type cd {shlex.quote(began)}"
             )
-    return str(data.get("recipe", path.stem)), read(data["run"], kind)
+    return str(data.get("recipe", path.stem)), read(_as_now(data["run"]), kind)
+
+
+def _as_now(run: Any) -> Any:
+    """A control run that was saved when one record said how all families draw: without what it said of tokens alone."""
+    match run:
+        case {"policy": {"class": str() as policy}, "sampling": {"class": "Sampling", **settings}}:
+            own = find(policy).family.sampling
+            if own.__name__ != "Sampling":
+                kept = {item.name: settings[item.name] for item in fields(own) if item.name in settings}
+                return {**run, "sampling": {"class": label(own), **kept}}
+    return run
 
 
 def _files(value: Any) -> Iterator[str]:

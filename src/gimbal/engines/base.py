@@ -15,7 +15,7 @@ from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, V
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Drop, Episode, Rollout, Sampling, Task
+from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task
 
 # What an engine can do, and what a workflow may need of it.
 DRAW = "draw rows"
@@ -36,7 +36,7 @@ class Request:
     group: int
     task: Task
     sample: int
-    sampling: Sampling
+    sampling: AbstractSampling
     seed: int
     row: int = 0
 

@@ -22,7 +22,7 @@ from gimbal.environments.gym import Environment, Registered
 from gimbal.ops import philox
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.control import STEPS, AbstractControlPolicy, Steps
+from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
 from gimbal.records import Drop, Episode, Rollout
 
 
@@ -113,9 +113,9 @@ class EpisodeEngine(AbstractEngine):
         return len(self._queue) + len(self._live)
 
     def submit(self, request: Request) -> None:
-        if foreign := request.sampling.named - STEPS.sampling:
+        if not isinstance(request.sampling, StepSampling):
             raise ValueError(
-                f"{request.sampling} asks for {', '.join(sorted(foreign))}, which control policies do not know"
+                f"{request.sampling} does not say how actions are drawn: a control policy is sampled by StepSampling(...)"
             )
         self._queue.append(request)
 

@@ -38,7 +38,7 @@ from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.layout import additive, apart, shared
-from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
 COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", "entropy_BL")  # per row and position
@@ -291,7 +291,7 @@ class NativeEngine(AbstractEngine):
         """Rows whose newest token completed one of their stop strings."""
         found: dict[int, str] = {}
         for row, live in enumerate(self.rows):
-            stops, length = live.request.sampling.stop, int(self.length_B[row])
+            stops, length = of_tokens(live.request.sampling).stop, int(self.length_B[row])
             if not stops or row in already:
                 continue
             tail = min(self._drawn(row), max(map(len, stops)) + 8)

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling, of_tokens
+from gimbal.records import AbstractSampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +28,11 @@ class Distributions:
     min_p_B: Float[Tensor, " B"] | None
 
     @classmethod
-    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Distributions:
+    def of(cls, samplings: Sequence[AbstractSampling], device: torch.device) -> Distributions:
         def column(values: Sequence[float | int], off: float | int) -> Tensor | None:
             return None if all(value == off for value in values) else torch.tensor(values, device=device)
 
-        drawn = [s if s.temperature else Sampling() for s in samplings]
+        drawn = [of_tokens(s) if s.temperature else Sampling() for s in samplings]
         greedy = [s.temperature == 0 for s in samplings]
         # A running sum may pass 1 by rounding, so "all of it" is not 1 but infinity.
         return cls(

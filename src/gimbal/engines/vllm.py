@@ -35,7 +35,7 @@ from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.lora import LoRA
-from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class VLLMEngine(AbstractEngine):
         )
 
     def _enter(self, live: LiveRequest) -> None:
-        request, sampling, prompt = live.request, live.request.sampling, live.prompt
+        request, sampling, prompt = live.request, of_tokens(live.request.sampling), live.prompt
         if sampling.min_p > 0 and sampling.top_p < 1:
             raise ValueError(
                 "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
@@ -284,7 +284,7 @@ class VLLMEngine(AbstractEngine):
                 live.behavior.append(position[token].logprob)
                 live.versions.append(self._version)
             stop = drawn.finish_reason
-            stops = live.request.sampling.stop
+            stops = of_tokens(live.request.sampling).stop
             if stop is None and drawn.token_ids and completed(live.drawn, stops, self.policy.decode):
                 self.vllm.abort_request([output.request_id])
                 stop = "stop"
@@ -309,7 +309,7 @@ class VLLMEngine(AbstractEngine):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        request, sampling = live.request, live.request.sampling
+        request, sampling = live.request, of_tokens(live.request.sampling)
         names = (*request.stream, *([len(live.drawn)] if live.drawn else []))
         drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
         return SamplingParams(

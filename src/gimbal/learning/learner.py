@@ -23,7 +23,7 @@ from gimbal.learning.ranks import AbstractRanks, Alone
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, assembled
 from gimbal.ops.paths import replace_at
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Group, Sampling, TrainBatch
+from gimbal.records import Group, TrainBatch
 
 
 class NotFinite(ValueError):
@@ -34,8 +34,8 @@ class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
     ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or should not, by
-    name (``critic=...``, ``reference=...``); ``first`` makes the policy as the run began. ``total_steps`` is where a decaying learning
-    rate ends; ``seed`` orders minibatches; ``ranks`` are the processes that share the work.
+    name (``critic=...``, ``reference=...``); ``first`` makes the policy as the run began. ``temperature`` is the one sampled at.
+    ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are processes that share the work.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Learner(AbstractLocalLearner):
         policy: AbstractPolicy,
         method: AbstractUpdate,
         *,
-        sampling: Sampling = Sampling(),
+        temperature: float = 1.0,
         total_steps: int = 0,
         seed: int = 0,
         ranks: AbstractRanks = Alone(),
@@ -55,7 +55,7 @@ class Learner(AbstractLocalLearner):
         self._method = method
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         given = {**models, POLICY: policy}
-        self.models = assembled(self.method, given, first=first, sampling=sampling, ranks=ranks, seed=seed)
+        self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
         self.reports: Metrics = {}  # of the batch at hand, from when it was prepared
 
     @property

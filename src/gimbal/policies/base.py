@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
-from gimbal.records import AbstractDecisions
+from gimbal.records import AbstractDecisions, AbstractSampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +66,11 @@ class Family:
 
     ``unit`` is what a user calls its decisions, in sentences and in names of metrics. ``judged``: what it decides is an answer that may
     be right, as long as the policy makes it; else an episode has a return, and lengths are the environment's. ``densities``: its
-    log-probabilities are of densities, whose differences have no scale. ``sampling``: the fields of ``Sampling`` that say how it draws.
+    log-probabilities are of densities, whose differences have no scale. ``sampling``: the record that says how they are drawn.
     """
 
     unit: str
-    sampling: frozenset[str] = frozenset({"temperature", "max_length"})
+    sampling: type[AbstractSampling] = AbstractSampling
     judged: bool = False
     densities: bool = False
 
@@ -81,10 +81,11 @@ class AbstractPolicySpec(AbstractPart, ABC):
     family: ClassVar[Family] = Family(unit="decisions")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if foreign := sorted(whole.run.sampling.named - self.family.sampling):
+        given, wanted = whole.run.sampling, self.family.sampling
+        if not isinstance(given, wanted):
             yield Refusal(
-                f"sampling.{foreign[0]} says nothing to {type(self).__name__}, which draws {self.family.unit} by "
-                f"{' and '.join(sorted(self.family.sampling))} alone: leave it out"
+                f"sampling is {type(given).__name__}, which says nothing to {type(self).__name__}: it draws {self.family.unit} by "
+                f"sampling={wanted.__name__}({', '.join(item.name + '=...' for item in fields(wanted))})"
             )
 
     @abstractmethod

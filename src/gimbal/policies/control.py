@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicy, Evaluation, Family
-from gimbal.records import AbstractDecisions
+from gimbal.records import AbstractDecisions, AbstractSampling
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -136,8 +136,17 @@ def mlp(
     return nn.Sequential(*layers)
 
 
-STEPS = Family(unit="env_steps")
-DENSITIES = Family(unit="env_steps", densities=True)
+@dataclass(frozen=True, kw_only=True)
+class StepSampling(AbstractSampling):
+    """How actions are drawn: at a temperature, and no more than ``max_length`` of them in an episode."""
+
+    @property
+    def full(self) -> bool:
+        return True
+
+
+STEPS = Family(unit="env_steps", sampling=StepSampling)
+DENSITIES = Family(unit="env_steps", sampling=StepSampling, densities=True)
 
 
 class AbstractControlPolicy(AbstractPolicy):

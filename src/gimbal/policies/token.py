@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.lora import LoRA, whole_model
-from gimbal.records import AbstractDecisions, Sampling, Task, is_chat
+from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
@@ -28,7 +28,43 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of p
     "logprob_NSV": lambda p_CV, logits_CV, norm_C: logits_CV - norm_C[:, None],
 }
 CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
-TEXT = Family(unit="tokens", judged=True, sampling=frozenset(item.name for item in fields(Sampling)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(AbstractSampling):
+    """The distribution tokens are drawn from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
+
+    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated supports (and greedy) cannot be trained on with importance ratios; see
+    ``trainable``.
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()  # strings that end a rollout, beside the end-of-text token
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 being off")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 being off")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; it must be 0 (off) or above")
+
+    @property
+    def full(self) -> bool:
+        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+
+TEXT = Family(unit="tokens", judged=True, sampling=Sampling)
+
+
+def of_tokens(sampling: AbstractSampling) -> Sampling:
+    """It, if it says how tokens are drawn."""
+    if not isinstance(sampling, Sampling):
+        raise ValueError(f"{sampling} does not say how tokens are drawn: a language model is sampled by Sampling(...)")
+    return sampling
 
 
 @dataclass(frozen=True, kw_only=True)

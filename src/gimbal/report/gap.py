@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
+from gimbal.records import AbstractSampling
 
 WORST = 5  # decisions shown
 EDGES = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # of the histogram, in nats
@@ -34,7 +35,7 @@ class Attribution:
     total_D: Float[Tensor, " D"]
     pieces: Sequence[str]
     rollout: Sequence[int]  # which rollout each decision is of
-    sampling: Sampling | None  # what the sampler seems to draw at, where that is not what is on record
+    sampling: AbstractSampling | None  # what the sampler seems to draw at, where that is not what is on record
     reproduced: float  # mean gap between the record and the same sampler's second opinion, at that sampling
     drifted: int  # rollouts whose tokens do not spell their text
     against: Mapping[str, float] = field(default_factory=dict)  # mean |gap| of the halves of numerics
@@ -93,11 +94,8 @@ def described(split: Attribution, engine: str, against: str | None) -> str:
 
 def _tests(split: Attribution) -> list[tuple[str, bool, str]]:
     size, found = split.size, split.sampling
-    drawn = (
-        f"temperature {found.temperature:.2f}, top-k {found.top_k}, top-p {found.top_p:.2f}"
-        if found is not None
-        else ""
-    )
+    drawn = "" if found is None else f"temperature {found.temperature:.2f}"
+    drawn += f", top-k {found.top_k}, top-p {found.top_p:.2f}" if isinstance(found, Sampling) else ""
     return [
         (
             "the sampler holds the weights of its version",

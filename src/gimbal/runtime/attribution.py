@@ -26,8 +26,8 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Request, drained
 from gimbal.environments.base import AbstractTasks
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import TokenPolicy, Tokens
-from gimbal.records import Rollout, Sampling
+from gimbal.policies.token import Sampling, TokenPolicy, Tokens
+from gimbal.records import AbstractSampling, Rollout
 from gimbal.report.gap import CAUSES, Attribution
 from gimbal.runtime import device
 from gimbal.runtime.faults import Faults
@@ -86,7 +86,9 @@ def explain(
     return attribute(drawn_by(sampler, run.tasks, run.sampling, run.seed, count), sides)
 
 
-def drawn_by(engine: AbstractEngine, tasks: AbstractTasks, sampling: Sampling, seed: int, count: int) -> list[Rollout]:
+def drawn_by(
+    engine: AbstractEngine, tasks: AbstractTasks, sampling: AbstractSampling, seed: int, count: int
+) -> list[Rollout]:
     """One rollout of each of the first tasks, in their order."""
     for index in range(count):
         engine.submit(
@@ -121,7 +123,7 @@ def attribute(rollouts: Sequence[Rollout], sides: Sides) -> Attribution:
 
 
 def _links(
-    rollout: Rollout, drawn: Rollout, found: Sampling | None, sides: Sides, columns: Mapping[str, list[Tensor]]
+    rollout: Rollout, drawn: Rollout, found: AbstractSampling | None, sides: Sides, columns: Mapping[str, list[Tensor]]
 ) -> None:
     """The parts of one rollout, appended to their columns."""
     recorded_S = rollout.behavior_S.double()
@@ -149,7 +151,7 @@ def _links(
         columns[name].append(part_S[rollout.mask_S])
 
 
-def _scored(engine: AbstractEngine, rollout: Rollout, sampling: Sampling) -> Float[Tensor, " S"]:
+def _scored(engine: AbstractEngine, rollout: Rollout, sampling: AbstractSampling) -> Float[Tensor, " S"]:
     return engine.score(replace(rollout, sampling=sampling)).double().cpu().clamp(min=IMPOSSIBLE)
 
 
@@ -181,7 +183,7 @@ def _drawn(rollout: Rollout, policy: AbstractPolicy) -> Rollout | None:
     return replace(rollout, decisions=Tokens.row(tokens.ids_NL[0, :first].tolist(), ids))
 
 
-def _sampling(rollouts: Sequence[Rollout], engine: AbstractEngine) -> Sampling | None:
+def _sampling(rollouts: Sequence[Rollout], engine: AbstractEngine) -> AbstractSampling | None:
     """The temperature, top-k or top-p at which the sampler reproduces what it recorded, if it does not at the one on record.
 
     One of them is looked for at a time. None where nothing explains at least half of the gap: then it is not the sampling.
@@ -190,7 +192,7 @@ def _sampling(rollouts: Sequence[Rollout], engine: AbstractEngine) -> Sampling |
         return None
     asked = rollouts[0].sampling
 
-    def gap(sampling: Sampling) -> float:
+    def gap(sampling: AbstractSampling) -> float:
         apart = [_scored(engine, rollout, sampling) - rollout.behavior_S.double() for rollout in rollouts]
         return float(torch.cat(apart).abs().mean())
 
@@ -198,14 +200,15 @@ def _sampling(rollouts: Sequence[Rollout], engine: AbstractEngine) -> Sampling |
     if here < REPRODUCES:
         return None
     coarse = [replace(asked, temperature=t) for t in (0.3, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0)]
-    coarse += [replace(asked, top_k=k) for k in (2, 3, 5, 10, 20, 50)]
-    coarse += [replace(asked, top_p=p) for p in (0.5, 0.7, 0.8, 0.9, 0.95)]
+    if isinstance(asked, Sampling):
+        coarse += [replace(asked, top_k=k) for k in (2, 3, 5, 10, 20, 50)]
+        coarse += [replace(asked, top_p=p) for p in (0.5, 0.7, 0.8, 0.9, 0.95)]
     best = min(coarse, key=gap)
     for width in (0.1, 0.05, 0.02, 0.01):
         near = [best]
         if best.temperature != asked.temperature:
             near += [replace(best, temperature=best.temperature + step) for step in (-width, width)]
-        elif best.top_p != asked.top_p:
+        elif isinstance(best, Sampling) and best.top_p < 1:
             near += [replace(best, top_p=min(0.999, best.top_p + step)) for step in (-width, width)]
         best = min(near, key=gap)
     return best if gap(best) < here / 2 else None

@@ -30,7 +30,8 @@ from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import AbstractDecisions, Drop, Episode, Group, Rollout, Sampling, Task
+from gimbal.policies.token import Sampling
+from gimbal.records import AbstractDecisions, AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
 from gimbal.workflows.base import Attempt
@@ -112,7 +113,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
     """The saved state of a checkpoint that was found whole."""
     try:
         with torch.serialization.safe_globals(
-            [Request, Finished, Episode, Drop, Rollout, Group, Task, Sampling, Attempt, Moment, *_decision_types()]
+            [Request, Finished, Episode, Drop, Rollout, Group, Task, Attempt, Moment, *_of_families()]
         ):
             # A pickle may run anything; of ours nothing but these records may come out of one.
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
@@ -230,9 +231,13 @@ def _remove_others(root: Path, step: int, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _decision_types() -> list[type]:
-    """Every family's record of decisions that has been imported: whatever a live policy may have put into the state."""
-    return list(AbstractDecisions.__subclasses__())
+def _of_families() -> list[Any]:
+    """Every family's record of decisions, and of how they are drawn, that has been imported: what a live policy may have put there."""
+    return [
+        *AbstractDecisions.__subclasses__(),
+        *AbstractSampling.__subclasses__(),
+        (Sampling, "gimbal.records.Sampling"),
+    ]
 
 
 def _digest(path: Path) -> str:

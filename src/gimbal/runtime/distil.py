@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.learning.weight_sync.receipts import running
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import AbstractSampling, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import score
@@ -22,7 +22,7 @@ def distil(
     engine: AbstractEngine,
     tasks: Sequence[Task],
     rewards: Sequence[AbstractReward],
-    sampling: Sampling,
+    sampling: AbstractSampling,
     *,
     samples: int = 8,
     threshold: float | None = None,

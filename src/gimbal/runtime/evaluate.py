@@ -16,7 +16,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Drop, Episode, Group, Rollout, Sampling, Task
+from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
@@ -86,7 +86,7 @@ def examine(
     engine: AbstractEngine,
     tasks: AbstractTasks,
     rewards: Sequence[AbstractReward],
-    sampling: Sampling,
+    sampling: AbstractSampling,
     *,
     samples: int,
     seed: int,

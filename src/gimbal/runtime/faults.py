@@ -22,7 +22,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.ops import philox
 from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Episode, Group, Rollout, Sampling
+from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.runtime.base import AbstractScorer, Scored
 
 LEVELS = {"int8": 127, "int4": 7}
@@ -94,8 +94,9 @@ class Faults(AbstractPart):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         """Faults that this run has nothing to be injected into would look like faults that do no harm."""
-        if self.token_drift and whole.run.policy.family.unit != "tokens":
-            yield Refusal(f"faults.token_drift is for texts, and {type(whole.run.policy).__name__} decides no tokens")
+        for name in ("token_drift", "sampler_top_k", "sampler_top_p"):
+            if name in self.active and whole.run.policy.family.unit != "tokens":
+                yield Refusal(f"faults.{name} is for texts, and {type(whole.run.policy).__name__} decides no tokens")
         if any(name.startswith("reward_") for name in self.active) and not whole.run.rewards:
             yield Refusal("the reward faults change scores, and this run has dense rewards of its environment only")
 
@@ -149,7 +150,7 @@ class FaultyEngine(AbstractEngineAround):
 
     def __init__(self, faults: Faults, inner: AbstractEngine, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed
-        self.asked: dict[tuple[int, int], Sampling] = {}
+        self.asked: dict[tuple[int, int], AbstractSampling] = {}
         self.held: list[tuple[int, Finished]] = []  # (when it is let go, what)
         self.clock = 0
         self.loaded: frozenset[str] = frozenset()  # names that came with the last weights
@@ -164,13 +165,13 @@ class FaultyEngine(AbstractEngineAround):
 
     def submit(self, request: Request) -> None:
         self.asked[request.key] = request.sampling
-        f, drawn = self.faults, request.sampling
-        drawn = replace(
-            drawn,
-            temperature=f.sampler_temperature or drawn.temperature,
-            top_k=f.sampler_top_k or drawn.top_k,
-            top_p=f.sampler_top_p or drawn.top_p,
-        )
+        f = self.faults
+        changed: dict[str, Any] = {
+            "temperature": f.sampler_temperature,
+            "top_k": f.sampler_top_k,
+            "top_p": f.sampler_top_p,
+        }
+        drawn = replace(request.sampling, **{name: value for name, value in changed.items() if value})
         self.inner.submit(replace(request, sampling=drawn))
 
     def step(self) -> list[Finished]:

@@ -284,7 +284,7 @@ def _learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, rank
     return Learner(
         policy,
         run.learns,
-        sampling=run.sampling,
+        temperature=run.sampling.temperature,
         first=lambda: ranks.shard(run.policy.load(run.seed).to(where)),
         total_steps=run.steps,
         seed=run.seed,

@@ -20,7 +20,7 @@ from gimbal.config.own import wrong
 from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Plan
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
-from gimbal.records import Drop, Episode, Group, Sampling, Task
+from gimbal.records import AbstractSampling, Drop, Episode, Group, Task
 from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
@@ -43,7 +43,7 @@ class Parts:
     budget: AbstractBudget
     rewards: Sequence[AbstractReward]
     filters: Sequence[AbstractFilter]
-    sampling: Sampling
+    sampling: AbstractSampling
     arrived: Callable[[Group], None] = lambda group: None  # told of each group that begins to wait for its batch
     note: Callable[[str], None] = lambda sentence: None  # tells the user
     least: int = 1  # episodes that are left of a group for the estimator to compare, where samples were given up

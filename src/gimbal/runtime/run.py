@@ -20,7 +20,8 @@ from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Direct
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
+from gimbal.records import AbstractSampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.faults import Faults
@@ -79,7 +80,7 @@ class AbstractRun(ABC):
         Fixed()
     )  # how many rollouts of each task, and how long; by default the two settings below
     held_out: HeldOut | None = None
-    sampling: Sampling = Sampling()
+    sampling: AbstractSampling = Sampling()  # of its policy's family; this one is of tokens
 
     # What may be learned from.
     rewards: tuple[AbstractReward, ...] = ()

@@ -15,7 +15,7 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.demonstrations import EXAM_SIZE, exam
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.confidence import binomial_upper, hoeffding_upper, student_upper
-from gimbal.records import Group, Rollout, Sampling, Task
+from gimbal.records import AbstractSampling, Group, Rollout, Task
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import Broken
@@ -144,7 +144,7 @@ def _entries(ledger: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _responses(engine: AbstractEngine, tasks: Sequence[Task], sampling: Sampling, seed: int) -> list[Rollout]:
+def _responses(engine: AbstractEngine, tasks: Sequence[Task], sampling: AbstractSampling, seed: int) -> list[Rollout]:
     """One response to each task, in their order: several to one would not be independent."""
     for index, task in enumerate(tasks):
         engine.submit(Request(group=index, task=task, sample=0, sampling=sampling, seed=seed))

@@ -14,8 +14,8 @@ from typing import Any
 
 from gimbal import durable
 from gimbal.engines.base import Request
-from gimbal.policies.token import TokenPolicy
-from gimbal.records import Drop, Episode, Rollout, Sampling, Task
+from gimbal.policies.token import Sampling, TokenPolicy
+from gimbal.records import Drop, Episode, Rollout, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
 from gimbal.serve.driver import Awaited, Driver

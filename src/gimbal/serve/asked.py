@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gimbal.records import Sampling
+from gimbal.policies.token import Sampling
 
 MOST_ANSWERS = 128  # of one request
 MOST_STOPS, STOP_LENGTH = 16, 256

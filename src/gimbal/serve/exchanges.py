@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from gimbal.policies.token import Tokens
-from gimbal.records import Drop, Episode, Part, Rollout, Sampling, Task
+from gimbal.policies.token import Sampling, Tokens, of_tokens
+from gimbal.records import AbstractSampling, Drop, Episode, Part, Rollout, Task
 from gimbal.report.files import JsonLines
 
 
@@ -179,9 +179,9 @@ def _read(row: dict[str, Any]) -> Exchange:
     return Exchange(session=row["session"], rollout=rollout, text=row["text"])
 
 
-def _drawn_from(sampling: Sampling) -> Sampling:
+def _drawn_from(sampling: AbstractSampling) -> Sampling:
     """Its distribution alone."""
-    return replace(sampling, max_length=1, stop=())
+    return replace(of_tokens(sampling), max_length=1, stop=())
 
 
 def _tokens(rollout: Rollout) -> Tokens:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 from gimbal.serve.asked import Asked
 from gimbal.serve.exchanges import Exchange
@@ -25,14 +25,14 @@ def drawn(rollout: Rollout) -> list[int]:
 
 def visible(rollout: Rollout) -> str:
     """The text up to the stop string that ended it, as OpenAI's; the record keeps all tokens."""
-    places = [rollout.text.find(stop) for stop in rollout.sampling.stop if stop in rollout.text]
+    places = [rollout.text.find(stop) for stop in of_tokens(rollout.sampling).stop if stop in rollout.text]
     return rollout.text[: min(places)] if places and rollout.stop == "stop" else rollout.text
 
 
 def settled(rollout: Rollout) -> str:
     """As much of an unfinished text as later tokens cannot take back: half a character or the beginning of a stop string may go."""
     text = rollout.text.rstrip("\ufffd")
-    for stop in rollout.sampling.stop:
+    for stop in of_tokens(rollout.sampling).stop:
         tails = (length for length in range(min(len(stop), len(text)), 0, -1) if text.endswith(stop[:length]))
         text = text[: len(text) - next(tails, 0)]
     return text

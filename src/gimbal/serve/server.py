@@ -20,8 +20,8 @@ import uvicorn
 from torch import Tensor
 
 from gimbal.engines.base import AbstractEngine
-from gimbal.policies.token import TokenPolicy
-from gimbal.records import Drop, Episode, Sampling, Task
+from gimbal.policies.token import Sampling, TokenPolicy
+from gimbal.records import Drop, Episode, Task
 from gimbal.serve.answers import Answers
 from gimbal.serve.app import application, close_idle
 from gimbal.serve.driver import Driver

@@ -24,7 +24,7 @@ from gimbal.composition import DRIVES, AbstractPart
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.records import Rollout, Sampling, Task
+from gimbal.records import AbstractSampling, Rollout, Task
 
 PAUSED = "paused"  # ``stop`` of a row that only its caller's own words or length have stopped; no episode ends so
 
@@ -42,7 +42,7 @@ class Draw:
     told: str | Sequence[int] | None = None
     sample: int | None = None
     task: Task | None = None
-    sampling: Sampling | None = None
+    sampling: AbstractSampling | None = None
     stop: tuple[str, ...] = ()
     most: int | None = None
 
@@ -57,7 +57,7 @@ class Fork:
     row: Rollout
     at: int
     sample: int | None = None
-    sampling: Sampling | None = None
+    sampling: AbstractSampling | None = None
     stop: tuple[str, ...] = ()
     most: int | None = None
 
@@ -110,7 +110,7 @@ class Ask:
 
     role: str
     task: Task
-    sampling: Sampling | None = None
+    sampling: AbstractSampling | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Attempt:
     group: int
     task: Task
     samples: tuple[int, ...]
-    sampling: Sampling
+    sampling: AbstractSampling
     seed: int
     memory: Any = None
     fork: tuple[Rollout, int] | None = None

@@ -27,8 +27,8 @@ from gimbal.engines.base import (
 )
 from gimbal.ops.deadline import DESK
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import TokenPolicy, Tokens
-from gimbal.records import Drop, Episode, Rollout, Sampling
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
+from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
 from gimbal.workflows.flow import Flow, Key, OpenCall, restored, saved
@@ -316,7 +316,10 @@ class Runner(AbstractEngineAround):
         asked = wanted
         if not isinstance(call, Ask):
             most = wanted.max_length if call.most is None else min(wanted.max_length, begun + call.most)
-            asked = replace(wanted, stop=(*wanted.stop, *call.stop), max_length=most)
+            asked = replace(wanted, max_length=most)
+            if call.stop:
+                words = of_tokens(asked)
+                asked = replace(words, stop=(*words.stop, *call.stop))
         request = Request(
             group=attempt.group,
             task=task if row is None else row.task,
@@ -353,7 +356,7 @@ class Runner(AbstractEngineAround):
             return joined(call.row, call.row.length, None if told is None else len(told), row, counts=True)
         return row
 
-    def _paused(self, call: Draw | Fork, whole: Rollout, wanted: Sampling) -> bool:
+    def _paused(self, call: Draw | Fork, whole: Rollout, wanted: AbstractSampling) -> bool:
         """Whether only what the call itself asked for has stopped it."""
         if whole.stop == "length":
             return whole.length < wanted.max_length
@@ -363,10 +366,10 @@ class Runner(AbstractEngineAround):
         assert isinstance(tokens, Tokens), type(tokens)
         ids = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])].tolist()
         before = policy.decode(ids[:-1])
-        own = any(whole.text.count(stop) > before.count(stop) for stop in wanted.stop)
+        own = any(whole.text.count(stop) > before.count(stop) for stop in of_tokens(wanted).stop)
         return not own and ids[-1] not in policy.end_ids
 
-    def _sampling(self, flow: Flow, call: Draw | Fork | Ask) -> Sampling:
+    def _sampling(self, flow: Flow, call: Draw | Fork | Ask) -> AbstractSampling:
         if call.sampling is not None:
             return call.sampling
         row = call.row if isinstance(call, Draw | Fork) else None

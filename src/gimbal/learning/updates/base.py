@@ -34,7 +34,7 @@ from gimbal.learning.method import AdamW, Optimization
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Group, Sampling, TrainBatch
+from gimbal.records import Group, TrainBatch
 
 Metrics = dict[str, float]
 POLICY = "policy"  # the model that samplers draw by; every update has it
@@ -251,7 +251,7 @@ def assembled(
     given: Mapping[str, nn.Module | None],
     *,
     first: Callable[[], nn.Module] | None,
-    sampling: Sampling,
+    temperature: float,
     ranks: AbstractRanks,
     seed: int,
 ) -> Models:
@@ -279,7 +279,7 @@ def assembled(
     for name, spec in specs.items():
         if name not in modules:
             modules[name] = copy.deepcopy(modules[spec.follows]).requires_grad_(False)
-    forward = Forward(temperature=sampling.temperature, tokens=update.optimization.microbatch_tokens)
+    forward = Forward(temperature=temperature, tokens=update.optimization.microbatch_tokens)
     models = Models(specs, modules, forward=forward, ranks=ranks, seed=seed)
     models.parts = dict(update.init(models))
     return models

@@ -8,8 +8,7 @@ from gimbal.environments.demonstrations import exam, practice
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.ops import SequenceMean
-from gimbal.policies.token import CausalLM
-from gimbal.records import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime.run import HeldOut, Run
 

@@ -22,7 +22,8 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
 from gimbal.environments.jsonl import Rows
-from gimbal.records import Drop, Group, Sampling
+from gimbal.policies.token import Sampling
+from gimbal.records import Drop, Group
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline
 from gimbal.runtime.simulate.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine, Waits

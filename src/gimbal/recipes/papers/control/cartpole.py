@@ -9,7 +9,7 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, EntropyBonus, ValueLoss
 from gimbal.policies.categorical import Categorical
-from gimbal.records import Sampling
+from gimbal.policies.control import StepSampling
 from gimbal.runtime.run import HeldOut, Run
 
 
@@ -20,7 +20,7 @@ def cartpole() -> Run:
         engine=Episodes(slots=16),
         tasks=Gymnasium(environment="CartPole-v1", seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment="CartPole-v1", seed=2, size=20), samples=1),
-        sampling=Sampling(max_length=500),
+        sampling=StepSampling(max_length=500),
         prompts_per_step=16,
         num_generations=1,
         max_staleness=1,

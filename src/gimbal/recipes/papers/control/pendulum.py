@@ -8,8 +8,8 @@ from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ValueLoss
+from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
-from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, Run
 
 
@@ -21,7 +21,7 @@ def pendulum() -> Run:
         engine=Episodes(slots=20),
         tasks=Gymnasium(environment="Pendulum-v1", seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=20), samples=1),
-        sampling=Sampling(max_length=200),
+        sampling=StepSampling(max_length=200),
         prompts_per_step=10,
         num_generations=1,
         max_staleness=1,

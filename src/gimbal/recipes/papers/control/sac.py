@@ -10,8 +10,8 @@ from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
+from gimbal.policies.control import StepSampling
 from gimbal.policies.squashed import SquashedGaussian
-from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, UpdateRun
 
 EPISODE = 200  # steps of the environment, and as many moves of the weights
@@ -25,7 +25,7 @@ def sac() -> UpdateRun:
         engine=Episodes(slots=1),
         tasks=Gymnasium(environment="Pendulum-v1", seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=20), samples=1),
-        sampling=Sampling(max_length=EPISODE),
+        sampling=StepSampling(max_length=EPISODE),
         prompts_per_step=1,
         num_generations=1,
         max_staleness=0,

@@ -5,8 +5,8 @@ from dataclasses import replace
 from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
 from gimbal.dataflow.filters.step_turns import StepTurns
 from gimbal.environments.demonstrations import CHAIN_SUM, EXAM_SIZE, exam, practice
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, Run
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.environments.within import Within
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.data.dereason_sft import ALL, EXAM
-from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, Run
 
 

@@ -11,8 +11,8 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import Likelihood
 from gimbal.ops import TokenMean
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
 from gimbal.runtime.run import HeldOut, Run
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.single import SingleTurn

@@ -6,8 +6,8 @@ from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.environments.demonstrations import exam, practice
 from gimbal.environments.worked import Worked
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.reasoning import ReasoningScore

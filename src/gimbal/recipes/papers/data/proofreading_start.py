@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from gimbal.environments.proofreading import Proofreading
 from gimbal.ops import TokenMean
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.sft import sft
-from gimbal.records import Sampling
 from gimbal.runtime.run import Run
 
 

@@ -7,8 +7,8 @@ from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.proofreading import Proofreading
 from gimbal.objectives.values.ranking_loss import RankingLoss
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.run import Run

@@ -5,8 +5,8 @@ from dataclasses import replace
 from gimbal.environments.proofreading import Proofreading
 from gimbal.objectives import ClippedRatio
 from gimbal.ops import TokenMean
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
 from gimbal.rewards.pattern import Pattern
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import HeldOut, Run
