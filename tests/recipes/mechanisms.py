@@ -374,6 +374,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
+    "stable": of(
+        "grpo",
+        objective=above("clip_ratio/low").by(objective=UNCLIPPED),
+        correction=differs("is_weight/max"),
+        aggregation=GRADIENT,
+        stability=below("loop/kept").by(stability=None),
+    ),
     "tis": of("grpo", correction=differs("is_weight/max")),
     "v0": of("grpo", 4, curriculum=REWARD),
     "vcpo": of(

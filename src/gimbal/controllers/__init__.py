@@ -11,6 +11,7 @@ from gimbal.controllers.moving_average import MovingAverage
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.running_mean import RunningMean
 from gimbal.controllers.smoothed import Smoothed
+from gimbal.controllers.stability import Region, Stability
 from gimbal.controllers.staircase import Staircase
 from gimbal.controllers.two_phase_decay import TwoPhaseDecay
 
@@ -25,8 +26,10 @@ __all__ = [
     "Linear",
     "MovingAverage",
     "PhasedPID",
+    "Region",
     "RunningMean",
     "Smoothed",
+    "Stability",
     "Staircase",
     "TwoPhaseDecay",
 ]

@@ -19,15 +19,12 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.controllers.base import State
 from gimbal.learning.base import AbstractLocalLearner
+from gimbal.learning.loop import Loop
 from gimbal.learning.ranks import AbstractRanks, Alone
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, assembled
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, NotFinite, assembled
 from gimbal.ops.paths import replace_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
-
-
-class NotFinite(ValueError):
-    """A loss or gradient was NaN or infinite; the update was not applied (earlier ones of the same step may have been)."""
 
 
 class Learner(AbstractLocalLearner):
@@ -56,6 +53,7 @@ class Learner(AbstractLocalLearner):
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         given = {**models, POLICY: policy}
         self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
+        self.loop = None if method.stability is None else Loop(method.stability, self.models)
         self.reports: Metrics = {}  # of the batch at hand, from when it was prepared
 
     @property
@@ -86,6 +84,16 @@ class Learner(AbstractLocalLearner):
     def step(self, batch: TrainBatch) -> Metrics:
         """Train on one prepared batch: ``epochs`` x ``minibatches`` passes of the update's losses, then version + 1."""
         method = self.method
+        metrics = self._passes(batch) if self.loop is None else self.loop.step(batch, lambda: self._passes(batch))
+        self.models.version += 1
+        ended = method.stepped(self.models, batch)
+        times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
+        self.models.seconds.clear()
+        return metrics | self.reports | ended | times | {"lr": self.learning_rate}
+
+    def _passes(self, batch: TrainBatch) -> Metrics:
+        """All moves of the weights on one batch; the mean of each metric over them."""
+        method = self.method
         collected: dict[str, list[float]] = defaultdict(list)
         for epoch in range(method.optimization.epochs):
             for rows in self._minibatch_rows(batch, epoch):
@@ -98,12 +106,7 @@ class Learner(AbstractLocalLearner):
                         method.moved(self.models, metrics)
                     for name, value in metrics.items():
                         collected[name].append(value)
-        self.models.version += 1
-        ended = method.stepped(self.models, batch)
-        averaged = {name: float(np.mean(values)) for name, values in collected.items()}
-        times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
-        self.models.seconds.clear()
-        return averaged | self.reports | ended | times | {"lr": self.learning_rate}
+        return {name: float(np.mean(values)) for name, values in collected.items()}
 
     def forward_backward(self, minibatch: TrainBatch) -> Metrics:
         """Add the gradient of the whole minibatch to the parameters' gradients; its size never depends on micro-batching.
@@ -168,8 +171,9 @@ class Learner(AbstractLocalLearner):
         factor = method.optimization.factor(self.version, self.total_steps) * method.step_factor(metrics)
         for name, optimizer in chosen.items():
             assert optimizer is not None
+            own = factor * self.loop.factor if self.loop is not None and name == POLICY else factor
             for group in models.optimizers[name].param_groups:
-                group["lr"] = optimizer.learning_rate * factor
+                group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
             models.optimizers[name].zero_grad(set_to_none=True)
         models.updates += 1
@@ -212,9 +216,12 @@ class Learner(AbstractLocalLearner):
     def save_state(self) -> dict[str, Any]:
         """Everything but the recipe and the policy's weights, which the policy saves itself: see ``load_state``."""
         control = {path: dict(state) for path, state in self.control_state.items()}
-        return {**self.models.state_dict(), "control": control}
+        loop = {} if self.loop is None else {"loop": self.loop.state_dict()}
+        return {**self.models.state_dict(), "control": control, **loop}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from ``save_state``, with a policy that was loaded from where it was saved at the same time."""
         self.models.load_state_dict(state)
         self.control_state = dict(state["control"])
+        if self.loop is not None:
+            self.loop.load_state_dict(state["loop"])

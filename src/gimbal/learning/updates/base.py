@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractPart
 from gimbal.controllers.base import AbstractController
+from gimbal.controllers.stability import Stability
 from gimbal.learning.method import AdamW, Optimization
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
@@ -37,6 +38,12 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
 Metrics = dict[str, float]
+
+
+class NotFinite(ValueError):
+    """A loss or gradient was NaN or infinite; the update was not applied (earlier ones of the same step may have been)."""
+
+
 POLICY = "policy"  # the model that samplers draw by; every update has it
 
 
@@ -182,12 +189,15 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractUpdate(AbstractPart, ABC):
-    """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there."""
+    """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there;
+    ``stability`` is the closed loop that sets the learning rate and takes back what went too far.
+    """
 
     off_policy: ClassVar[bool] = False  # whether decisions of any age teach it, whatever policy took them
 
     optimization: Optimization = Optimization()
     controllers: Mapping[str, AbstractController] = field(default_factory=dict)
+    stability: Stability | None = None
 
     @abstractmethod
     def models(self) -> Mapping[str, ModelSpec]:

@@ -187,7 +187,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         """With what the policy says of the minibatch as this update begins, where a part needs that of all of it."""
         late, provides = needs_of(*self.summed, *self.masks), models.policy.provides
         foreseen = not late.isdisjoint(preview.COLUMNS)
-        if "current_NS" in late and late.isdisjoint(provides) and not foreseen and _has_not_moved(models, minibatch):
+        if "current_NS" in late and late.isdisjoint(provides) and not foreseen and has_not_moved(models, minibatch):
             minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
         elif "current_NS" in late or foreseen:
             found = models.evaluated(minibatch, late & provides | ({"hidden_NSH"} if foreseen else set()))
@@ -326,7 +326,7 @@ def _reached(loss: Tensor, logprob_NS: Float[Tensor, "N S"]) -> Bool[Tensor, "N 
     return gradient_NS != 0
 
 
-def _has_not_moved(models: Models, minibatch: TrainBatch) -> bool:
+def has_not_moved(models: Models, minibatch: TrainBatch) -> bool:
     """Whether the anchor is the present policy: the first update on a batch."""
     at_N = minibatch.facts.get(EVALUATED_AT)
     return at_N is not None and bool((at_N == models.updates).all())

@@ -1,1 +1,1 @@
-"""The dozen recipes that people start from."""
+"""The recipes that people start from."""

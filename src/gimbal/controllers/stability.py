@@ -1,0 +1,109 @@
+"""The closed loop: a region that each step stays in, and the rule by which what was measured sets the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
+from gimbal.controllers.base import State
+
+QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next one will
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """What a step may do. ``kl`` is the distance that it should move the policy by, in nats a decision, where every decision has an
+    advantage and none is stale; ``times`` as far it may go, and what goes further is taken back to there.
+    """
+
+    kl: float = 0.01
+    times: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf:
+            raise ValueError(
+                f"Region has kl {self.kl} and times {self.times}; the one is a distance above 0, the other, how often as far a step "
+                "may go, is above 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stability(AbstractPart):
+    """Sets the learning rate by how far steps moved the policy, and takes back what went out of the region.
+
+    target = region.kl signal ** ``by_signal`` / (1 + age) ** ``by_age``
+
+    ``signal`` is the share of decisions that have an advantage, ``age`` the mean age of the batch in versions. A distance is about
+    d factor^2, factor being what the learning rate is multiplied with; d is followed by an average that keeps ``keep`` of itself a
+    step, and factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond
+    1 / ``widest`` and ``widest``. A step that moved nothing changes nothing.
+
+    A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
+    again, ``tries`` times at most, and is undone after that. Every ``slice``-th row of the batch is what is measured on.
+
+    - ``region.kl`` near 0: nothing moves. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
+
+    Confidence: ours; step sizes by a measured KL are published (adaptive KL of PPO, arXiv:1707.06347; SAFE, arXiv:2602.04651).
+    """
+
+    region: Region = Region()
+    by_signal: float = 1.0
+    by_age: float = 0.5
+    keep: float = 0.7
+    down: float = 4.0
+    up: float = 2.0
+    band: float = 1.1
+    widest: float = 100.0
+    slice: int = 8
+    tries: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.keep < 1:
+            raise ValueError(f"Stability.keep is {self.keep}; it is the share of an average that stays, in [0, 1)")
+        for name in ("down", "up", "band", "widest"):
+            if not vars(self)[name] >= 1:
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it is a factor of 1 or above")
+        for name in ("slice", "tries"):
+            if vars(self)[name] < 1:
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
+        for name in ("by_signal", "by_age"):
+            if not 0 <= vars(self)[name] < math.inf:
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it is a power of 0 or above")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.learns.off_policy:
+            yield Refusal(
+                f"Stability goes by the age of what is trained on, which {type(whole.run.learns).__name__} takes at any: stability=None"
+            )
+
+    def init(self) -> State:
+        return {"factor": 1.0}
+
+    def target(self, signal: float, age: float) -> float:
+        """Nats a decision that a step should move the policy by."""
+        return self.region.kl * min(max(signal, 0.0), 1.0) ** self.by_signal / (1 + max(age, 0.0)) ** self.by_age
+
+    def back(self, distance: float, target: float) -> float:
+        """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""
+        most = self.region.times * target
+        if not math.isfinite(distance):
+            return 0.0
+        return 1.0 if distance <= most else 0.9 * math.sqrt(most / distance)
+
+    def update(self, state: State, distance: float, target: float) -> State:
+        """``distance``: of the step as it was attempted, with the factor of this state."""
+        factor = state["factor"]
+        if not math.isfinite(distance):
+            return {"factor": max(factor / self.down, 1 / self.widest)}  # what was followed is of no use any more
+        if distance <= QUIET or target <= QUIET:
+            return state
+        # A mean and not one of logarithms: few decisions make most of a distance, so many steps seem to go less far than they do.
+        whole = distance / factor**2
+        followed = self.keep * state["whole"] + (1 - self.keep) * whole if "whole" in state else whole
+        change = 0.5 * math.log(target / followed) - math.log(factor)
+        if abs(change) > math.log(self.band):
+            change = min(max(change, -math.log(self.down)), math.log(self.up))
+            factor = min(max(factor * math.exp(change), 1 / self.widest), self.widest)
+        return {"factor": factor, "whole": followed}

@@ -1,0 +1,102 @@
+"""The closed loop around real steps: what it leaves alone, what it takes back, and that a resumed run does the same."""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+from small import Shallow, small_run
+
+from gimbal.controllers import Region, Stability
+from gimbal.dataflow.packing import pack
+from gimbal.learning.learner import Learner
+from gimbal.learning.method import Optimization
+from gimbal.report.files import deterministic
+from gimbal.runtime import checkpoint
+from gimbal.runtime.local import Trainer, run_local
+
+FAST = Optimization(learning_rate=3e-2, minibatches=2)
+
+
+def weights(policy):
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+@pytest.fixture(scope="module")
+def batch():
+    trainer = Trainer(small_run())
+    trainer.begin()
+    found = pack(trainer.pipeline.next_batch(0)[0])
+    trainer.close()
+    return found
+
+
+def stepped(batch, **changes):
+    """(the learner after one step, its metrics, the weights before)"""
+    learner = Learner(Shallow().load(), small_run(**changes))
+    before = weights(learner.policy)
+    return learner, learner.step(learner.prepare(batch)), before
+
+
+def test_a_region_without_bounds_and_a_rate_without_pace_are_the_run_without_a_loop(single_thread, batch):
+    idle = Stability(region=Region(times=float("inf")), up=1.0, down=1.0)
+    plain, looped = stepped(batch, optimization=FAST), stepped(batch, optimization=FAST, stability=idle)
+    assert torch.equal(weights(plain[0].policy), weights(looped[0].policy))
+    assert looped[1]["loop/attempted"] == looped[1]["loop/moved"] > 0 and looped[1]["loop/kept"] == 1.0
+    assert {name for name in looped[1] if name not in plain[1]} == {
+        f"loop/{name}" for name in ("target", "attempted", "moved", "kept", "factor")
+    }
+
+
+def test_a_step_that_went_too_far_is_scaled_back_along_its_way(batch):
+    free, _, before = stepped(batch, optimization=FAST)
+    held, metrics, _ = stepped(batch, optimization=FAST, stability=Stability())
+    assert metrics["loop/attempted"] > 4 * metrics["loop/target"] >= metrics["loop/moved"] > 0
+    torch.testing.assert_close(
+        weights(held.policy) - before, metrics["loop/kept"] * (weights(free.policy) - before), atol=1e-6, rtol=0
+    )
+    assert held.loop.factor == pytest.approx(1 / Stability().down)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stubborn(Stability):
+    def back(self, distance: float, target: float) -> float:
+        return 0.9 if distance > 0 else 1.0
+
+
+def test_a_step_that_no_scale_brings_back_is_undone(batch):
+    held, metrics, before = stepped(batch, optimization=FAST, stability=Stubborn())
+    assert torch.equal(weights(held.policy), before) and held.version == 1
+    assert metrics["loop/kept"] == metrics["loop/moved"] == 0.0
+
+
+def test_a_step_that_is_not_finite_is_undone_and_the_run_goes_on(batch):
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+    before = weights(learner.policy)
+    prepared = learner.prepare(batch)
+    poison = torch.full_like(prepared.advantage_NS, float("inf"))
+    metrics = learner.step(replace(prepared, advantage_NS=poison))
+    assert metrics["loop/not_finite"] == 1.0 and metrics["loop/kept"] == 0.0 and learner.version == 1
+    assert torch.equal(weights(learner.policy), before)
+    assert learner.step(learner.prepare(batch))["loop/moved"] > 0
+
+
+@pytest.mark.slow
+def test_a_resumed_run_takes_back_what_the_whole_one_did(single_thread, tmp_path):
+    run = small_run(max_staleness=1, steps=6, optimization=FAST, stability=Stability(region=Region(kl=1e-3)))
+    run_local(run, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(checkpoint.newest(tmp_path / "cut"))
+    run_local(run, tmp_path / "cut", resume=True)
+    whole, cut = (
+        [deterministic(json.loads(line)) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "cut")
+    )
+    assert whole == cut
+    kept = [row["loop/kept"] for row in whole]
+    assert min(kept[:4]) < 1 and len({row["loop/factor"] for row in whole[3:]}) > 1  # on both sides of the cut
