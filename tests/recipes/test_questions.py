@@ -13,7 +13,7 @@ def test_every_recipe_stands_under_one_question():
     assert sorted(under) == sorted(recipes.names()) and len(under) >= 105
     beside = {file.stem for file in Path(recipes.__file__).parent.glob("*.py")}
     assert beside == {"__init__", "configure"}, "a recipe lies in a package, or no command finds it"
-    assert len(recipes.of("core")) == 12 and all(about[-1] in ".?" for about in recipes.questions().values())
+    assert len(recipes.of("core")) == 13 and all(about[-1] in ".?" for about in recipes.questions().values())
 
 
 def test_what_answers_a_question(capsys):
@@ -28,7 +28,7 @@ def test_what_answers_a_question(capsys):
 def test_methods_of_a_question_are_those_that_the_core_lacks():
     core = recipes.methods_of("core")
     assert {"GroupNormalized", "ClippedRatio", "GAE"} <= core
-    assert not core & recipes.methods_of("mismatch") and "MaskedWeight" in recipes.methods_of("mismatch")
+    assert not core & recipes.methods_of("mismatch") and "DiscrepancyPenalty" in recipes.methods_of("mismatch")
 
 
 @pytest.mark.parametrize(

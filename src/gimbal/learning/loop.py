@@ -17,7 +17,7 @@ from gimbal.learning.updates.base import POLICY, Metrics, Models, NotFinite
 from gimbal.learning.updates.policy_gradient import has_not_moved
 from gimbal.records import TrainBatch
 
-FEWEST = 2  # rows that a distance is measured on
+FEWEST = 8  # rows that a distance is measured on, where the batch has them
 
 
 class Loop:
