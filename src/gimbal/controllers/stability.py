@@ -57,7 +57,7 @@ class Stability(AbstractPart):
     band: float = 1.1
     widest: float = 100.0
     slice: int = 8
-    tries: int = 3
+    tries: int = 5
 
     def __post_init__(self) -> None:
         if not 0 <= self.keep < 1:
