@@ -13,7 +13,9 @@ import pytest
 from gimbal import ops
 from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
 from gimbal.config.classes import PACKAGE
+from gimbal.config.expected import quoted
 from gimbal.objectives import ClippedRatio
+from gimbal.workflows.base import AbstractWorkflow
 
 
 @dataclass(frozen=True)
@@ -118,3 +120,42 @@ def test_references_that_lead_nowhere(reference, sentence):
 def test_fields_of_saved_parts_are_checked():
     with pytest.raises(ValueError, match=r"ClippedRatio has no field clip_hi; did you mean clip_high\?"):
         read({"class": "ClippedRatio", "clip_hi": 1.0}, ClippedRatio)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dialogue(answers=2, tool={}:Shout(said='a)b:c', times=(1, 2)))",
+        "Dialogue(answers=2, tool='{}:Shout(said=\"a)b:c\", times=(1, 2))')",
+        "'Dialogue(answers=2, tool={}:Shout(said=\"a)b:c\", times=(1, 2)))'",
+        "{}:Flow(inner=Dialogue(answers=2, tool={}:Shout(said='a)b:c', times=(1, 2))))",
+    ],
+)
+def test_own_classes_need_no_quotes_at_any_level_and_may_have_them(text, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from gimbal.environments.tools import AbstractTool\n"
+        "from gimbal.workflows.base import AbstractWorkflow\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Shout(AbstractTool):\n"
+        "    said: str\n"
+        "    times: tuple[int, ...]\n"
+        "    triggers = ('=',)\n"
+        "    def __call__(self, task, text): return self.said\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Flow(AbstractWorkflow):\n"
+        "    inner: AbstractWorkflow\n"
+        "    def __call__(self, attempt): return self.inner(attempt)\n"
+    )
+    part = read(Text(text.replace("{}", str(file))), AbstractWorkflow, "workflow")
+    part = part.inner if type(part).__name__ == "Flow" else part
+    assert (part.answers, part.tool.said, part.tool.times) == (2, "a)b:c", (1, 2))
+
+
+def test_what_is_quoted_already_and_what_is_no_reference_stays():
+    for text in ("{'a': 1, 'b:c': 2}", "{1:Foo()}", r"Pattern(pattern='it\'s a:b')", "Native(slots=3)", "X(a=1.5)"):
+        assert quoted(text) == text
+    assert quoted("(a.py:f*0.7, pkg.mod:g, X(b='c.py:d'))") == "('a.py:f*0.7', 'pkg.mod:g', X(b='c.py:d'))"
+    with pytest.raises(ValueError, match=r"or your own, workflow='file.py:Class\(field=value\)'"):
+        read(Text("Dialogue("), AbstractWorkflow, "workflow")

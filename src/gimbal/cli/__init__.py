@@ -15,7 +15,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
 
   gimbal train [RECIPE] [key=value ...]     train a recipe; without one, demo
   gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
-  gimbal list recipes|methods|tasks         what there is; --for staleness: what answers one question
+  gimbal list recipes|methods|tasks         what there is; --for staleness: what answers one question; --for: which
   gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
   gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed live
   gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
@@ -54,7 +54,6 @@ COMMANDS = {
     "env": "env:environment",
 }
 MEMORY = 200  # characters of torch's account of memory that has run out
-OWN_HELP = ("train", "eval", "report", "compare", "plan", "doctor", "serve")  # commands with a help page of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,9 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             from gimbal.config import nearest
 
             raise ValueError(f"there is no command {words[0]}{nearest(words[0], COMMANDS)} (gimbal --help)")
-        if "--help" in words and words[0] not in OWN_HELP:
-            print(HELP)
-            return 0
         module, function = COMMANDS[words[0]].split(":")
         return vars(import_module(f"gimbal.cli.{module}"))[function](words[1:])
     except BrokenPipeError:

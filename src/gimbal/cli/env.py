@@ -10,6 +10,13 @@ from gimbal.cli.words import table
 
 def environment(argv: Sequence[str]) -> int:
     """Nothing private: no paths, names or addresses."""
+    if list(argv) == ["--help"]:
+        print(
+            "gimbal env\n\nThe versions of gimbal and what it stands on, and the machine, for a bug report. It takes no arguments."
+        )
+        return 0
+    if argv:
+        raise ValueError(f"gimbal env takes no arguments; got {' '.join(argv)}")
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

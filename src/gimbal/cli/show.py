@@ -7,9 +7,30 @@ from collections.abc import Sequence
 
 from gimbal.cli.words import parse, table, wrapped
 
+LIST_HELP = """\
+gimbal list recipes|methods|tasks [--for QUESTION]
+
+  recipes            what gimbal train takes, under the question that each answers
+  methods            every part that a recipe may hold, by its kind; `gimbal show NAME` has its equation and fields
+  tasks              where tasks come from
+  --for QUESTION     only what answers one question (methods: what it adds to the core); --for alone lists the questions"""
+
+SHOW_HELP = """\
+gimbal show NAME
+
+A method, task or recipe, or a class of your own (file.py:Class): its equation, limiting cases, paper, fields, and where it lives."""
+
 
 def show_list(argv: Sequence[str]) -> int:
     kinds = {"recipes": list_recipes, "methods": list_methods, "tasks": list_tasks}
+    if not argv or "--help" in argv:
+        print(LIST_HELP)
+        return 0
+    if argv[-1] in ("--for", "--for="):
+        from gimbal import recipes
+
+        table(recipes.questions())
+        return 0
     arguments = parse(argv, valued=("for",))
     question = arguments.flag("for")
     unknown = [f"--{key}" for key in arguments.overrides]
@@ -61,6 +82,9 @@ def list_tasks(question: str | None = None) -> None:
 
 
 def show(argv: Sequence[str]) -> int:
+    if "--help" in argv:
+        print(SHOW_HELP)
+        return 0
     if len(argv) != 1:
         raise ValueError("gimbal show wants the name of one method, task or recipe")
     import dataclasses

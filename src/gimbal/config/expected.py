@@ -56,7 +56,44 @@ def expected(annotation: Any, path: str) -> str:
     if not names:
         return f"{annotation.__name__}(...), whose fields `gimbal show {annotation.__name__}` lists"
     more = " and others (gimbal list methods)" if len(names) > NAMED else ""
-    return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()'"
+    return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()', or your own, {path}='file.py:Class(field=value)'"
+
+
+OWN = re.compile(r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*:[A-Za-z_]\w*(\*[-+.\de]+)?")  # mine.py:Count, pkg.mod:score*0.7
+
+
+def quoted(text: str) -> str:
+    """The text with quotes around each of one's own classes and functions in it, so that they are read as if typed alone:
+    ``Dialogue(tool=mine.py:Count(to=3))`` is ``Dialogue(tool='mine.py:Count(to=3)')``.
+    """
+    result, at, quote = "", 0, ""
+    while at < len(text):
+        letter = text[at]
+        found = None if quote or not at else OWN.match(text, at)  # the whole text is no argument
+        if found:
+            end = _closing(text, found.end())
+            result, at = result + repr(text[at:end]), end
+            continue
+        if letter in "'\"":
+            quote = "" if letter == quote else quote or letter
+        taken = 2 if quote and letter == "\\" else 1  # what follows a backslash ends no string
+        result, at = result + text[at : at + taken], at + taken
+    return result
+
+
+def _closing(text: str, at: int) -> int:
+    """The place behind the brackets that open at this place; the place itself where none open."""
+    depth, quote = 0, ""
+    for place in range(at, len(text)):
+        letter = text[place]
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([{") - (letter in ")]}") if not quote else 0
+        if depth <= 0:
+            return place + 1 if place > at or letter in "([{" else at
+    return at
 
 
 def at_commas(text: str) -> list[str]:

@@ -26,7 +26,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gimbal.config.aliases import MOVED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
-from gimbal.config.expected import at_commas, expected
+from gimbal.config.expected import at_commas, expected, quoted
 
 RECIPE_FILE = "recipe.yaml"  # of a run, in its directory
 REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, and nothing more
@@ -56,7 +56,7 @@ def find(name: str) -> type:
         raise ValueError(f"there is no {name} any more: {MOVED[name]}")
     if name not in catalogue():
         raise ValueError(
-            f"gimbal has no part called {name}{nearest(name, catalogue())} (your own is written module:Class)"
+            f"gimbal has no part called {name}{nearest(name, catalogue())} (one of your own is file.py:{name}() or pkg.module:{name}())"
         )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 
@@ -341,7 +341,9 @@ def _typed_items(text: Text, item: Any, path: str) -> Any:
 
 def _read_part(value: Any, base: type, path: str) -> Any:
     value = _long(value, base)
-    data = _long(expression(value, path, expected(base, path)), base) if isinstance(value, str) else value
+    data = value
+    for _ in range(2):  # quotes that came through the shell are one more layer: 'mine.py:Count()'
+        data = _long(expression(data, path, expected(base, path)), base) if isinstance(data, str) else data
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
@@ -394,7 +396,7 @@ def expression(text: str, path: str, way: str) -> Any:
     if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), "None", "True", "False", "inf"):
         raise ValueError(f"{path}={text}{nearest(text, catalogue())}; it must be {way}")
     own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
-    source = "OWN" + (own[2] or "()") if own else text
+    source = "OWN" + quoted(own[2] or "()") if own else quoted(text)
     try:
         return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:  # the last two for what is nested deeply

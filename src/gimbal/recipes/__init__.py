@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import flatten, nearest, read_file, resolve
+from gimbal.config import flatten, methods, nearest, read_file, resolve
 from gimbal.config import load as load_saved
 from gimbal.config.classes import first_sentence
 from gimbal.config.parts import broken
@@ -26,6 +26,14 @@ def tell(sentence: str) -> None:
 
 _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
+# Kinds of parts that are about one question whatever recipe holds them: Pace is the core's too, and answers staleness all the same.
+_KINDS = {
+    "staleness": ("Staleness", "Anchor", "Correction"),
+    "mismatch": ("Correction",),
+    "data": ("Curriculum", "Budget"),
+    "agents": ("Workflow", "Tool"),
+    "rewards": ("Reward",),
+}
 _reading: list[Path] = []  # files of recipes, each named by the one before it
 
 
@@ -66,9 +74,10 @@ def of(question: str) -> dict[str, str]:
 
 
 def methods_of(question: str) -> set[str]:
-    """The names of the parts that make its recipes what they are: those that they hold and no recipe of the core does."""
-    held = _held(question)
-    return held if question == "core" else held - _held("core")
+    """The names of the parts that answer it: all of some kinds, and those that its recipes hold and no recipe of the core does."""
+    held, kinds = _held(question), methods()
+    whole = {entry.name for kind in _KINDS.get(question, ()) for entry in kinds[kind]}
+    return held if question == "core" else held - _held("core") | whole
 
 
 @cache

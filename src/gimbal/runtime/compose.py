@@ -154,6 +154,10 @@ def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) 
     exam = run.held_out
     sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
     for tasks, own in sets:
+        if not len(tasks):
+            raise ValueError(
+                f"{'tasks' if tasks is run.tasks else 'held_out.tasks'} ({type(tasks).__name__}) holds no tasks; at least one"
+            )
         with ExitStack() as opened:
             used = rewards if own is None else None
             if used is None:
