@@ -194,6 +194,10 @@ def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
         assert cli.main(["train", "grpo", "objective=Reinforce()", *words]) == 0
         err = capsys.readouterr().err
         assert err.startswith("gimbal: no part bounds the update") and err.count("\n") == 1
+    for words in (["grpo", "max_staleness=4"], ["mine.yaml", "max_staleness=4"]):  # more than the recipe ships with
+        assert cli.main(["train", *words]) == 0
+        err = capsys.readouterr().err
+        assert "With max_staleness=4 and one update a batch that costs much" in err and err.count("\n") == 1
 
 
 def test_a_learning_rate_for_small_networks_is_warned_of_in_a_pretrained_model(tmp_path):

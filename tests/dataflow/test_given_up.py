@@ -91,6 +91,16 @@ def test_a_group_of_which_nothing_is_left_is_dropped_for_what_befell_it():
     assert line.generated["rollouts"] == 0 and line.generated["decisions"] == 24  # they were drawn all the same
 
 
+def test_where_rollouts_broke_their_error_is_told_and_no_advice_on_tasks():
+    engine = Pruning(longest=0)
+    broken = Drop("error", drawn=1, said="tool Mine for task 3, turn 0 raised KeyError: 'x' (mine.py, line 7)")
+    engine.step = lambda: [Finished(key=i.key, outcome=broken) for i in Pruning.step(engine)]
+    line = pipeline(engine, patience=2)
+    with pytest.raises(Starved, match=r"6 error\), so there is nothing .*by this: tool Mine .*line 7\)$") as told:
+        next(batches(line, 1))
+    assert "too hard" not in str(told.value)
+
+
 def test_an_engine_that_loses_a_request_is_named_with_it():
     line = pipeline(Pruning(longest=64, silent=2))
     with pytest.raises(AssertionError, match=r"Pruning lost 6 requests \(group, sample\): \[\(0, 2\)"):

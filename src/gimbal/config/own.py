@@ -32,13 +32,19 @@ def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
     if out_of_memory(error) or type(error).__module__.startswith("gimbal."):  # those say enough
         return ""
     frames = list(walk_tb(error.__traceback__))
-    theirs = [(frame, line) for frame, line in frames if _users(frame)]
+    theirs = [frame for frame, _ in frames if _users(frame)]
     if not theirs or (isinstance(error, ValueError) and _within(frames[-1][0], PACKAGE)):
         return ""
-    name, (last, line) = _part(theirs[0][0]), theirs[-1]
+    name = _part(theirs[0])
     key = f" ({keys[name]})" if name in keys else ""
+    return f"{name}{key} raised {raised(error)}"
+
+
+def raised(error: BaseException) -> str:
+    """The error and its words, with the last line of the user's code that it came through, if there is one."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_TOLD]}".removesuffix(": ")
-    return f"{name}{key} raised {said} ({Path(last.f_code.co_filename).name}, line {line})"
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__) if _users(frame)]
+    return f"{said} ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else said
 
 
 def out_of_memory(error: BaseException) -> bool:

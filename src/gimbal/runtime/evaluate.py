@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -129,7 +130,7 @@ def examine(
         tasks=len(tasks),
         score=float(np.mean([value for values in scored[SAMPLED] for value, _ in values])),
         greedy_score=float(np.mean(greedy_scores)),
-        length=float(np.mean(lengths)),
+        length=float(np.mean(lengths)) if lengths else math.nan,  # of none that was left
         pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
     )

@@ -77,6 +77,8 @@ class Pipeline:
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.selection = Selection()
+        self.broke: Drop | None = None  # the latest episode that broke, in this process
+        self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row, in this process
         self.told = 0  # broken episodes that the user was told of, in this process
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
@@ -154,6 +156,7 @@ class Pipeline:
             # A broken environment is no failure of the policy: at a reward of 0 it would learn to avoid tasks that break.
             outcome = Drop("error", drawn=outcome.drawn, said=outcome.error)
         if isinstance(outcome, Drop) and outcome.said:
+            self.broke = outcome
             self._tell(self.tasks[index], outcome)
         arrived = self.arrived[index] = {**self.arrived[index], sample: outcome}
         given_up = None
@@ -225,6 +228,7 @@ class Pipeline:
         else:
             # Patience is for drops in a row: one group that gets through shows that the filters can be passed.
             self.dropped_in_a_row = 0
+            self.befell.clear()
             self.admitted += 1
             self.store[index] = outcome
             if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
@@ -261,6 +265,7 @@ class Pipeline:
         """The group is dropped for what it is; after too many in a row there is nothing to learn from."""
         self._lose(index, reason)
         self.dropped_in_a_row += 1
+        self.befell[reason] += 1
         if self.dropped_in_a_row >= self.patience:
             raise Starved(self._starved())
 
@@ -315,10 +320,15 @@ class Pipeline:
 
     def _starved(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.drops.most_common())
+        all_gone = f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to learn from. "
+        if (
+            self.broke is not None
+            and 2 * (self.befell[self.broke.reason] + self.befell["too_few"]) > self.dropped_in_a_row
+        ):
+            return f"{all_gone}Their rollouts broke, lately by this: {self.broke.said}"
         return (
-            f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to learn from. "
-            "If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is right, they "
-            "are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
+            f"{all_gone}If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is "
+            "right, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gimbal.config.own import raised
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
@@ -72,7 +73,7 @@ class Seat:
         except Late as error:
             self.broken = str(error)
         except (Exception, SystemExit) as error:  # a tool that exits ends its own call, not the run
-            self.broken = f"{call.name} raised {type(error).__name__}: {error}"
+            self.broken = f"{call.name} raised {raised(error)}"
         else:
             if not (fault := _unusable(moment)):
                 return moment
