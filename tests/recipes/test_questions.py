@@ -46,7 +46,9 @@ def test_what_can_be_listed_is_shown(capsys):
 def test_methods_of_a_question_are_those_that_the_core_lacks():
     core = recipes.methods_of("core")
     assert {"GroupNormalized", "ClippedRatio", "GAE"} <= core
-    assert core & recipes.methods_of("mismatch") == {"TruncatedWeight", "MaskedWeight"}, "every correction is about a mismatch"
+    assert core & recipes.methods_of("mismatch") == {"TruncatedWeight", "MaskedWeight"}, (
+        "every correction is about a mismatch"
+    )
     assert "DiscrepancyPenalty" in recipes.methods_of("mismatch") and not core & recipes.methods_of("entropy")
 
 

@@ -184,6 +184,19 @@ def test_without_an_exam_the_last_steps_are_the_score(tmp_path):
     assert found.metric == "reward/mean" and found.arms[0].score.value == pytest.approx(0.1 * (9 + 10 + 11 + 12) / 4)
 
 
+def test_a_reward_that_never_reaches_1_is_compared_by_its_mean(tmp_path):
+    for name, score in (("a", 0.3), ("b", 0.6)):
+        for seed in range(3):
+            file = write(tmp_path / f"{name}-s{seed}", seed=seed, final=0.0) / "summary.json"
+            saved = json.loads(file.read_text())
+            saved["after"]["eval/score"] = score + seed / 100
+            file.write_text(json.dumps(saved))
+    found = api.compare({"a": str(tmp_path / "a-s*"), "b": str(tmp_path / "b-s*")})
+    assert found.metric == "eval/score" and [round(arm.score.value, 2) for arm in found.arms] == [0.31, 0.61]
+    assert "the mean score is compared and not pass@1" in str(found)
+    assert api.compare([str(tmp_path / "a-s*")], metric="pass@1").metric == "eval/pass@1"
+
+
 def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
     arm(tmp_path, "a", [0.1], [0.9])
     arm(tmp_path, "b", [0.1], [0.9], exam={**EXAM, "engine": {"class": "Native"}}, **OTHER)

@@ -123,6 +123,19 @@ def test_verdict():
     assert lines[3] == "groups dropped: 6 zero_variance"
 
 
+def test_verdict_of_graded_rewards():
+    """What never reaches 1 solves no task; its mean is what was learned, and comes first."""
+    score = {"eval/score": 0.2, "eval/greedy_score": 0.1}
+    before = {**score, "eval/pass@1": 0.0, "eval/greedy": 0.0}
+    graded = verdict(summary(before=before, after={**before, "eval/score": 0.7}, drops={}))
+    assert graded[0].split() == ["held-out", "score", "(sampled)", "0.200", "->", "0.700", "(+0.500)"]
+    assert graded[2].split()[:5] == ["held-out", "pass@1", "(sampled)", "0.000", "->"]
+    rarely = verdict(summary(before=before, after={**before, "eval/score": 0.7, "eval/pass@1": 0.1}, drops={}))
+    assert "pass@1" in rarely[0] and "held-out score (sampled)" in rarely[2]
+    exact = dict.fromkeys(("eval/pass@1", "eval/score"), 0.5)
+    assert not any("score" in line for line in verdict(summary(before=exact, after=exact, drops={})))
+
+
 def test_verdict_of_returns_and_of_nothing():
     returns = summary(before={"eval/score": 20.0}, after={"eval/score": 400.0}, drops={})
     assert verdict(returns)[0].split() == ["held-out", "return", "(sampled)", "20.000", "->", "400.000", "(+380.000)"]

@@ -34,13 +34,15 @@ def compare(
     the last ``WINDOW`` steps. ``threshold`` is by default the highest level that every run reaches, so that none is censored.
     """
     generator = np.random.default_rng(seed)
-    metric = _metric(found[0].all_runs[0], metric)
+    asked, metric = metric, _metric(found, metric)
     scores = {arm.name: _scores(arm, metric) for arm in found}
     if len(found[0].runs) > 1 and not all((x >= 0).all() and (x <= 1).all() for x in scores.values()):
         raise ValueError(
             f"{metric} has no common scale over {len(found[0].runs)} kinds of tasks; compare one at a time"
         )
     curves, notes = Curves.of(found, metric), _notes(found)
+    if asked is None and metric == "eval/score" and "eval/pass@1" in found[0].all_runs[0].summary.after:
+        notes.append("no answer of any evaluation reached a reward of 1, so the mean score is compared and not pass@1")
     thresholds: list[float] = []
     if curves is None:
         notes.append(
@@ -260,8 +262,16 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _metric(run: EndedRun, asked: str | None) -> str:
-    """The full name of what was asked for, or else the first that the run has."""
+def _metric(found: Sequence[Arm], asked: str | None) -> str:
+    """The full name of what was asked for, or else the first that the runs have; the pass rate only where anything was ever solved."""
+    runs = [run for arm in found for run in arm.all_runs]
+
+    def ever(name: str) -> bool:
+        return any(source.get(name) for run in runs for source in (run.summary.before, run.summary.after))
+
+    run, graded = runs[0], ever("eval/score") and not ever("eval/pass@1")
+    if asked is None and graded:
+        return "eval/score"
     for name in ("eval/pass@1", "eval/score") if asked is None else (f"eval/{asked}",):
         if name in run.summary.after:
             return name

@@ -145,15 +145,30 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# The held-out figures a verdict speaks of: those of tasks that can be solved, or else those of an environment's return.
+# The held-out figures a verdict speaks of: those of tasks that can be solved, of a reward that is graded, of an environment's return.
 SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
+SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+
+
+def figures(summary: Summary) -> dict[str, str]:
+    """The evaluation's figures that say what was learned, the telling ones first, each with its name. A reward that gives other numbers
+    than 0 and 1 is told by its mean too, and by that first where nothing ever reached 1 and so no task was ever solved.
+    """
+    if "eval/pass@1" not in summary.after:
+        return RETURN
+    passes, scores = (
+        [source.get(name, 0.0) for source in (summary.before, summary.after)] for name in ("eval/pass@1", "eval/score")
+    )
+    if any(scores) and not any(passes):
+        return SCORE | SOLVED
+    return SOLVED if passes == scores else SOLVED | SCORE
 
 
 def verdict(summary: Summary) -> list[str]:
     """What was learned, how stable it was, and what it cost, in a few lines."""
     lines = []
-    for key, name in (SOLVED if "eval/pass@1" in summary.after else RETURN).items():
+    for key, name in figures(summary).items():
         if key in summary.before and key in summary.after:
             before, after = summary.before[key], summary.after[key]
             lines.append(f"{name:28s} {before:.3f} -> {after:.3f}  ({after - before:+.3f})")

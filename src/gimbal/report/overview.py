@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
-from gimbal.report.console import RETURN, SOLVED, cost, duration
+from gimbal.report.console import cost, duration, figures
 from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
 from gimbal.report.metrics import DRAWN
@@ -88,7 +88,7 @@ def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> d
     tenth of its steps. ``noise`` is what a change may be by chance (of the evaluation: by ``exam``); None where that is not known.
     """
     if summary is not None:
-        for key, name in (SOLVED | RETURN).items():
+        for key, name in figures(summary).items():
             before, after = summary.before.get(key), summary.after.get(key)
             if before is None or after is None:
                 continue
