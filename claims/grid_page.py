@@ -1,0 +1,217 @@
+"""The section of claims/README.md on grid.py, and its figure; page.py writes both."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grid
+from grid import Cell
+
+from gimbal.report.figure import COLOURS, STYLE
+
+Runs = Sequence[Mapping[str, Any]]
+ARMS = ("loop", "decoupled", "plain")  # at the rate of the cell
+CLOSE = 0.02
+WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 200, 46, 54, 60  # of a panel, its first corner, and between two
+READING = f"""Score: median (least to most) over cells, of each cell the mean of its seeds. "Below tuned": cells whose mean is more
+than {CLOSE} below that of *tuned*, of those that have both. "Steps": median over cells of the steps to 0.9, over those of *tuned*.
+"""
+
+
+def section(runs: Runs) -> str:
+    done, whole = len(runs), sum(len(grid.jobs(stage, runs)) for stage in grid.STAGES)
+    lines = [
+        "## A closed loop over the learning rate (`grid.py`)",
+        "",
+        "![Scores by learning rate and by age](grid.svg)",
+        "",
+    ]
+    lines += [
+        "\n\n".join((grid.__doc__ or "").split("\n\n")[1:-1]),
+        "",
+        f"{done} of {whole} runs are recorded.",
+        "",
+        READING,
+    ]
+    lines += [
+        "**The hypercube.**",
+        "",
+        summary(runs, grid.hypercube()),
+        "",
+        "**The corners.**",
+        "",
+        summary(runs, grid.corners()),
+        "",
+    ]
+    lines += ["**By learning rate**, the hypercube: median score, and runs that collapsed.", "", by(runs, "rate"), ""]
+    lines += ["**By age.**", "", by(runs, "age"), "", f"**{grid.LONG} steps.**", "", longer(runs), ""]
+    lines += ["**Every cell**: the mean over its seeds; of *tuned* with its rate.", "", every(runs), ""]
+    return "\n".join(lines)
+
+
+def scores(runs: Runs, arm: str, cell: Cell) -> list[float]:
+    """Of the seeds that are recorded."""
+    if arm == "tuned":
+        best = grid.best(runs, cell)
+        return [] if best is None else [run["score"] for run in grid.of(runs, arm, best, range(5))]
+    return [run["score"] for run in grid.of(runs, arm, cell, range(5))]
+
+
+def collapsed(runs: Runs, arm: str, cell: Cell) -> int:
+    before = grid.start(runs, cell)
+    return sum(score < before for score in scores(runs, arm, cell))
+
+
+def pace(runs: Runs, arm: str, cell: Cell) -> float | None:
+    """Its steps to 0.9 over those of *tuned*; a run that does not get there counts with all its steps and one."""
+    best = grid.best(runs, cell)
+    own = grid.of(runs, arm, cell if arm != "tuned" else best or cell, range(5))
+    tuned = [] if best is None else grid.of(runs, "tuned", best, range(5))
+    if not own or not tuned:
+        return None
+    goal = 0.9 * statistics.fmean(statistics.fmean(run["pass_rate"][-3:]) for run in tuned)
+    one, other = (statistics.fmean(reached(run["pass_rate"], goal) for run in these) for these in (own, tuned))
+    return one / other
+
+
+def reached(curve: Sequence[float], goal: float) -> int:
+    means = [statistics.fmean(curve[i : i + 3]) for i in range(len(curve) - 2)]
+    return next((i + 3 for i, value in enumerate(means) if value >= goal), len(curve) + 1)
+
+
+def summary(runs: Runs, cells: Sequence[Cell]) -> str:
+    lines = [
+        "| arm | cells | runs | collapsed | score | less *tuned*, median | below tuned | steps |",
+        "| --- " * 8 + "|",
+    ]
+    for arm in (*ARMS, "tuned"):
+        here = [cell for cell in cells if scores(runs, arm, cell)]
+        if not here:
+            continue
+        means = [statistics.fmean(scores(runs, arm, cell)) for cell in here]
+        apart = less(runs, arm, here)
+        count = sum(len(scores(runs, arm, cell)) for cell in here)
+        lost = sum(collapsed(runs, arm, cell) for cell in here)
+        paces = [found for cell in here if (found := pace(runs, arm, cell)) is not None]
+        row = [f"*{arm}*", str(len(here)), str(count), str(lost)]
+        row.append(f"{statistics.median(means):.3f} ({min(means):.3f} to {max(means):.3f})")
+        row.append(f"{statistics.median(apart):+.3f}" if apart and arm != "tuned" else "")
+        row.append(f"{sum(one < -CLOSE for one in apart)} of {len(apart)}" if apart and arm != "tuned" else "")
+        row.append(f"{statistics.median(paces):.2f}" if paces and arm != "tuned" else "")
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def less(runs: Runs, arm: str, cells: Sequence[Cell]) -> list[float]:
+    """By how much the mean of each cell is above that of *tuned*, where both are recorded."""
+    both = [(scores(runs, arm, cell), scores(runs, "tuned", cell)) for cell in cells]
+    return [statistics.fmean(one) - statistics.fmean(other) for one, other in both if one and other]
+
+
+def grouped(runs: Runs, arm: str, factor: str) -> dict[Any, list[Cell]]:
+    found: dict[Any, list[Cell]] = defaultdict(list)
+    for cell in grid.hypercube():
+        if scores(runs, arm, cell):
+            found[cell._asdict()[factor]].append(cell)
+    return found
+
+
+def by(runs: Runs, factor: str) -> str:
+    levels = sorted(grid.LEVELS[factor])
+    lines = [f"| arm | {' | '.join(f'{level:g}' for level in levels)} |", "| --- " * (len(levels) + 1) + "|"]
+    for arm in ARMS:
+        if cells := grouped(runs, arm, factor):
+            row = [f"*{arm}*", *(level_of(runs, arm, cells[level]) for level in levels)]
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def level_of(runs: Runs, arm: str, cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    every = [score for cell in cells for score in scores(runs, arm, cell)]
+    lost = sum(collapsed(runs, arm, cell) for cell in cells)
+    return f"{statistics.median(every):.3f}, {lost} of {len(every)}"
+
+
+def said(cell: Cell) -> str:
+    return f"{cell.tasks}, age {cell.age}, {cell.sampler}, groups of {cell.group}, {cell.rate:g}"
+
+
+def longer(runs: Runs) -> str:
+    lines = ["| cell | before | *loop* | *decoupled* |", "| --- " * 4 + "|"]
+    for cell in grid.long():
+        found = [grid.of(runs, arm, cell, range(5), grid.LONG) for arm in ("loop", "decoupled")]
+        shown = [", ".join(f"{run['score']:.3f}" for run in these) for these in found]
+        if any(shown):
+            lines.append(f"| {said(cell)} | {grid.start(runs, cell):.3f} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def every(runs: Runs) -> str:
+    lines = ["| cell | before | *loop* | *decoupled* | *plain* | *tuned* |", "| --- " * 6 + "|"]
+    for cell in grid.hypercube() + grid.corners():
+        shown = [average(scores(runs, arm, cell)) for arm in (*ARMS, "tuned")]
+        if not any(shown):
+            continue
+        if shown[-1]:
+            best = grid.best(runs, cell)
+            shown[-1] += f" at {best.rate:g}" if best is not None else ""
+        lines.append(f"| {said(cell)} | {grid.start(runs, cell):.3f} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def average(found: Sequence[float]) -> str:
+    return f"{statistics.fmean(found):.3f}" if found else ""
+
+
+def figure(runs: Runs) -> str:
+    """Each run a point, the median of each level a line: by the rate it was started at, and by the age of its data."""
+    shown = [arm for arm in ARMS if grouped(runs, arm, "rate")]
+    panels = [panel(runs, LEFT, "rate", "learning rate that was typed", shown)]
+    panels.append(panel(runs, LEFT + WIDTH + GAP, "age", "age of the data (versions)", shown))
+    says = {"loop": "closed loop", "decoupled": "the same without it", "plain": "one update, no correction"}
+    legend = "".join(
+        f'<circle cx="{LEFT + 4}" cy="{TOP + HEIGHT + 58 + 18 * i}" r="5" fill="{COLOURS[i]}"/>'
+        f'<text x="{LEFT + 16}" y="{TOP + HEIGHT + 62 + 18 * i}">{html.escape(f"{arm}: {says[arm]}")}</text>'
+        for i, arm in enumerate(shown)
+    )
+    width, height = LEFT + 2 * (WIDTH + GAP), TOP + HEIGHT + 70 + 18 * len(shown)
+    title = f"Held-out pass@1 after {grid.STEPS} steps in {len(grid.hypercube())} settings: each run, and medians"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"><style>{STYLE}</style>'
+        f'<title>{title}</title><text class="title" x="{LEFT}" y="22">{title}</text>{"".join(panels)}{legend}</svg>\n'
+    )
+
+
+def panel(runs: Runs, left: float, factor: str, below: str, shown: Sequence[str]) -> str:
+    levels = sorted(grid.LEVELS[factor])
+    step = WIDTH / (len(levels) - 1)
+    parts = [
+        f'<path class="axis" d="M{left},{TOP} v{HEIGHT} h{WIDTH}"/>',
+        f'<text class="dim" x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 36}" text-anchor="middle">{html.escape(below)}</text>',
+    ]
+    for i, level in enumerate(levels):
+        x = left + i * step
+        parts.append(f'<text class="dim" x="{x:.1f}" y="{TOP + HEIGHT + 17}" text-anchor="middle">{level:g}</text>')
+    for tick in (0, 0.5, 1):
+        y = TOP + HEIGHT * (1 - tick) + 4
+        parts.append(f'<text class="dim" x="{left - 8}" y="{y:.1f}" text-anchor="end">{tick:g}</text>')
+    for place, arm in enumerate(shown):
+        middle = []
+        for i, level in enumerate(levels):
+            found = [score for cell in grouped(runs, arm, factor)[level] for score in scores(runs, arm, cell)]
+            x = left + i * step + 5 * (place - 1)
+            dots = (
+                f'<circle cx="{x:.1f}" cy="{TOP + HEIGHT * (1 - score):.1f}" r="2" opacity="0.5" fill="{COLOURS[place]}"/>'
+                for score in found
+            )
+            parts += dots
+            if found:
+                middle.append(f"{x:.1f},{TOP + HEIGHT * (1 - statistics.median(found)):.1f}")
+        parts.append(f'<polyline class="line" stroke="{COLOURS[place]}" points="{" ".join(middle)}"/>')
+    return "".join(parts)
