@@ -218,7 +218,7 @@ def run_of(question: str, arm: Arm, age: int, rate: float, seed: int) -> Run:
     return replace(
         grpo(),
         engine=Native(slots=PROMPTS * GROUP, precision="float32"),
-        faults=None if question == "age" else Faults(weight_precision="int4"),
+        faults=None if question == "age" else Faults(weight_precision="int4", unproved=True),
         prompts_per_step=PROMPTS,
         num_generations=GROUP,
         max_staleness=age,

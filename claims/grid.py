@@ -125,7 +125,7 @@ def run_of(job: Job) -> Run:
         held_out=None,
         sampling=Sampling(max_length=LENGTH[cell.tasks]),
         engine=Native(slots=ROLLOUTS, precision="float32"),
-        faults=None if cell.sampler == "float32" else Faults(weight_precision=cell.sampler),
+        faults=None if cell.sampler == "float32" else Faults(weight_precision=cell.sampler, unproved=True),
         prompts_per_step=ROLLOUTS // cell.group,
         num_generations=cell.group,
         max_staleness=cell.age,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gimbal.report.record import CONTROL, Record, Sign, names
 
-# Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that compare within the group may
+# Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that draw may
 # differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
 UNLIKE, REPEATS = 0.05, 10
 # KL(sampler || trainer) a decision, in nats, where the weights are equal. An int8 sampler of gimbal-tiny has 2e-5 and a bfloat16 one

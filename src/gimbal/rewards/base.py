@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gimbal.composition import AbstractPart
 from gimbal.records import Group, Task
@@ -17,6 +18,10 @@ class AbstractReward(AbstractPart, ABC):
     A reward is a frozen dataclass (it is part of the saved recipe) with a ``weight``. ``open`` is called once before the first
     score and ``close`` at the end; a reward that starts a process does it there.
     """
+
+    by_place: ClassVar[bool] = (
+        False  # whether texts that are alike may get different scores, by their place in the group
+    )
 
     name: str
     weight: float = 1.0

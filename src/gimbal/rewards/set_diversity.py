@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.records import Group
@@ -34,6 +34,8 @@ class SetDiversity(AbstractReward):
 
     Confidence: verified.
     """
+
+    by_place: ClassVar[bool] = True
 
     sets: int = 2
     distance: Literal["answer", "text"] = "text"

@@ -202,7 +202,8 @@ class Trainer:
         family = self.run.policy.family
         judged = family.judged or bool(self.run.rewards)
         metrics = rollout_metrics(seen or groups, judged=judged)
-        metrics |= repeat_metrics(seen)
+        if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
+            metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(seen or groups)
         if isinstance(self.learner.method, AbstractPolicyGradient):
             metrics |= self._of_gradient(self.learner.method, groups, batch, version)
