@@ -43,6 +43,7 @@ SAID = {
     ("1 episode (pendulum)", 2): NOTHING,
     ("age 12 (clip_higher)", 2): NOTHING,
     ("r3l", 2): "mismatch",
+    ("sgrpo", 2): "noisy reward",
 }
 NOT_RUN = "not run"
 FAULTS_SEED = 30

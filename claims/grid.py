@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gimbal.recipes.core.stable import stable
 
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import exam, practice
@@ -49,8 +48,9 @@ from gimbal.learning.learner import NotFinite
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, MaskedWeight
 from gimbal.ops import TokenMean
+from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.records import Sampling
+from gimbal.recipes.core.stable import stable
 from gimbal.runtime.evaluate import examine
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer

@@ -102,10 +102,10 @@ def test_the_pages_say_what_is_recorded(name):
 
 
 def test_the_bars():
-    """Silent on 19 of 20 healthy runs no rule was made on; right on 9 of 10 sick ones by today's rules, nearly by those before."""
-    sick, right, well, silent = (sum(both) for both in zip(figures("second"), figures("third"), strict=True))
-    assert sick >= 40 and well >= 20 and 20 * silent >= 19 * well and 100 * right >= 85 * sick
-    for name in ("first", "second"):
+    """On runs that no rule was made on: right on 9 of 10 sick ones, silent on 19 of 20 healthy ones."""
+    sick, right, well, silent = figures("third")
+    assert sick >= 40 and well >= 20 and 20 * silent >= 19 * well and 10 * right >= 9 * sick
+    for name in ("first", "second", "third"):
         sick, right, well, silent = figures(name, "now")
         assert 10 * right >= 9 * sick and 20 * silent >= 19 * well
         runs = recorded(name, "harmed")

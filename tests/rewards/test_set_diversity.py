@@ -8,9 +8,12 @@ import torch
 
 from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.dataflow.packing import pack
+from gimbal.policies.token import Sampling
+from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import score
 from gimbal.rewards.set_diversity import SetDiversity
+from gimbal.runtime.local import Trainer
 
 BY_ANSWER = SetDiversity(distance="answer", opening="", closing="")
 TEXTS = ("a", "a", "b", "a", "a", "a")  # D = 2/3 and 0
@@ -86,3 +89,16 @@ def test_errors_say_the_way_out(group_of):
         SetDiversity(sets=1)
     with pytest.raises(ValueError, match="multiple of sets"):
         SetDiversity(sets=2)(group_of("a", "b", "c"))
+
+
+def test_a_run_by_it_is_not_looked_at_for_noise():
+    """Texts alike are credited apart, by the set they are in; that is not the reward's noise."""
+    metrics = {}
+    for rewards in ((SetDiversity(weight=1.0),), (ExactAnswer(),)):
+        run = dataclasses.replace(
+            grpo(), rewards=rewards, steps=1, prompts_per_step=2, filters=(), threads=1, held_out=None
+        )
+        trainer = Trainer(dataclasses.replace(run, sampling=Sampling(max_length=1)))
+        metrics[type(rewards[0])] = trainer.advance()[0]
+        trainer.close()
+    assert "reward/repeats" in metrics[ExactAnswer] and "reward/repeats" not in metrics[SetDiversity]
