@@ -1,5 +1,6 @@
-"""The same learner steps in one process and in several: what test_distributed.py starts under torchrun."""
+"""The same learner steps in one process and in several, then runs: what test_distributed.py starts under torchrun."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import Shallow, small_run
 
-from gimbal import recipes
+from gimbal import cli, recipes
 from gimbal.dataflow.packing import pack
 from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner
@@ -72,14 +73,16 @@ def tensors(module, gradient: bool = False) -> dict:
     return {n: (x.full_tensor() if hasattr(x, "full_tensor") else x).clone() for n, x in picked.items()}
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, runs: list[list[str]]) -> None:
     torch.set_num_threads(1)
     data = torch.load(directory / "batches.pt", weights_only=False)
     ranks = join()
     assert not isinstance(ranks, Alone)
     found = {(name, shape): steps(name, data[shape][:count], ranks) for name, shape, count in CASES}
     torch.save(found, directory / f"rank{ranks.rank}.pt")
+    for words in runs:  # in these processes too: to start others takes longer than to run
+        assert cli.main(words) == 0
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

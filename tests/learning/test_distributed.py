@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 sys.path.insert(0, str(Path(__file__).parent))
 import spread
 
+from gimbal import cli
 from gimbal.learning.distributed import shares
 from gimbal.learning.joining import join
 from gimbal.learning.ranks import Alone
@@ -39,13 +40,39 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def torchrun(*words):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *map(str, words)]
+@pytest.fixture(scope="module")
+def spread_out(tmp_path_factory):
+    """A directory in which one process and two under torchrun have done the same: steps, a run, and the second half of each other's."""
+    torch.set_num_threads(1)
+    where = tmp_path_factory.mktemp("ranks")
+    torch.save({shape: spread.batches(shape) for shape in spread.SHAPES}, where / "batches.pt")
+
+    def train(name):
+        return ["train", *RUN, "checkpoint_every=2", "--runs", str(where), "--name", name]
+
+    assert cli.main(train("one")) == 0
+    halved(where, "one")
+    runs = [train("two"), ["train", "--resume", str(where / "one-cut")]]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", spread.__file__, str(where)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*command, json.dumps(runs)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    halved(where, "two")
+    assert cli.main(["train", "--resume", str(where / "two-cut")]) == 0
+    return where
+
+
+def halved(where, name):
+    """A copy of the run as it was at its last checkpoint but one."""
+    cut = where / f"{name}-cut"
+    shutil.copytree(where / name, cut)
+    shutil.rmtree(checkpoint.newest(cut))
+    (cut / "summary.json").unlink()  # else it would be finished, and nothing resumed
 
 
 def apart(one, two):
@@ -54,11 +81,9 @@ def apart(one, two):
 
 
 @pytest.mark.slow
-def test_gradients_weights_and_metrics_of_two_processes_are_those_of_one(single_thread, tmp_path):
-    data = {shape: spread.batches(shape) for shape in spread.SHAPES}
-    torch.save(data, tmp_path / "batches.pt")
-    torchrun(spread.__file__, tmp_path)
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
+def test_gradients_weights_and_metrics_of_two_processes_are_those_of_one(single_thread, spread_out):
+    data = torch.load(spread_out / "batches.pt", weights_only=False)
+    first, second = (torch.load(spread_out / f"rank{rank}.pt") for rank in (0, 1))
     for name, shape, count in spread.CASES:
         one, two = spread.steps(name, data[shape][:count], Alone()), first[name, shape]
         assert max(float(g.abs().max()) for g in one["gradients"].values()) > 1e-4, (
@@ -77,32 +102,17 @@ def recorded(directory):
 
 
 @pytest.mark.slow
-def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(single_thread, tmp_path):
-    from gimbal.cli import main
-
-    def train(*words):
-        assert main(["train", *words]) == 0
-
-    def spread_train(*words):
-        torchrun("-m", "gimbal", "train", *words)
-
-    for name, go in (("one", train), ("two", spread_train)):
-        go(*RUN, "checkpoint_every=2", "--runs", str(tmp_path), "--name", name)
-        shutil.copytree(tmp_path / name, tmp_path / f"{name}-cut")
-        shutil.rmtree(checkpoint.newest(tmp_path / f"{name}-cut"))
-        (tmp_path / f"{name}-cut" / "summary.json").unlink()  # else it would be finished, and nothing resumed
-    train("--resume", str(tmp_path / "two-cut"))
-    spread_train("--resume", str(tmp_path / "one-cut"))
-    expected, weights = recorded(tmp_path / "one"), load_file(tmp_path / "one" / "model" / "model.safetensors")
+def test_runs_and_checkpoints_of_two_processes_and_of_one_are_the_same(spread_out):
+    expected, weights = recorded(spread_out / "one"), load_file(spread_out / "one" / "model" / "model.safetensors")
     assert len(expected) == 4 and max(row["grad_norm"] for row in expected) > 0.1
     for name in ("two", "two-cut", "one-cut"):
-        for ours, theirs in zip(expected, recorded(tmp_path / name), strict=True):
+        for ours, theirs in zip(expected, recorded(spread_out / name), strict=True):
             assert theirs == pytest.approx(ours, rel=1e-3, abs=1e-5), name
-        assert apart(weights, load_file(tmp_path / name / "model" / "model.safetensors")) < 1e-5, name
+        assert apart(weights, load_file(spread_out / name / "model" / "model.safetensors")) < 1e-5, name
     kinds = [
         [
             type(value)
-            for value in checkpoint.load(checkpoint.newest(tmp_path / name))["learner"]["optimizers"]["policy"][
+            for value in checkpoint.load(checkpoint.newest(spread_out / name))["learner"]["optimizers"]["policy"][
                 "state"
             ][0].values()
         ]
