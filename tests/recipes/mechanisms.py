@@ -19,6 +19,8 @@ from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whiten
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
+from gimbal.controllers.moving_average import MovingAverage
+from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.replay.buffer import Buffer
@@ -30,6 +32,7 @@ from gimbal.environments.proofreading import Proofreading
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
+from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
@@ -351,7 +354,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "safe": of(
         "ppo",
-        12,
+        3,
+        seed=1,
+        sooner={
+            PhasedPID: {"window": 2, "base": 0.01, "low": 1e-3},
+            MovingAverage: {"decay": 0.2},
+            EntropyGatedKL: {"decay": 0.2},
+        },
         regularisers=above("kl/rein").by(regularisers=(HuberValueLoss(), EntropyBonus(coef=0.01)), controllers={}),
         controllers=varies("control/regularisers.1.threshold"),
         critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
