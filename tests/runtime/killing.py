@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from slow import Slow
 
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
@@ -61,11 +62,12 @@ class Countdown:
         setattr(module, name, counted)
 
 
-def _train(run, directory, left):
+def _train(run, directory, left, call):
     with open(f"{directory}.said", "w") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
     Countdown(directory, left)
+    Slow.left = call
     run_local(run, directory, resume=True)
 
 
@@ -83,9 +85,9 @@ def warm():
     return context
 
 
-def trained(context, run, directory, at=None):
-    """Train until it is finished or dead: killed at file operation number ``at``, if that is given."""
-    process = context.Process(target=_train, args=(run, directory, at))
+def trained(context, run, directory, at=None, call=None):
+    """Train until it is finished or dead: killed at file operation number ``at``, or during this ``call`` of a tool, if given."""
+    process = context.Process(target=_train, args=(run, directory, at, call))
     with mock.patch.object(spawn, "get_preparation_data", _without_main):
         process.start()
     return process
@@ -96,14 +98,15 @@ def _without_main(name, get=spawn.get_preparation_data):
     return {key: value for key, value in get(name).items() if not key.startswith("init_main")}
 
 
-def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")) -> list[tuple[str, int]]:
-    """Train until it is finished, killed again and again; of each kill its kind, and the rollouts that were half drawn in the
-    checkpoint that the run then continues from, which is never an earlier one than before."""
+def killed(context, run, directory, draw: random.Random, kinds=("operation", "time")):
+    """Train until it is finished, killed again and again; of each kill its kind, and the rollouts that were half drawn and the calls
+    of tools that were open in the checkpoint that the run then continues from, which is never an earlier one than before."""
     kills, step, turns = [], 0, itertools.cycle(kinds)
     while not (directory / "summary.json").exists():
         kind = next(turns)
-        process = trained(context, run, directory, draw.randrange(1, 120) if kind == "operation" else None)
-        struck = kind != "operation" and _strike(process, kind, draw.uniform(0.0, 0.7))
+        at = draw.randrange(1, 120) if kind == "operation" else None
+        process = trained(context, run, directory, at, call=draw.randrange(1, 40) if kind == "call" else None)
+        struck = kind in ("time", "child") and _strike(process, kind, draw.uniform(0.0, 0.7))
         process.join(600)
         if kind == "child":  # the run begins another, or ends because it missed the answer
             assert process.exitcode in (0, 1)
@@ -117,7 +120,7 @@ def killed(context, run, directory, draw: random.Random, kinds=("operation", "ti
             found = checkpoint.resumable(directory, fail)
             before, step = step, 0 if found is None else int(found.name[5:11])
             assert step >= before, f"the checkpoint of step {before} is gone"
-            kills.append((kind, 0 if found is None else under_way(checkpoint.load(found))))
+            kills.append((kind, *((0, 0) if found is None else under_way(checkpoint.load(found)))))
     return kills
 
 
@@ -183,9 +186,12 @@ def differing(a, b, place="state"):
     return next((found for key, x, y in inside if (found := differing(x, y, f"{place}.{key}"))), None)
 
 
-def under_way(state) -> int:
-    """Rollouts of a checkpoint that were half drawn."""
-    engine = state["pipeline"]["engine"]
+def under_way(state) -> tuple[int, int]:
+    """Rollouts of a checkpoint that were half drawn, and calls of tools that were not answered."""
+    engine, acting = state["pipeline"]["engine"], 0
     while "inner" in engine:
+        acting += len(engine.get("acting", ()))
         engine = engine["inner"]
-    return sum(bool(row.get("drawn") or row.get("actions")) for row in engine.get("rows") or engine.get("live") or [])
+    return sum(
+        bool(row.get("drawn") or row.get("actions")) for row in engine.get("rows") or engine.get("live") or []
+    ), acting

@@ -12,6 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from killing import differing, killed, trained, warm
+from slow import Slow
 from small import rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
@@ -25,7 +26,9 @@ from gimbal.runtime import checkpoint
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 
+SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
 KILLS = 8  # at least, of each run
+KINDS = {"a reward's process": ("operation", "time", "child"), SLOW: ("operation", "call", "time")}
 REWARD = """
 def digits(prompts, completions, **columns):
     return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
@@ -59,11 +62,11 @@ RUNS = {
     "a reward's process": lambda home: tokens(
         14, 1, Native(slots=4), rewards=(Function(function=f"{home / 'mine.py'}:digits"),)
     ),
-    "dialogues on branches, a curriculum that observes": lambda home: tokens(
-        16,
+    SLOW: lambda home: tokens(
+        24,
         1,
         Native(slots=4, precision="int8"),
-        workflow=Branching(inside=Dialogue()),
+        workflow=Branching(inside=Dialogue(tool=Slow(), overlap=3)),
         curriculum=Tracked(),
         tasks=rows(3),
     ),
@@ -99,12 +102,15 @@ def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
     whole.join(600)
     assert whole.exitcode == 0
     draw, kills = random.Random(name), []
-    kinds = ("operation", "time", "child") if name == "a reward's process" else ("operation", "time")
+    kinds = KINDS.get(name, ("operation", "time"))
     for number in itertools.count():
         if len(kills) >= KILLS:
             break
         kills += killed(context, run, cut := tmp_path / f"cut {number}", draw, kinds)
         assert records(cut) == records(tmp_path / "whole")
         assert differing(state(cut), state(tmp_path / "whole")) is None
-    assert {kind for kind, _ in kills} == set(kinds)
-    assert any(half for _, half in kills) == (run.max_staleness > 0), "rollouts half drawn were among what was resumed"
+    assert {kind for kind, *_ in kills} == set(kinds)
+    assert any(calls for *_, calls in kills) == ("call" in kinds), "calls under way were among what was resumed"
+    assert any(half for _, half, _ in kills) == (run.max_staleness > 0), (
+        "rollouts half drawn were among what was resumed"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,15 @@ from gimbal.workflows.base import Act
 LONGEST_ANSWER = 200_000  # characters of an observation: to encode a megabyte only to cut it takes longer than a step
 
 
+@dataclass(frozen=True)
+class Upto:
+    """An action that is text and continues an earlier one: the first ``length`` characters of text number ``text`` of its seat. What a
+    policy wrote so far is the action of every turn, and would be held once for each."""
+
+    text: int
+    length: int
+
+
 class Unrepeatable(ValueError):
     """An environment that does not come back to where it was."""
 
@@ -28,6 +38,7 @@ class Seat:
     def __init__(self, spec: AbstractEnvironmentSpec, task: Task, seed: int) -> None:
         self.spec, self.task, self.seed = spec, task, seed
         self.history: list[Any] = []
+        self.texts: list[str] = []  # see Upto
         self.said: dict[int, Moment] = {}
         self.live: AbstractEnvironment | None = None
         self.done = 0  # of the history, by the live one
@@ -35,6 +46,7 @@ class Seat:
 
     def follow(self, other: Seat, actions: int) -> None:
         """Begin as ``other`` was after so many actions."""
+        self.texts = list(other.texts)
         for place, action in enumerate(other.history):
             if action is not None and actions == 0:
                 break
@@ -52,8 +64,17 @@ class Seat:
         """Its place in the history."""
         if not self.history and action is not None:
             self.history.append(None)
-        self.history.append(action)
+        self.history.append(self._entered(action))
         return len(self.history) - 1
+
+    def _entered(self, action: Any) -> Any:
+        if not isinstance(action, str):
+            return action
+        if self.texts and action.startswith(self.texts[-1]):
+            self.texts[-1] = action
+        else:
+            self.texts.append(action)
+        return Upto(len(self.texts) - 1, len(action))
 
     def begin(self, act: Act, place: int) -> Call:
         """Do what stands at this place, after all before it that has not been done yet."""
@@ -96,6 +117,8 @@ class Seat:
             self.done = place
         for at in range(self.done, place + 1):
             action = self.history[at]
+            if isinstance(action, Upto):
+                action = self.texts[action.text][: action.length]
             moment = Moment(observation=live.reset(self.task, self.seed)) if action is None else live.step(action)
             self.done = at + 1
             if at in self.said and not _alike(moment, self.said[at]):

@@ -25,8 +25,8 @@ class Branching(AbstractWorkflow):
     - ``trunks`` of a group's size or more: ``inside`` as it is.
 
     After TreeRL's EPTree (arXiv:2506.11902), which also splits where the policy is uncertain and pays each step by the leaves below
-    it. Confidence: partial; ours: one round of splits, the measure of uncertainty, both counts, and advantages of whole rollouts, so
-    that the early decisions of a trunk are paid by its own score alone.
+    it. Confidence: partial; ours: one round of splits, the measure of uncertainty, and both counts. With advantages of whole rollouts
+    the early decisions of a trunk are paid by its own score alone; ``LeafMean`` (recipe ``treerl``) pays them by all that split off.
     """
 
     trunks: int = 2

@@ -15,7 +15,8 @@ from gimbal.environments.base import Moment
 from gimbal.ops.deadline import Call
 from gimbal.records import Rollout
 from gimbal.workflows.acting import Seat
-from gimbal.workflows.base import Attempt
+from gimbal.workflows.base import Attempt, Draw, Fork
+from gimbal.workflows.rows import Grown
 
 Key = tuple[int, int]
 
@@ -45,7 +46,8 @@ class OpenCall:
 
 
 class Flow:
-    """An attempt under way. ``journal`` holds (number of a call, its answer), in the order in which they were given."""
+    """An attempt under way. ``journal`` holds (number of a call, its answer), in the order in which they were given; of a row that went
+    on from another only what is new."""
 
     def __init__(self, attempt: Attempt, steps: Generator[Any, Any, Any]) -> None:
         self.attempt = attempt
@@ -55,15 +57,11 @@ class Flow:
         self.rows: dict[int, int] = {}  # begun so far, by sample
         self.seats: dict[int, Seat] = {}
         self.gone: set[int] = set()  # samples that were cancelled
+        self.last: Rollout | None = None  # the row that was heard of last
         self.outcome: Any = None
         self.over = False
         self.ready: deque[tuple[Strand, Any]] = deque([(Strand(steps=steps, above=None), None)])
         self.at_once: deque[tuple[int, Any]] = deque()  # answers that were there as soon as they were asked for
-
-    @property
-    def last(self) -> Rollout | None:
-        """The row that was heard of last."""
-        return next((answer for _, answer in reversed(self.journal) if isinstance(answer, Rollout)), None)
 
     def row(self, sample: int) -> int:
         """The number of one more row of this sample."""
@@ -96,7 +94,9 @@ class Flow:
     def answer(self, number: int, answer: Any) -> None:
         """Enter it into the journal and hand it on."""
         asked = self.asked.pop(number)
-        self.journal.append((number, answer))
+        if isinstance(answer, Rollout):
+            self.last = answer
+        self.journal.append((number, shortened(asked.call, answer)))
         self._deliver(asked.strand, asked.place, answer)
 
     def _return(self, strand: Strand, value: Any) -> None:
@@ -110,6 +110,18 @@ class Flow:
         strand.missing -= 1
         if not strand.missing:
             self.ready.append((strand, strand.answers if strand.several else strand.answers[0]))
+
+
+def shortened(call: Any, answer: Any) -> Any:
+    """An answer as a journal holds it."""
+    if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork) or call.row is None:
+        return answer
+    return Grown.of(call.row, call.at if isinstance(call, Fork) else call.row.length, answer)
+
+
+def lengthened(call: Any, answer: Any) -> Any:
+    """The answer again, when the same call is made again."""
+    return answer.row(call.row) if isinstance(answer, Grown) else answer
 
 
 def saved(answer: Any) -> Any:

@@ -1,13 +1,70 @@
-"""What an engine returns of a row that continued, together with what was known of its beginning."""
+"""What an engine returns of a row that continued, together with what was known of its beginning; and that row less this beginning."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gimbal.policies.token import Tokens
 from gimbal.records import Part, Rollout
+
+COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "entropy_S", "part_S", "turn_S")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grown:
+    """A row less what it has in common with the one that it went on from. A journal of whole rows would hold the first tokens of a
+    dialogue once for each of its turns.
+
+    ``values`` are the fields of the row; of those in ``cut`` the first ``kept`` decisions (of its text: the base's text) are missing.
+    """
+
+    kept: int
+    cut: tuple[str, ...]
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, base: Rollout, kept: int, row: Rollout) -> Grown:
+        values = {item.name: vars(row)[item.name] for item in fields(row)}
+        cut: dict[str, Any] = {}
+        for name in COLUMNS:
+            before_S, after_S = vars(base)[name], values[name]
+            if before_S is not None and after_S is not None and _same(before_S[:kept], after_S[:kept]):
+                cut[name] = after_S[kept:].clone()  # a view would be saved with all that it is a view of
+        before, after = base.decisions, row.decisions
+        if isinstance(before, Tokens) and isinstance(after, Tokens):
+            end = int(after.prompt_N[0]) + kept
+            if _same(before.prompt_N, after.prompt_N) and _same(before.ids_NL[:, :end], after.ids_NL[:, :end]):
+                cut["decisions"] = replace(after, ids_NL=after.ids_NL[:, end:].clone())
+        if row.text.startswith(base.text):
+            cut["text"] = row.text[len(base.text) :]
+        return cls(kept=kept, cut=tuple(cut), values=values | cut)
+
+    def row(self, base: Rollout) -> Rollout:
+        """The row again, to the bit."""
+        values = dict(self.values)
+        for name in self.cut:
+            if name == "text":
+                values[name] = base.text + values[name]
+            elif name == "decisions":
+                before, rest = base.decisions, values[name]
+                assert isinstance(before, Tokens), type(before)
+                known = before.ids_NL[:, : int(rest.prompt_N[0]) + self.kept]
+                values[name] = replace(rest, ids_NL=torch.cat([known, rest.ids_NL], 1))
+            else:
+                values[name] = torch.cat([vars(base)[name][: self.kept], values[name]])
+        return Rollout(**values)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """To the bit: 0 is not -0."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
 def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts: bool) -> Rollout:

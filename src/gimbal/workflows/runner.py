@@ -31,7 +31,7 @@ from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
-from gimbal.workflows.flow import Flow, Key, OpenCall, restored, saved
+from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
 from gimbal.workflows.rows import joined
 from gimbal.workflows.single import SingleTurn
 
@@ -223,7 +223,7 @@ class Runner(AbstractEngineAround):
             number, answer = answers.pop(0)
             if isinstance((asked := flow.asked[number]).call, Act):
                 flow.seats[asked.call.seat].said[asked.entry] = answer
-            flow.answer(number, answer)
+            flow.answer(number, lengthened(asked.call, answer))
         for number, asked in flow.asked.items():
             if asked.key is not None:
                 self.drawing[_role(asked.call), asked.key] = (flow, number)
