@@ -43,6 +43,7 @@ from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
+from gimbal.workflows.single import SingleTurn
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
@@ -391,6 +392,7 @@ MECHANISMS: dict[str, Mechanism] = {
         stability=below("loop/kept").by(stability=None),
     ),
     "tis": of("grpo", correction=differs("is_weight/max")),
+    "treerl": of("branched", advantage=ADVANTAGE, workflow=differs("length/mean").by(workflow=SingleTurn())),
     "v0": of("grpo", 4, curriculum=REWARD),
     "vcpo": of(
         "grpo",
