@@ -199,6 +199,24 @@ def test_a_refused_file_is_named_with_the_way_out(worker, tmp_path):
         worker(lambda path: Path(path).read_text())(str(tmp_path / "data"))
 
 
+def test_what_prints_without_end_is_told_in_a_sentence_and_the_next_call_prints_again(worker):
+    def chatty(lines):
+        import resource
+
+        # Instead of a quarter of a gigabyte.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        for _ in range(lines):
+            print("x" * 1000, flush=True)
+        return lines
+
+    w = worker(chatty)
+    with pytest.raises(
+        WorkerError, match=r"^it wrote more than 256 MiB, .* all that a call prints \(test_isolation.py, line"
+    ):
+        w(100)
+    assert w(10) == 10
+
+
 def test_a_grant_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(RewardError, match=r"w is granted .*nowhere, which is not there"):
         Worker("w", lambda: (None, []), timeout=1.0, memory_gb=0.0, reads=(str(tmp_path / "nowhere"),)).start()

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from gimbal.rewards._confine import NONCE, Order, confine
+from gimbal.rewards._confine import FILE_BYTES, NONCE, Order, confine
 from gimbal.rewards._supervisor import supervise
 
 OURS = Path(__file__).parent
@@ -103,6 +103,9 @@ def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
         if isinstance(error, SyntaxError):  # it is in a file that was being imported, not in the frame that imported it
             file, line = error.filename or file, error.lineno
         where = f"{Path(file).name}, line {line}"
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            most = f"{FILE_BYTES >> 20} MiB, which is the most for one file, and for all that a call prints"
+            return json.dumps({"nonce": nonce, "refused": f"it wrote more than {most} ({where})"}).encode()
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE]  # one line, however much it quotes
         if isinstance(error, OSError) and error.filename is not None and error.errno in HIDDEN:
             text += "; `reads` and `writes` of a reward name what else it may open (docs/isolation.md)"
