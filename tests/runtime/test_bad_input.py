@@ -19,6 +19,7 @@ from gimbal.advantages import DiscrepancyPenalty, GroupCentered, Whitened
 from gimbal.config import Text
 from gimbal.controllers import Lagrangian
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.environments.jsonl import Rows
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import ClippedRatio, Reinforce, TruncatedWeight, ValueLoss
 from gimbal.policies.token import CausalLM, Sampling
@@ -203,6 +204,31 @@ def test_a_prompt_that_the_model_cannot_hold(tmp_path):
     ):
         with pytest.raises(ValueError, match=reason):
             CausalLM(model=model).load().encode_task(Task(id="t", prompt=prompt))
+
+
+def test_the_models_context_is_what_its_config_says():
+    """Many tokenizers say 1e30. Text that is far too long is refused before it is encoded, which may take half a minute."""
+    policy = CausalLM().load()
+    policy.tokenizer.model_max_length = 10**30
+    encoded, encode = [], policy.tokenizer.encode
+    policy.tokenizer.encode = lambda text, **kind: (encoded.append(len(text)), encode(text, **kind))[1]
+    with pytest.raises(ValueError, match="the prompt of task t has 513 tokens; this model holds at most 512"):
+        policy.encode_task(Task(id="t", prompt="1" * 513))
+    with pytest.raises(ValueError, match="the prompt of task t has 1,000,000 characters; this model holds at most 512"):
+        policy.encode_task(Task(id="t", prompt="1" * 1_000_000))
+    assert encoded == [513]
+    assert not policy.accepts(Task(id="t", prompt="1 + 1"), 64) and encoded == [513], "it fits by its bytes alone"
+    assert not policy.accepts(Task(id="t", prompt="1" * 448), 64)
+    assert "has 449 tokens, and with sampling.max_length=64 decisions it passes the 512" in policy.accepts(
+        Task(id="t", prompt="1" * 449), 64
+    )
+
+
+def test_a_prompt_that_the_model_cannot_hold_is_refused_before_the_first_step(single_thread, tmp_path):
+    rows = [{"prompt": "1 + 1 ="}, {"prompt": "1" * 600}]
+    with pytest.raises(ValueError, match="the prompt of task row:1 has 600 tokens"):
+        run_local(small_run(tasks=Rows(rows=rows)), tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
 
 
 def test_a_model_that_no_directory_and_no_hub_has_ends_in_one_sentence(monkeypatch):

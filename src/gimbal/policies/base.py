@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
-from gimbal.records import AbstractDecisions, AbstractSampling
+from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,11 @@ class AbstractPolicy(nn.Module, ABC):
     @abstractmethod
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         """Each decision of the first row as a person would read it."""
+
+    def accepts(self, task: Task, length: int) -> str:
+        """ValueError for a task that cannot be asked; else what is doubtful about drawing so many decisions for it, "" being nothing.
+        Asked before the first step."""
+        return ""
 
     def weights(self) -> dict[str, Tensor]:
         """What training changes, by its names in ``state_dict``: this is what travels to samplers, which have the rest."""

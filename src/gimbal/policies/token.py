@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -22,6 +23,7 @@ from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 TINY = "gimbal-tiny"  # the model shipped in the package
 LARGE_BYTES = 100_000_000
+TEMPLATE = 256  # bytes that a chat template may add
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
@@ -138,10 +140,15 @@ class TokenPolicy(AbstractPolicy):
 
     def encode_task(self, task: Task) -> list[int]:
         """The prompt's tokens: those of ``columns["prompt_ids"]``, or chat messages (``columns["messages"]``) by the tokenizer's own
-        template, or the prompt's text. ValueError where there are none, or more than model and tokenizer hold."""
+        template, or the prompt's text. ValueError where there are none, or more than the model's context has."""
+        most = self.context
+        if (
+            len(task.prompt) > most * self.longest_token
+        ):  # before it is encoded, which takes half a minute for some megabytes
+            raise ValueError(
+                f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens"
+            )
         ids = self._encoded(task)
-        config = self.model.config
-        most = max(self.tokenizer.model_max_length, vars(config).get("max_position_embeddings", 0))
         if not 0 < len(ids) <= most:
             what = (
                 f"this model holds at most {most:,}"
@@ -155,6 +162,30 @@ class TokenPolicy(AbstractPolicy):
                 f"the prompt of task {task.id} has the token {strange[0]}; this model knows 0 to {size - 1}"
             )
         return ids
+
+    @cached_property
+    def context(self) -> int:
+        """The most tokens that the model is made for; where its config does not say, what the tokenizer says."""
+        return (
+            vars(self.model.config.get_text_config()).get("max_position_embeddings") or self.tokenizer.model_max_length
+        )
+
+    @cached_property
+    def longest_token(self) -> int:
+        """In characters."""
+        return max(map(len, self.tokenizer.get_vocab()))
+
+    def accepts(self, task: Task, length: int) -> str:
+        size = len((task.prompt or str(task.columns.get("messages", ""))).encode())
+        if "prompt_ids" not in task.columns and size + length + TEMPLATE <= self.context:
+            return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
+        asked = len(self.encode_task(task))
+        if asked + length <= self.context:
+            return ""
+        return (
+            f"the prompt of task {task.id} has {asked:,} tokens, and with sampling.max_length={length} decisions it passes the "
+            f"{self.context:,} that this model was made for: sampling.max_length={max(1, self.context - asked)} does not"
+        )
 
     def _encoded(self, task: Task) -> list[int]:
         if (ids := task.columns.get("prompt_ids")) is not None:

@@ -31,6 +31,7 @@ from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at
+from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
@@ -146,12 +147,15 @@ def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]
     return [(type(part).__name__, part.consumes) for part in parts]
 
 
-def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) -> None:
-    """Refuse, before the first step, tasks that cannot be read and rewards that cannot score them. ``rewards``: the run's, if open.
+def accepted(
+    run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
+) -> list[str]:
+    """Refuse, before the first step, tasks that cannot be read or asked and rewards that cannot score them; what is doubtful of the
+    tasks, the first such. ``rewards``: the run's, if open; ``policy``: if it is loaded.
 
     Of rows every one is looked at; of other tasks, which may be made as they are asked for, the first.
     """
-    exam = run.held_out
+    exam, doubts = run.held_out, list[str]()
     sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
     for tasks, own in sets:
         if not len(tasks):
@@ -168,6 +172,9 @@ def accepted(run: AbstractRun, rewards: Sequence[AbstractReward] | None = None) 
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 for reward in used:
                     reward.accepts(task)
+                if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
+                    doubts.append(doubt)
+    return doubts[:1]
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:

@@ -103,7 +103,10 @@ class Trainer:
     def _wire(self) -> None:
         """The rollout half around the engine: nothing is drawn, and no weights travel."""
         run = self.run
-        compose.accepted(run, self.rewards)  # before a curriculum meets tasks that cannot be read
+        for doubt in compose.accepted(
+            run, self.rewards, self.policy
+        ):  # before a curriculum meets tasks that cannot be read
+            self.note(doubt)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
