@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,15 +16,27 @@ def write(path: Path, text: str) -> None:
 def written(path: Path, fill: Callable[[Path], object]) -> None:
     """The file as ``fill`` writes it under another name, put in place of ``path`` once it is on disk."""
     partial = path.with_name(path.name + ".partial")
-    fill(partial)
-    sync(partial)
-    partial.replace(path)
-    sync(path.parent)
+    with named(path):
+        fill(partial)
+        sync(partial)
+        partial.replace(path)
+        sync(path.parent)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An error with the name of the file, which Python leaves out where a write failed and not the opening: on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def append(path: Path, lines: str) -> None:
     """Whole lines at the end; where a kill has left half a line there, behind that, so that it damages no other."""
-    with path.open("a+b") as file:
+    with named(path), path.open("a+b") as file:
         torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
         file.write(b"\n" * torn + lines.encode())
 

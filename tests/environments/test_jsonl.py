@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -58,8 +60,8 @@ def test_chat_messages_stay_messages():
             r"line 1: 'prompt' holds half of a surrogate pair",
         ),
         ('{"prompt": "a", "note": {"b": ["\\ud83d"]}}', "line 1: 'note' holds half"),
-        ('{"prompt": "a", "b": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 1: maximum recursion"),
-        ('{"prompt": "a", "b": ' + "1" * 5000 + "}", "line 1: Exceeds the limit"),
+        ('{"prompt": "a", "b": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 1: it is nested too deeply"),
+        ('{"prompt": "a", "b": ' + "1" * 5000 + "}", "line 1: a number of more than 4,300 digits; write it as text"),
         (
             '{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}',
             "line 1: there are a prompt and the column messages",
@@ -110,3 +112,11 @@ def test_rows_that_cannot_be_saved():
         Rows(rows=[{"prompt": "a"}, {"prompt": "b", "x": object()}])
     with pytest.raises(ValueError, match="row 0: nested too deeply"):
         Rows(rows=[{"prompt": "a", "x": nested}])
+
+
+def test_what_is_no_file_of_tasks_is_refused_at_once(tmp_path):
+    """A pipe would be waited for, for good."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", tmp_path):
+        with pytest.raises(ValueError, match="is no file; a file of tasks has one JSON object a line"):
+            len(Jsonl(path=str(path)))

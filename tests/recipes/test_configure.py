@@ -188,3 +188,15 @@ def test_a_recipe_of_ones_own_that_breaks_says_where(tmp_path, source, sentence)
 def test_a_file_without_its_function_is_told_how_it_is_written():
     with pytest.raises(ValueError, match=r"path/file\.py:function"):
         recipes.load("mine.py")
+
+
+def test_a_critic_on_hidden_states_is_as_wide_as_the_policy(tmp_path):
+    """It would fail in the first step; a width of the user's own that is wrong is refused before."""
+    (tmp_path / "config.json").write_text('{"hidden_size": 64}')
+    for words in ({}, {"critic": Text("HiddenValue(hidden=(8,))")}):
+        assert recipes.load("ppo", {"model": Text(str(tmp_path)), **words}).critic.width == 64
+    with pytest.raises(ValueError, match=r"have 64 numbers, and HiddenValue\.width is 128: .*critic\.width=64"):
+        recipes.load("ppo", {"model": Text(str(tmp_path)), "critic.width": Text("128")})
+    (tmp_path / "config.json").write_text('{"text_config": {"hidden_size": 32}}')
+    assert recipes.load("ppo", {"model": Text(str(tmp_path))}).critic.width == 32
+    assert recipes.load("ppo").critic.width == recipes.load("ppo", {"model": Text("some/name")}).critic.width == 128

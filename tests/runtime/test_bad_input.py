@@ -102,6 +102,9 @@ def test_a_missing_and_a_malformed_model_directory(tmp_path):
     with pytest.raises(ValueError, match=r"no config\.json"):
         CausalLM(model=str(tmp_path / "empty")).load()
     (tmp_path / "empty" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds no tokenizer"):
+        CausalLM(model=str(tmp_path / "empty")).load()
+    (tmp_path / "empty" / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match="does not load"):
         CausalLM(model=str(tmp_path / "empty")).load()
     shutil.copytree(CausalLM().path, tmp_path / "cut")
@@ -197,6 +200,11 @@ def test_columns_that_are_no_prompts(columns, sentence):
 
 def test_a_prompt_that_the_model_cannot_hold(tmp_path):
     shutil.copytree(CausalLM().path, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
+    with pytest.raises(
+        ValueError, match=r"mute holds no tokenizer; save it beside the weights: tokenizer\.save_pretrained"
+    ):
+        CausalLM(model=str(tmp_path / "mute")).load()
+    (tmp_path / "mute" / "tokenizer_config.json").write_text("{}")
     for model, prompt, reason in (
         ("gimbal-tiny", "1" * 513, "the prompt of task t has 513 tokens; this model holds at most 512"),
         ("gimbal-tiny", "", "has 0 tokens; its text is empty"),

@@ -2,12 +2,14 @@
 
 import itertools
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from gimbal import api
+from gimbal import api, durable
 from gimbal.policies.categorical import Categorical
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
@@ -248,3 +250,40 @@ def test_a_run_directory_that_lost_its_checkpoints_is_not_written_over(tmp_path)
     with pytest.raises(ValueError, match="3 steps on record, but there is no checkpoint to continue from"):
         run_local(small_run(checkpoint_every=2), tmp_path, resume=True)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_without_its_manifest_is_passed_over_with_a_word(tmp_path):
+    save(tmp_path, 1)
+    newer = save(tmp_path, 2)
+    (newer / "manifest.json").unlink()
+    name, said = taken(tmp_path)
+    assert (
+        name == "step_000001"
+        and "step_000002 is no whole checkpoint: it has no manifest.json; step_000001 is" in said[0]
+    )
+    (tmp_path / "checkpoints" / "step_000001" / "manifest.json").unlink()
+    name, said = taken(tmp_path)
+    assert name is None and said[0].endswith("it has no manifest.json; the run begins again")
+
+
+def test_what_could_not_be_written_is_named(tmp_path, monkeypatch):
+    """Python leaves the file's name out of an error of a write, and torch says nothing of a disk."""
+    log(tmp_path, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*metrics\.jsonl'"):
+            log(tmp_path, 2)
+        with pytest.raises(OSError, match=r"File too large: '.*summary\.json'"):
+            durable.write(tmp_path / "summary.json", "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(checkpoint.CheckpointError, match=r"could not be written \(.*state\.pt: the disk is full, or"):
+        save(tmp_path, 1)

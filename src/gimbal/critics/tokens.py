@@ -70,6 +70,12 @@ class HiddenValue(AbstractCriticSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from _horizons(self.heads, whole)
+        policy = whole.run.policy
+        if isinstance(policy, CausalLM) and policy.width not in (None, self.width):
+            yield Refusal(
+                f"the hidden states of {policy.model} have {policy.width} numbers, and HiddenValue.width is {self.width}: leave width "
+                f"out, or set critic.width={policy.width}"
+            )
 
 
 class TrunkValueNetwork(AbstractMembers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -80,6 +81,10 @@ def short(value: Any) -> Any:
 
 def _lines(path: Path) -> Iterable[tuple[str, Any]]:
     """("line 3", its value) of every line that is not blank."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, for good, and is empty when a run is resumed
+        raise ValueError(
+            f"{path} is no file; a file of tasks has one JSON object a line, and is read again by --resume and eval"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -94,8 +99,13 @@ def _lines(path: Path) -> Iterable[tuple[str, Any]]:
             yield f"line {number}", json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
-        except (ValueError, RecursionError) as error:  # an integer of thousands of digits; brackets in brackets
-            raise ValueError(f"{path}, line {number}: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{path}, line {number}: it is nested too deeply") from error
+        except ValueError as error:  # Python reads no more
+            most = sys.get_int_max_str_digits()
+            raise ValueError(
+                f"{path}, line {number}: a number of more than {most:,} digits; write it as text, in quotes"
+            ) from error
 
 
 def _tasks(rows: Iterable[tuple[str, Any]], file: str, stem: str, prompt: str, answer: str) -> tuple[Task, ...]:

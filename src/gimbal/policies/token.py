@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weigh
 TINY = "gimbal-tiny"  # the model shipped in the package
 LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
+TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
@@ -321,6 +323,16 @@ class CausalLM(AbstractPolicySpec):
         files = list(Path(self.path).glob("*.safetensors")) + list(Path(self.path).glob("*.bin"))
         return not Path(self.path).exists() or sum(file.stat().st_size for file in files) > LARGE_BYTES
 
+    @property
+    def width(self) -> int | None:
+        """How many numbers a hidden state has, by the directory's config.json; None where none is there, or it does not say."""
+        try:
+            said = json.loads((Path(self.path) / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # loading the model says what is wrong
+            return None
+        held = said.get("text_config", said) if isinstance(said, dict) else {}
+        return next((held[name] for name in ("hidden_size", "n_embd", "d_model") if name in held), None)
+
     def load(self, seed: int = 0) -> TokenPolicy:
         policy = self._whole(seed)
         if self.lora is not None:
@@ -343,6 +355,11 @@ class CausalLM(AbstractPolicySpec):
             raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
         if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
             raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
+        if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
+            # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
+            raise ValueError(
+                f"{self.path} holds no tokenizer; save it beside the weights: tokenizer.save_pretrained({self.path!r})"
+            )
         if not local.exists():
             _hub_has(self.path)
         try:

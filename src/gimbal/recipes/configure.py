@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gimbal.config import override
+from gimbal.config import override, paths
 from gimbal.critics.mlp import ValueMLP
+from gimbal.critics.tokens import HiddenValue
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
+from gimbal.policies.token import CausalLM
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, Run
 
@@ -35,7 +37,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         changes["held_out"] = None
         notice("no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE.jsonl")
     recipe, run = run, override(run, changes, notice)
-    run = _fitted(recipe, _apart(recipe, run, changes), changes)
+    run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run
 
@@ -49,6 +51,15 @@ def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
     if any(key.startswith("tasks.exclude") for key in changes):
         return run
     return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
+
+
+def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+    """A critic on the policy's hidden states takes as many numbers as these have, unless the user says how many."""
+    policy = run.policy
+    if not isinstance(policy, CausalLM) or policy.width is None:
+        return run
+    sizes = {f"{path}.width": policy.width for path, part in paths(run).items() if isinstance(part, HiddenValue)}
+    return override(run, {path: size for path, size in sizes.items() if not {path, "width"} & set(changes)})
 
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:

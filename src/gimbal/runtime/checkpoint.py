@@ -80,11 +80,16 @@ def save(
         for place in (root, directory, directory.parent):  # the first checkpoint makes the first of them
             durable.sync(place)
     except (OSError, RuntimeError) as error:
-        # torch reports a full disk as a RuntimeError of its zip writer.
+        # torch reports a full disk as a RuntimeError of its zip writer, in words that do not say so.
+        why = (
+            error
+            if isinstance(error, OSError)
+            else f"{partial / 'state.pt'}: the disk is full, or files may not be as large"
+        )
         shutil.rmtree(partial, ignore_errors=True)
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
-        raise CheckpointError(f"the checkpoint of step {step} could not be written ({error}); {kept}") from error
+        raise CheckpointError(f"the checkpoint of step {step} could not be written ({why}); {kept}") from error
     # Only now: were the older ones to go first, a full disk at this moment would leave none.
     _remove_others(root, step, keep)
     return final
@@ -152,14 +157,20 @@ def newest(directory: Path) -> Path | None:
 
 
 def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path], str]) -> Path | None:
-    found, passed = all_of(directory), list[str]()
+    found, passed = sorted(_named(directory / "checkpoints"), key=_place), list[str]()
     for path in reversed(found):
-        if not (said := fault(path)):
+        if not (
+            said := fault(path)
+            if (path / MANIFEST).is_file()
+            else f"{path} is no whole checkpoint: it has no {MANIFEST}"
+        ):
             for sentence in passed:
                 note(f"{sentence}; {path.name} is taken instead")
             return path
         passed.append(said)
-    if passed:
+    if found and not all_of(directory):
+        note(f"{passed[0]}; the run begins again")
+    elif passed:
         way = f"gimbal train --from {directory} starts a new run"
         # The state may be lost and the weights whole: then they are worth a new run.
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
