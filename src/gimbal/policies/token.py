@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gimbal.config.own import out_of_memory
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.lora import LoRA, whole_model
@@ -382,14 +383,16 @@ class CausalLM(AbstractPolicySpec):
                         output_loading_info=True,
                     )
                 unfit = _unfit(found)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            # transformers raises all of these for missing, malformed and truncated files.
+        except Exception as error:
+            # For missing, malformed and truncated files transformers raises whatever its parsing met: a KeyError, a SafetensorError.
+            if out_of_memory(error):
+                raise
             where = (
                 ""
                 if local.exists()
                 else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
             )
-            raise ValueError(f"{self.path}{where} does not load as a causal language model: {error}") from error
+            raise ValueError(f"{self.path}{where} does not load as a causal language model: {_said(error)}") from error
         if unfit:
             raise ValueError(f"the weights in {self.path} are not those of its config.json: {unfit}")
         if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
@@ -428,6 +431,10 @@ def _quiet(logging: Any) -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(level)
+
+
+def _said(error: Exception) -> str:
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 def _unfit(found: Mapping[str, Any]) -> str:
