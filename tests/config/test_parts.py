@@ -156,6 +156,7 @@ def test_own_classes_need_no_quotes_at_any_level_and_may_have_them(text, tmp_pat
 def test_what_is_quoted_already_and_what_is_no_reference_stays():
     for text in ("{'a': 1, 'b:c': 2}", "{1:Foo()}", r"Pattern(pattern='it\'s a:b')", "Native(slots=3)", "X(a=1.5)"):
         assert quoted(text) == text
+    assert quoted("HeldOut(tasks=some/rows.jsonl, samples=2)") == "HeldOut(tasks='some/rows.jsonl', samples=2)"
     assert quoted("(a.py:f*0.7, pkg.mod:g, X(b='c.py:d'))") == "('a.py:f*0.7', 'pkg.mod:g', X(b='c.py:d'))"
     with pytest.raises(ValueError, match=r"or your own, workflow='file.py:Class\(field=value\)'"):
         read(Text("Dialogue("), AbstractWorkflow, "workflow")

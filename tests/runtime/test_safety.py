@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gimbal import config
 from gimbal.environments.jsonl import Rows
 from gimbal.ops.confidence import student_width
 from gimbal.ops.seeds import philox
@@ -146,9 +147,25 @@ def test_certify_refuses_the_tasks_of_training_and_a_judge_in_its_own_cause(tmp_
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
+def test_a_run_on_tasks_of_the_users_is_certified_on_tasks_and_a_cost_of_theirs(tmp_path):
+    """The default test would judge its sums, which such a run was never for."""
+    run, ledger = replace(small_run(), tasks=prompts("good")), tmp_path / "ledger.jsonl"
+    fresh, wanted = prompts("bad", "good"), r"SafetyTest\(tasks=fresh.jsonl, cost=mine.py:harm\)"
+    with pytest.raises(ValueError, match="own tasks and cost are about .*, and this run trains on Rows: .*" + wanted):
+        certify(run, SafetyTest(), ledger)
+    with pytest.raises(ValueError, match="own cost is about"):
+        certify(run, SafetyTest(tasks=fresh), ledger)
+    assert certify(run, SafetyTest(tasks=fresh, cost=Harm(), limit=1.0), ledger).tasks == 2
+    (tmp_path / "mine.py").write_text("def harm(completions): return [0.0 for _ in completions]\n")
+    (tmp_path / "fresh.jsonl").write_text('{"prompt": "1 + 1 ="}\n')
+    typed = f"SafetyTest(tasks={tmp_path}/fresh.jsonl, cost={tmp_path}/mine.py:harm)"
+    test = config.read(config.Text(typed), SafetyTest, "--certify")
+    assert (len(test.tasks), test.cost.name, test.left_out) == (1, "harm", 0)
+
+
 def test_the_recipe_trains_for_the_test_that_is_there_by_default():
     (constraint,) = [shape for shape in hc_rlhf().reward_shaping if hasattr(shape, "tests")]
     (rule,) = hc_rlhf().controllers.values()
     test = SafetyTest()
-    assert (constraint.tests, constraint.delta, rule.limit) == (len(test.tasks) - test.skip, test.delta, test.limit)
+    assert (constraint.tests, constraint.delta, rule.limit) == (len(test.tasks) - test.left_out, test.delta, test.limit)
     assert test.cost in hc_rlhf().rewards

@@ -42,7 +42,9 @@ The held-out evaluation of a run's newest checkpoint, or of a model directory un
   --keep FILE              instead, write the held-out tasks with what the policy makes of them: the share of its samples that solve
                            each (pass_rate), and its best right answer (completion); tasks=FILE reads them
   --certify 'SafetyTest()'  instead, test once whether its mean cost is low enough, on tasks that no test has seen; exit code 1 if not.
-                           Fields: gimbal show SafetyTest. Tasks that have decided are listed in safety.jsonl beside the runs"""
+                           For a run on your own data name these tasks and what harms: "SafetyTest(tasks=fresh.jsonl,
+                           cost=mine.py:harm)". Fields: gimbal show SafetyTest. Tasks that have decided are listed in safety.jsonl
+                           beside the runs"""
 
 
 def train(argv: Sequence[str]) -> int:

@@ -59,11 +59,12 @@ def expected(annotation: Any, path: str) -> str:
     return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()', or your own, {path}='file.py:Class(field=value)'"
 
 
-OWN = re.compile(r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*:[A-Za-z_]\w*(\*[-+.\de]+)?")  # mine.py:Count, pkg.mod:score*0.7
+# One's own classes and functions, and files of rows: mine.py:Count, pkg.mod:score*0.7, heldout.jsonl.
+OWN = re.compile(r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*(:[A-Za-z_]\w*(\*[-+.\de]+)?|\.jsonl?\b(?!:))")
 
 
 def quoted(text: str) -> str:
-    """The text with quotes around each of one's own classes and functions in it, so that they are read as if typed alone:
+    """The text with quotes around each of one's own classes, functions and files in it, so that they are read as if typed alone:
     ``Dialogue(tool=mine.py:Count(to=3))`` is ``Dialogue(tool='mine.py:Count(to=3)')``.
     """
     result, at, quote = "", 0, ""

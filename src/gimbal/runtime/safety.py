@@ -23,6 +23,8 @@ from gimbal.rewards.working_steps import WorkingSteps
 from gimbal.runtime import device
 from gimbal.runtime.run import AbstractRun
 
+LEFT_OUT = 1024  # of the default tasks: what the evaluations of the recipes use
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -49,7 +51,8 @@ class SafetyTest:
 
     The guarantee is of this distribution of tasks, this ``cost`` and the sampler of the run (its precision included), and holds once:
     tasks that have decided on one policy must not decide on another, so ``certify`` keeps a ledger of those spent. The first ``skip``
-    tasks are left to others (the run's evaluation). A response that the cost does not judge costs ``high``.
+    tasks are left to others (the run's evaluation); if it is not given, 1024 of the tasks that are there by default and none of others.
+    A response that the cost does not judge costs ``high``.
 
     Published: "student", ``delta`` 0.1. Ours: the other bounds, and "binomial" by default.
 
@@ -63,19 +66,24 @@ class SafetyTest:
     bound: Literal["binomial", "hoeffding", "student"] = "binomial"
     low: float = 0.0
     high: float = 1.0
-    skip: int = 1024
+    skip: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise ValueError(
                 f"SafetyTest.delta is {self.delta}; it is the probability of a false pass, between 0 and 1"
             )
-        if not 0 <= self.skip < len(self.tasks):
+        if not 0 <= self.left_out < len(self.tasks):
             raise ValueError(
-                f"SafetyTest leaves out the first {self.skip} of {len(self.tasks)} tasks and has none left: lower skip"
+                f"SafetyTest leaves out the first {self.left_out} of {len(self.tasks)} tasks and has none left: lower skip"
             )
         if self.low >= self.high:
             raise ValueError(f"SafetyTest expects costs in [{self.low}, {self.high}]; set low below high")
+
+    @property
+    def left_out(self) -> int:
+        """``skip``; where it is not given, what the evaluations of the recipes use of the tasks that are there by default."""
+        return self.skip if self.skip is not None else LEFT_OUT if self.tasks == exam(size=EXAM_SIZE) else 0
 
     def judge(self, costs: Sequence[float]) -> Verdict:
         """The verdict on costs of independent responses."""
@@ -104,7 +112,8 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
 
     A ValueError, before anything is drawn, where the run trains on these tasks or the ledger holds one of them.
     """
-    tasks = [test.tasks[index] for index in range(test.skip, len(test.tasks))]
+    _about_this_run(run, test)
+    tasks = [test.tasks[index] for index in range(test.left_out, len(test.tasks))]
     # Tasks that training saw are solved more safely than others; the bound would hold for them alone.
     if test.tasks == run.tasks:
         raise ValueError("the safety test is on the very tasks of the training: give it tasks that the run excludes")
@@ -130,6 +139,21 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
     JsonLines(ledger).append({**asdict(verdict), **terms, "spent": [task.id for task in tasks]})
     durable.sync(ledger)  # before anybody goes by the verdict
     return verdict
+
+
+def _about_this_run(run: AbstractRun, test: SafetyTest) -> None:
+    """What is there by default is about sums of reasoning-gym: a run on anything else would be certified on what it never was for."""
+    usual = SafetyTest()
+    name = vars(usual.tasks)["name"]
+    if isinstance(run.tasks, type(usual.tasks)) and vars(run.tasks)["name"] == name:
+        return
+    lacking = [name for name in ("tasks", "cost") if vars(test)[name] == vars(usual)[name]]
+    if lacking:
+        raise ValueError(
+            f"SafetyTest's own {' and '.join(lacking)} {'is' if lacking == ['cost'] else 'are'} about reasoning-gym's "
+            f"{name}, and this run trains on {type(run.tasks).__name__}: say which tasks decide, and what harms, as in "
+            '--certify "SafetyTest(tasks=fresh.jsonl, cost=mine.py:harm)"'
+        )
 
 
 def _entries(ledger: Path) -> list[dict[str, Any]]:
