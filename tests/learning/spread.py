@@ -29,6 +29,7 @@ CASES = (  # recipe, shape, steps
     ("entropy", "three groups", 3),  # a regulariser on a column of the forward pass
     ("ppo", "three groups", 2),  # a critic
     ("ppo_ewma", "one group", 2),  # an anchor with weights of its own
+    ("stable", "one group", 3),  # steps that are taken back in part
     ("entropy", "one row", 1),
 )
 

@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Shallow, small_run
 
-from gimbal.controllers import Region, Stability
+from gimbal.controllers import Fallback, Region, Stability
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
@@ -48,7 +48,7 @@ def test_a_region_without_bounds_and_a_rate_without_pace_are_the_run_without_a_l
     plain, looped = stepped(batch, optimization=FAST), stepped(batch, optimization=FAST, stability=idle)
     assert torch.equal(weights(plain[0].policy), weights(looped[0].policy))
     assert looped[1]["loop/attempted"] == looped[1]["loop/moved"] > 0 and looped[1]["loop/kept"] == 1.0
-    assert {name for name in looped[1] if name not in plain[1]} == {
+    assert {name for name in looped[1] if name not in plain[1]} - {"time/loop"} == {
         f"loop/{name}" for name in ("target", "attempted", "moved", "kept", "factor")
     }
 
@@ -100,3 +100,27 @@ def test_a_resumed_run_takes_back_what_the_whole_one_did(single_thread, tmp_path
     assert whole == cut
     kept = [row["loop/kept"] for row in whole]
     assert min(kept[:4]) < 1 and len({row["loop/factor"] for row in whole[3:]}) > 1  # on both sides of the cut
+
+
+def test_a_run_whose_score_falls_returns_to_the_last_version_that_was_good(batch):
+    stability = Stability(fallback=Fallback(patience=2, most=1))
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=stability))
+
+    def step(score):
+        metrics = learner.step(
+            learner.prepare(replace(batch, version_NS=torch.full_like(batch.version_NS, learner.version)))
+        )
+        learner.control({"reward/mean": score, "staleness/max": 0.0})
+        return metrics
+
+    for score in (0.5, 0.5, 0.5):
+        step(score)
+    good = {name: w.clone() for name, w in learner.loop.good.items()}
+    assert learner.loop.score["good"] == 2 and learner.loop.score["candidate"] == 3
+    for score in (0.0, 0.0):
+        assert "loop/returned" not in step(score)
+    metrics = step(0.0)
+    assert metrics["loop/returned"] == 2.0 and learner.version == 6
+    assert all(torch.equal(w, learner.policy.state_dict()[name]) for name, w in good.items())
+    assert step(0.5)["loop/target"] < 0.3 * Stability().region.kl  # with shorter steps for a while
+    assert not any("loop/returned" in step(0.0) for _ in range(6))  # no more often than it may

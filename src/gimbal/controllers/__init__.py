@@ -5,6 +5,7 @@ from gimbal.controllers.adaptive_kl import AdaptiveKL
 from gimbal.controllers.base import AbstractController, AbstractStepSize
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.controllers.fallback import Fallback
 from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.controllers.linear import Linear
 from gimbal.controllers.moving_average import MovingAverage
@@ -22,6 +23,7 @@ __all__ = [
     "AdaptiveKL",
     "Delayed",
     "EffectiveSampleSize",
+    "Fallback",
     "Lagrangian",
     "Linear",
     "MovingAverage",

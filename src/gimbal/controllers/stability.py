@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.controllers.base import State
+from gimbal.controllers.fallback import Fallback
 
 QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next one will
 
@@ -41,7 +42,7 @@ class Stability(AbstractPart):
     1 / ``widest`` and ``widest``. A step that moved nothing changes nothing.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
-    again, ``tries`` times at most, and is undone after that. Every ``slice``-th row of the batch is what is measured on.
+    again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
 
     - ``region.kl`` near 0: nothing moves. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
 
@@ -56,8 +57,9 @@ class Stability(AbstractPart):
     up: float = 2.0
     band: float = 1.1
     widest: float = 100.0
-    slice: int = 8
+    slice: int = 16
     tries: int = 5
+    fallback: Fallback = Fallback()
 
     def __post_init__(self) -> None:
         if not 0 <= self.keep < 1:

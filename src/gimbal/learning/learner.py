@@ -188,7 +188,8 @@ class Learner(AbstractLocalLearner):
         """Move the controlled coefficients by the metrics of the step just taken; returns their new values."""
         for path, rule in self._method.controllers.items():
             self.control_state[path] = rule.update(self.control_state[path], metrics)
-        return {f"control/{path}": state["value"] for path, state in self.control_state.items()}
+        told = {f"control/{path}": state["value"] for path, state in self.control_state.items()}
+        return told if self.loop is None else told | self.loop.control(metrics)
 
     def close(self) -> None:
         """Let other processes end, if there are any."""

@@ -1,6 +1,6 @@
-"""The closed loop's hands: it measures how far a step moved the policy, and takes back what went too far.
+"""The closed loop's hands: it measures how far a step moved the policy, takes back what went too far, and keeps weights to return to.
 
-The rule is ``controllers/stability.py``; here are weights, and nothing that knows what a decision is.
+The rules are ``controllers/stability.py`` and ``controllers/fallback.py``; here are weights, and nothing that knows what a decision is.
 """
 
 from __future__ import annotations
@@ -10,22 +10,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gimbal import ops
+from gimbal.controllers.fallback import due
 from gimbal.controllers.stability import Stability
 from gimbal.learning.updates.base import POLICY, Metrics, Models, NotFinite
 from gimbal.learning.updates.policy_gradient import has_not_moved
 from gimbal.records import TrainBatch
 
 FEWEST = 8  # rows that a distance is measured on, where the batch has them
+Weights = dict[str, Tensor]
 
 
 class Loop:
-    """Around each step of a learner. What it remembers is plain numbers: the state of its rule."""
+    """Around each step of a learner. It remembers the numbers of its rules, and the weights of two past versions."""
 
     def __init__(self, rule: Stability, models: Models) -> None:
         self.rule, self.models = rule, models
         self.state = dict(rule.init())
+        self.score = dict(rule.fallback.init())
+        self.good: Weights = {}
+        self.candidate = self._weights() if rule.fallback.most else {}
 
     @property
     def factor(self) -> float:
@@ -34,64 +40,103 @@ class Loop:
 
     def step(self, batch: TrainBatch, passes: Callable[[], Metrics]) -> Metrics:
         """``passes`` move the weights; what went out of the region is taken back before anybody sees them."""
-        rows = self._rows(batch)
-        before_NS = rows.proximal_NS if has_not_moved(self.models, rows) else self._logprob_NS(rows)
-        assert before_NS is not None
-        # What an older policy drew counts as far as the old one would have drawn it too: else one decision that neither takes any more
-        # can be all of the distance. Nothing counts more than once, which keeps it from resting on few.
-        drawn_NS = (before_NS - rows.column("behavior_NS", self)).clamp(max=0).exp() * rows.mask_NS
-        weights = self.models.trained([POLICY])
-        old = [weight.detach().clone() for weight in weights]
-
-        def distance() -> float:
-            """KL(old || new) a decision, from these rows."""
-            apart_NS = ops.k3(before_NS, self._logprob_NS(rows))
-            return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
-
+        if due(self.score):
+            return self._return()
+        with self.models.timed("loop"):
+            distance, old = self._distance(batch), self._weights()
         try:
             metrics = passes()
-            attempted = distance()
         except NotFinite:
-            metrics, attempted = {}, float("nan")
-        version_NS = batch.column("version_NS", self)
-        age = float(ops.masked_mean((self.models.version - version_NS).float(), batch.mask_NS))
-        target = self.rule.target(metrics.get("signal_frac", 1.0), age)
-        kept, moved = 1.0, attempted
-        with torch.no_grad():
-            for _ in range(self.rule.tries):
-                share = self.rule.back(moved, target)
-                if share == 1.0:
-                    break
-                kept *= share
-                for weight, was in zip(weights, old, strict=True):
-                    weight.copy_(was.lerp(weight, share) if share else was)
-                moved = distance() if share else 0.0
-            else:
-                if self.rule.back(moved, target) < 1.0:
-                    kept = moved = 0.0
-                    for weight, was in zip(weights, old, strict=True):
-                        weight.copy_(was)
-        factor, finite = self.factor, math.isfinite(attempted)
+            metrics = {}
+        with self.models.timed("loop"):
+            attempted = distance() if metrics else math.nan
+            age = ops.masked_mean((self.models.version - batch.column("version_NS", self)).float(), batch.mask_NS)
+            target = self.rule.target(metrics.get("signal_frac", 1.0), float(age)) * self.score["care"]
+            moved, kept = self._taken_back(old, attempted, target, distance)
+        factor = self.factor
         self.state = dict(self.rule.update(self.state, attempted, target))
-        return metrics | {
-            "loop/target": target,
-            **({"loop/attempted": attempted} if finite else {"loop/not_finite": 1.0}),
-            "loop/moved": moved,
-            "loop/kept": kept,
-            "loop/factor": factor,
-        }
+        told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
+        told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
+        return metrics | told
 
-    def _rows(self, batch: TrainBatch) -> TrainBatch:
-        """The slice that the distance is measured on: another one each step."""
+    def control(self, metrics: Mapping[str, float]) -> Metrics:
+        """After the step, on all of its figures: keep the present weights, or have the next step return to those of a past version."""
+        rule, before, version = self.rule.fallback, self.score, self.models.version
+        if not rule.most or not {"reward/mean", "staleness/max"} <= metrics.keys():
+            return {}
+        oldest = version - 1 - int(metrics["staleness/max"])
+        self.score = dict(rule.update(before, metrics["reward/mean"], oldest, version))
+        if self.score["candidate"] == version != before["candidate"]:
+            self.good, self.candidate = self.candidate, self._weights()
+        return {"loop/returns": self.score["returns"], "loop/good": self.score["good"]}
+
+    def _return(self) -> Metrics:
+        """To the good version's weights, with an optimiser that has forgotten the way that led away from them."""
+        self._write(self.good)
+        self.models.optimizers[POLICY].state.clear()
+        self.score = dict(self.rule.fallback.returned(self.score, self.models.version + 1))
+        self.candidate = self._weights()
+        return {"loop/returned": self.score["good"], "loop/factor": self.factor}
+
+    def _distance(self, batch: TrainBatch) -> Callable[[], float]:
+        """KL(policy as it is now || as it is when asked) a decision, on a slice of the rows, another one each step."""
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
-        return batch.select(torch.arange(self.models.version % every, count, every, device=batch.mask_NS.device))
+        # In pairs of neighbours: a policy may evaluate the prompt that they share once, and prompts are much of what it costs.
+        pair_N = torch.arange(count, device=batch.mask_NS.device) // 2
+        rows = batch.select((pair_N % every == self.models.version % every).nonzero()[:, 0])
 
-    def _logprob_NS(self, rows: TrainBatch) -> torch.Tensor:
-        return self.models.evaluated(rows)["logprob_NS"]
+        def logprob_NS() -> Tensor:
+            return self.models.evaluated(rows)["logprob_NS"]
+
+        before_NS = rows.column("proximal_NS", self) if has_not_moved(self.models, rows) else logprob_NS()
+        # What an older policy drew counts as far as the present one would have drawn it too: else one decision that neither takes any
+        # more can be all of the distance. Nothing counts more than once, which keeps it from resting on few.
+        drawn_NS = (before_NS - rows.column("behavior_NS", self)).clamp(max=0).exp() * rows.mask_NS
+
+        def distance() -> float:
+            apart_NS = ops.k3(before_NS, logprob_NS())
+            return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
+
+        return distance
+
+    def _taken_back(
+        self, old: Weights, attempted: float, target: float, distance: Callable[[], float]
+    ) -> tuple[float, float]:
+        """(how far the step went in the end, the share of it that was kept)"""
+        moved, kept = attempted, 1.0
+        for _ in range(self.rule.tries):
+            share = self.rule.back(moved, target)
+            if share == 1.0:
+                return moved, kept
+            self._write(old, share)
+            moved, kept = (distance(), kept * share) if share else (0.0, 0.0)
+        if self.rule.back(moved, target) == 1.0:
+            return moved, kept
+        self._write(old)
+        return 0.0, 0.0
+
+    def _weights(self) -> Weights:
+        return {name: w.detach().clone() for name, w in self.models.policy.named_parameters() if w.requires_grad}
+
+    @torch.no_grad()
+    def _write(self, weights: Weights, share: float = 0.0) -> None:
+        """These, and on from them ``share`` of the way to what is there. (0 times what is not finite is not 0.)"""
+        own = dict(self.models.policy.named_parameters())
+        for name, weight in weights.items():
+            own[name].copy_(weight.lerp(own[name], share) if share else weight)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rule": dict(self.state)}
+        return {
+            "rule": dict(self.state),
+            "score": dict(self.score),
+            "good": dict(self.good),
+            "candidate": dict(self.candidate),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.state = dict(state["rule"])
+        self.state, self.score = dict(state["rule"]), dict(state["score"])
+        device = self.models.device
+        self.good, self.candidate = (
+            {name: weight.to(device) for name, weight in state[which].items()} for which in ("good", "candidate")
+        )

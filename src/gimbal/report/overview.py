@@ -13,6 +13,7 @@ from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import cost, duration, figures
 from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
+from gimbal.report.loop import account
 from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
 
@@ -144,7 +145,11 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
     faults.pop("slow_steps", None)  # a size that is never 0, and no fault by itself
     if faults:
         sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
+    if done := account(metrics):
+        sign("closed loop", False, done)
+    returned = [i for i, version in enumerate(metrics.get("loop/returned", ())) if version is not None]
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
+    broken = [i for i in broken if i not in returned]  # such a step has no loss
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
     if not fell:  # a check mark is no answer to a fall

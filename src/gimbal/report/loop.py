@@ -1,0 +1,37 @@
+"""What the closed loop did, in sentences: of a step as it happens, and of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+TOLD = 0.5  # a step of which less than this was kept is worth a line while the run goes on
+
+
+def event(step: int, metrics: Mapping[str, float]) -> str:
+    """What the loop did in this step that somebody would want to know now, and why; mostly nothing."""
+    if "loop/returned" in metrics:
+        return (
+            f"step {step}: the score had left its band, so this step returned to version {metrics['loop/returned']:.0f}"
+        )
+    kept = metrics.get("loop/kept", 1.0)
+    if kept >= TOLD:
+        return ""
+    if "loop/not_finite" in metrics:
+        return f"step {step}: a loss or gradient was not finite, so the step was undone"
+    went = f"step {step} went {metrics['loop/attempted']:.2g} nats a decision, where {metrics['loop/target']:.2g} was the aim"
+    return f"{went}: {kept:.0%} of it was kept" if kept else f"{went}: undone"
+
+
+def account(columns: Mapping[str, Sequence[float | None]]) -> str:
+    """Of a whole run; nothing where there was no loop."""
+    kept = [share for share in columns.get("loop/kept", ()) if share is not None]
+    factors = [factor for factor in columns.get("loop/factor", ()) if factor is not None]
+    if not factors:
+        return ""
+    undone, shortened = sum(share == 0 for share in kept), sum(0 < share < 1 for share in kept)
+    returns = [step + 1 for step, version in enumerate(columns.get("loop/returned", ())) if version is not None]
+    parts = [f"{shortened} of {len(factors)} steps shortened, {undone} undone"]
+    if returns:
+        parts.append(f"return to an earlier version in step {', '.join(map(str, returns))}")
+    parts.append(f"learning rate {factors[0]:.3g} times the one given at first, {factors[-1]:.3g} times at the end")
+    return ", ".join(parts)
