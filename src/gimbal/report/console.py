@@ -13,6 +13,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
 from gimbal.report.files import Summary
+from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
 # What the panel and the lines show, in order: metric, heading, format.
@@ -85,6 +86,8 @@ class Console:
             self._print(f"step {step:.0f}/{self.total}  {line}  left {duration(left)}")
         else:
             self.live.update(self._panel(step, figures, left))
+        if sentence := event(int(step), metrics):
+            self.note(sentence)
 
     def sample(self, rollout: Rollout) -> None:
         """A rollout as it was written, with what it earned."""

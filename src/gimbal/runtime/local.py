@@ -40,7 +40,6 @@ from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, 
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
-from gimbal.report.loop import event
 from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
@@ -417,8 +416,6 @@ class Session:
         self.console.step({"step": float(step), **metrics})
         for sentence in self.watch(step, metrics):
             self.console.alarm(sentence)
-        if sentence := event(step, metrics):
-            self.console.note(sentence)
         if run.record_every and (step == 1 or step % run.record_every == 0):
             self.rollouts.append(step, groups, batch, self.trainer.pieces)
             self.console.sample(groups[0].rollouts[0])
