@@ -100,6 +100,29 @@ def test_what_the_canary_alone_catches(trained, kind, precision, monkeypatch):
     assert refused_at(trained, precision, BROKEN[kind]) is not None
 
 
+def test_int8_may_be_a_third_of_a_nat_away_and_other_weights_are_told_apart_at_once(trained, monkeypatch):
+    """A healthy run was measured at 0.325 once; layers that changed places are at 2.6 or above."""
+    policy, states, canary = trained
+    policy.load_state_dict(states[0])
+    monkeypatch.setattr(NativeEngine, "form", None)  # by the canary alone
+    engine = Native(slots=2, precision="int8").start(policy)
+    engine.load(0, states[0])
+    (said,) = engine.witness(0, canary)
+    off = replace(said, logprob_D=torch.cat([policy_logprob(policy, rollout) for rollout in canary]) - 0.33)
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeEngine, "witness", lambda self, v, _: [off])
+        assert DeliveryProof(policy, canary)(engine, 0)["sync/gap"] == pytest.approx(0.33, abs=1e-3)
+    places = {name: name.replace(".layers.1.", ".layers.2.") for name in states[0] if ".layers.1." in name}
+    places |= {there: here for here, there in places.items()}
+    engine.load(0, {name: states[0][places.get(name, name)] for name in states[0]})
+    with pytest.raises(NotDelivered, match=r"where its precision explains 0\.6"):
+        DeliveryProof(policy, canary)(engine, 0)
+
+
+def policy_logprob(policy, rollout):
+    return policy.evaluate(rollout.decisions, temperature=rollout.sampling.temperature).logprob_NS[0].detach()
+
+
 def test_how_far_a_step_moved_is_the_trainers_own(trained):
     policy, states, canary = trained
     policy.load_state_dict(states[0])

@@ -15,9 +15,9 @@ from gimbal.engines.receipts import Prints, fingerprints, tensors, unsaved
 
 Precision = Literal["float32", "bfloat16", "int8"]
 
-# The largest mean |log-prob gap| to a float32 trainer at equal weights that each is taken to explain. Measured on gimbal-tiny:
-# see docs/log.md; a gap beyond it means other weights.
-TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.3}
+# The largest mean |log-prob gap| to a float32 trainer at equal weights that each is taken to explain: a gap beyond it means other
+# weights. Measured on gimbal-tiny; docs/sync.md has int8's.
+TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.6}
 
 
 BLOCK = 1 << 17  # elements that are rounded at once: what stays in a core's cache is done five times as fast
