@@ -54,10 +54,12 @@ def desk(tmp_path, monkeypatch):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
+    _, tool, recipe, workflow = re.findall(r"```python\n(.*?)```", DATA, re.S)
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
-        + next(block for block in re.findall(r"```python\n(.*?)```", DATA, re.S) if "class Weekday" in block)
     )
+    (tmp_path / "own.py").write_text(tool + workflow)
+    (tmp_path / "recipe.py").write_text(recipe)
     (tmp_path / "PATH").mkdir()
     (tmp_path / "DIRECTORY").mkdir()
 
@@ -71,7 +73,7 @@ def test_there_are_such_commands():
 @pytest.mark.parametrize(("where", "command"), COMMANDS_FOUND)
 def test_a_command_in_the_docs_is_taken(where, command, desk, capsys):
     _, name, *words = shlex.split(command, comments=True)
-    assert name in COMMANDS
+    assert name in (*COMMANDS, "--help")
     if name == "train" and "--replay" not in words:
         assert main(["train", *words, "--print-config"]) == 0, capsys.readouterr().err
     elif name in ("show", "list"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import made
 import pytest
 
-from gimbal import recipes
+from gimbal import cli, recipes
 from gimbal.config import Text
 from gimbal.environments.jsonl import Jsonl
 from gimbal.policies.token import Tokens
@@ -15,7 +15,7 @@ from gimbal.records import Task
 from gimbal.rewards.function import Function
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)  # the reward, the tool
+PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)  # the reward, the tool, the recipe, the workflow
 SEEN = """
 import json
 def seen(prompts, completions, completion_ids, answer, id, source):
@@ -30,7 +30,7 @@ def test_the_tool_answers_from_its_columns(tmp_path, monkeypatch):
     Path("own.py").write_text(PYTHON[1])
     run = recipes.load(
         "grpo",
-        {"workflow": Text("Dialogue()"), "workflow.tool": Text("own.py:Weekday(unknown='never')")},
+        {"workflow": Text(re.search(r'workflow="(Dialogue\(.*)"', PAGE)[1])},
     )
     tool = run.workflow.tool
     assert tool.triggers == ("<day>",) and tool(Task(id="t"), "it is <day>") == "never"
@@ -42,10 +42,24 @@ def tasks(tmp_path, monkeypatch):
     """The page's rows and its function, as a user's files."""
     monkeypatch.chdir(tmp_path)
     (rows,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    function, _ = PYTHON
+    function = PYTHON[0]
     Path("rows.jsonl").write_text(rows)
     Path("mine.py").write_text(function + SEEN)
     return Jsonl(path="rows.jsonl")
+
+
+@pytest.mark.slow
+def test_the_recipe_and_the_workflow_train(tasks, single_thread, capsys):
+    Path("recipe.py").write_text(PYTHON[2])
+    Path("own.py").write_text(PYTHON[3])
+    Path("heldout.jsonl").write_text(Path("rows.jsonl").read_text())
+    given = re.search(r'workflow="(own.py:SecondTry.*)"', PAGE)[1]
+    small = ["steps=1", "prompts_per_step=1", "num_generations=2", "held_out.samples=1", "max_length=8", "threads=1"]
+    assert cli.main(["train", "recipe.py:sums", f"workflow={given}", *small]) == 0
+    said = capsys.readouterr()
+    assert "driven by SecondTry" in said.out and not re.search("Error|Traceback", said.out + said.err)
+    rows = [json.loads(line) for line in Path("runs/sums-0/rollouts.jsonl").read_text().splitlines()]
+    assert all(any(letter.isdigit() for letter in row["text"]) or "that is " in row["text"] for row in rows)
 
 
 def group_of(task, *texts):

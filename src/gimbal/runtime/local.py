@@ -342,7 +342,7 @@ def run_local(
             trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
             begun()
             checkpoint.rewind(directory, start)
-            session = Session(trainer, directory, console, name or directory.name, track)
+            session = TrainingSession(trainer, directory, console, name or directory.name, track)
             try:
                 return session.train()
             except Exception as error:
@@ -357,7 +357,7 @@ def run_local(
         console.close()
 
 
-class Session:
+class TrainingSession:
     """One session of a run: its files, its console, and what adds up over sessions."""
 
     def __init__(
