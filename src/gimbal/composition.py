@@ -6,11 +6,14 @@ is about two, in the one whose room may import the other's. Rooms that may not i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 Kind = TypeVar("Kind")
+Remembering = TypeVar("Remembering", bound="AbstractRemembering")
+State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
 
 # Effects: what a part does to the run, for rules that do not care which part does it.
 ENTROPY = "pushes the entropy"
@@ -88,6 +91,27 @@ class AbstractPart:
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         """What it refuses and advises in this run. What it can see of itself alone it checks when it is made."""
         yield from ()
+
+
+class AbstractRemembering(ABC):
+    """A part that goes by what earlier steps were like: a running mean, moments, a history.
+
+    It is a frozen dataclass, and the learner keeps what it remembers (``models.parts``, under the part's path in the update): made by
+    ``init``, moved by ``update`` once after each step, saved and resumed with the run. In a loop of one's own:
+    ``state = part.update(state, metrics)``, ``part.recalling(state)``.
+    """
+
+    @abstractmethod
+    def init(self) -> State:
+        """What it goes by in the first step."""
+
+    @abstractmethod
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        """What it goes by after a step with these metrics, those that it reports itself among them."""
+
+    def recalling(self: Remembering, state: State) -> Remembering:
+        """The part that goes by this: by default with these numbers in its fields of the same names."""
+        return replace(self, **state)  # pyrefly: ignore; every part is a dataclass
 
 
 class Composition:

@@ -8,7 +8,6 @@ import torch
 
 from gimbal.advantages.shapings.rank_shaped import RankShaped
 from gimbal.ops.effective_rank import effective_rank
-from gimbal.recipes.papers.exploration.verl_rank import verl_rank
 from gimbal.records import TrainBatch
 
 H = 6
@@ -109,12 +108,21 @@ def test_report_is_the_mean_of_long_rollouts_or_what_was_known():
     assert list(short.values()) == [2.0, 0.1, 0.3]
 
 
-def test_the_recipe_moves_every_baseline_by_what_is_reported():
-    run = verl_rank()
-    signals = {rule.signal for rule in run.controllers.values()}
-    assert signals == set(RankShaped().report(batch())) and len(run.controllers) == 3
+def test_the_baselines_keep_a_share_of_themselves():
+    part, b = RankShaped(stride=2, rank=2.0, velocity=1.0, decay=0.75), batch()
+    report = part.report(b)
+    state = part.update(part.init(), report)
+    assert state["rank"] == pytest.approx(1.5 + report["effective_rank/rank"] / 4)
+    assert state["acceleration"] == pytest.approx(report["effective_rank/acceleration"] / 4)
+    assert part.recalling(state).velocity == state["velocity"] != 1
+    constant = RankShaped(**KNOWN, decay=1.0)
+    assert constant.recalling(constant.update(constant.init(), report)) == constant
+    latest = RankShaped(**KNOWN, decay=0.0)
+    assert latest.update(latest.init(), report) == {name.partition("/")[2]: x for name, x in report.items()}
 
 
 def test_refusals():
     with pytest.raises(ValueError, match="at least 1"):
         RankShaped(stride=0)
+    with pytest.raises(ValueError, match="share kept"):
+        RankShaped(decay=1.5)

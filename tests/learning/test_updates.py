@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gimbal.advantages import ReturnToGo
+from gimbal.composition import AbstractRemembering
 from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Models, ModelSpec
@@ -85,6 +86,48 @@ def test_a_column_that_only_this_policy_knows_reaches_a_loss_with_its_gradient()
 def test_a_column_that_nobody_provides_is_refused_by_name():
     with pytest.raises(ValueError, match=r"Odd reads curl_NS, which Line does not provide \(it has mean_NSA\)"):
         Learner(Line(), PolicyGradient(objective=Reinforce(), regularisers=(Odd(),), advantage=ReturnToGo()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lagging(AbstractObjective, AbstractRemembering):
+    """The square of how far the policy's means are from what they lately were."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"mean_NSA"})
+
+    past: float = 0.5
+
+    def init(self):
+        return {"past": self.past}
+
+    def update(self, state, metrics):
+        return {"past": (state["past"] + metrics["mean"]) / 2}
+
+    def __call__(self, logprob_NS, batch):
+        mean_NS = batch.column("mean_NSA", self)[..., 0]
+        return Terms(loss_NS=(mean_NS - self.past).square(), metrics={"mean": mean_NS})
+
+
+def test_what_a_part_remembers_moves_once_a_step_and_comes_back_with_the_run():
+    update = PolicyGradient(objective=Small(), regularisers=(Lagging(),), advantage=ReturnToGo())
+
+    def step(learner):
+        metrics = learner.step(learner.prepare(batch_of()))
+        return metrics | learner.control(metrics)
+
+    learner = Learner(Line(), update)
+    assert learner.method == update
+    first = step(learner)
+    past = learner.method.regularisers[0].past
+    assert past == (0.5 + first["mean"]) / 2 == first["memory/regularisers.0.past"]
+    other = Learner(copy.deepcopy(learner.policy), update)
+    state = copy.deepcopy(learner.save_state())
+    other.load_state(state)
+    assert other.method == learner.method
+    assert step(other)["memory/regularisers.0.past"] == step(learner)["memory/regularisers.0.past"] != past
+    assert torch.equal(other.policy.w, learner.policy.w)
+    del state["parts"]["regularisers.0"]
+    with pytest.raises(ValueError, match=r"does not hold what regularisers.0 remembers"):
+        Learner(Line(), update).load_state(state)
 
 
 @dataclass(frozen=True, kw_only=True)

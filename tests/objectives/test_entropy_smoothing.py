@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from gimbal.controllers.running_mean import RunningMean
 from gimbal.controllers.two_phase_decay import TwoPhaseDecay
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
@@ -110,15 +109,13 @@ def test_the_metric_of_a_turn_is_its_mean_entropy():
     torch.testing.assert_close(masked_mean(unknown, b.mask_NS), masked_mean(b.entropy_NS, b.mask_NS))
 
 
-def test_running_mean():
-    rule = RunningMean(signal="x", initial=7.0, high=3.0)
-    state, values = rule.init(), []
-    assert state["value"] == 7
-    for x in (1.0, 2.0, 6.0, 7.0):
-        state = rule.update(state, {"x": x})
-        values.append(state["value"])
-    assert values == pytest.approx([1, 1.5, 3, 3])
-    assert state["mean"] == pytest.approx(4)
+def test_a_centre_is_the_mean_over_steps_and_what_it_began_with_enters_none():
+    part = EntropySmoothing(centres=(7.0, 0.0))
+    state = part.init()
+    assert part.recalling(state) == part
+    for x, mean in ((1.0, 1.0), (2.0, 1.5), (6.0, 3.0), (7.0, 4.0)):
+        state = part.update(state, {"entropy/turn_0": x, "entropy/turn_1": 0.5})
+        assert part.recalling(state).centres == pytest.approx((mean, 0.5))
 
 
 def test_two_phases():
@@ -136,10 +133,8 @@ def test_two_phases():
 
 def test_the_recipe_moves_every_centre_and_the_schedule():
     run = epo()
-    part = run.regularisers[0]
-    assert set(run.controllers) == {f"regularisers.0.centres.{k}" for k in range(len(part.centres))} | {
-        "regularisers.0.smoothing"
-    }
+    paths = {f"regularisers.0.{name}" for name in run.regularisers[0].init()}
+    assert set(run.controllers) == {"regularisers.0.smoothing"} and "regularisers.0.centres.3" in paths
 
 
 def test_refusals():

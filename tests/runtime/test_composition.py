@@ -39,7 +39,6 @@ from gimbal.composition import Advice, Refusal
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.lagrangian import Lagrangian
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.members import Ensemble
 from gimbal.critics.probe import Probe
 from gimbal.critics.tokens import HiddenValue
@@ -127,6 +126,11 @@ OLD = {"correction": TruncatedWeight()}
 PUSHED = {"policy": Gaussian(observations=2, actions=1), "sampling": StepSampling()}
 STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
 REFUSALS = [
+    (
+        {"shaping": (RankShaped(),), "controllers": {"shaping.0.rank": Lagrangian()}},
+        "shaping.0.rank, which RankShaped remembers by itself",
+        {"controllers": {"shaping.0.gain": Lagrangian()}},
+    ),
     (
         {**PUSHED, "sampling": Sampling(stop=("=",))},
         "draws env_steps by sampling=StepSampling",
@@ -271,11 +275,6 @@ ADVICE = [
         {"masks": (CurvatureMask(learning_rate=1e-3),)},
     ),
     (
-        {"shaping": (RankShaped(),)},
-        "no baselines to compare with",
-        {"controllers": {"shaping.0.rank": MovingAverage(signal="rank")}},
-    ),
-    (
         {**VCPO, "optimization": Optimization(minibatches=2)},
         "for the first update on a batch only",
         {"optimization": Optimization()},
@@ -342,11 +341,6 @@ ADVICE = [
         {"advantage": BatchScaled(), "shaping": (Whitened(),)},
         "Whitened after BatchScaled scales twice",
         {"advantage": BatchScaled(spread="none")},
-    ),
-    (
-        {"reward_shaping": (RunningNormalized(),)},
-        "normalises by the batch alone",
-        {"controllers": {"reward_shaping.0.mean": MovingAverage(signal="reward/mean")}},
     ),
     (
         {"reward_shaping": (CostConstraint(cost="score/digits"),)},

@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 from small import Digits, rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
+from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
 from gimbal.policies.token import CausalLM
 from gimbal.report.files import Summary, deterministic
 from gimbal.rewards.base import AbstractReward
@@ -45,7 +46,11 @@ def test_two_runs_of_one_seed_are_identical(single_thread, tmp_path):
 def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path, cache):
     engine = small_run().engine
     run = small_run(
-        max_staleness=2, steps=6, record_every=2, engine=type(engine)(slots=9, precision="bfloat16", cache=cache)
+        max_staleness=2,
+        steps=6,
+        record_every=2,
+        engine=type(engine)(slots=9, precision="bfloat16", cache=cache),
+        regularisers=(EntropySmoothing(coef=0.1, high=0.5),),  # which remembers
     )
     run_local(run, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -54,6 +59,7 @@ def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path
     run_local(run, tmp_path / "cut", resume=True)
     assert written(tmp_path / "whole") == written(tmp_path / "cut")
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+    assert [line["memory/regularisers.0.steps"] for line in written(tmp_path / "cut")[0]] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

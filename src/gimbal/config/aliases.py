@@ -53,6 +53,10 @@ MOVED = {
     "Guided": _DRIVES + "workflow='Guided(guides=...)' engine='Native(...)'",
     "Tempered": _DRIVES + "workflow='Tempered(target=...)' engine='Native(entropy=True, ...)'",
     "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
+    **dict.fromkeys(
+        ("MovingAverage", "RunningMean"),
+        "the part that goes by a running mean keeps it itself: leave this controller out",
+    ),
     "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
 }
 

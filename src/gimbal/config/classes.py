@@ -17,6 +17,7 @@ NO_METHODS = (
     "AbstractTasks",
     "AbstractDecisions",
     "AbstractSampling",
+    "AbstractRemembering",
     "AbstractRun",
     "AbstractPolicyGradient",
     "AbstractSampler",

@@ -8,9 +8,7 @@ from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.fallback import Fallback
 from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.controllers.linear import Linear
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.controllers.phased_pid import PhasedPID
-from gimbal.controllers.running_mean import RunningMean
 from gimbal.controllers.smoothed import Smoothed
 from gimbal.controllers.stability import Region, Stability
 from gimbal.controllers.staircase import Staircase
@@ -26,10 +24,8 @@ __all__ = [
     "Fallback",
     "Lagrangian",
     "Linear",
-    "MovingAverage",
     "PhasedPID",
     "Region",
-    "RunningMean",
     "Smoothed",
     "Stability",
     "Staircase",

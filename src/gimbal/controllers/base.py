@@ -10,9 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from gimbal.composition import AbstractPart
-
-State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
+from gimbal.composition import AbstractPart, State
 
 
 class AbstractController(AbstractPart, ABC):

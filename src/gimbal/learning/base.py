@@ -86,7 +86,7 @@ class AbstractLearner(AbstractTrained):
 
     @abstractmethod
     def control(self, metrics: Mapping[str, float]) -> Metrics:
-        """Move the controlled coefficients by the metrics of the step just taken; returns their new values."""
+        """Let parts remember the step just taken, and controllers move their coefficients by it; returns what both are at now."""
 
     @abstractmethod
     def arrived(self, group: Group) -> None:

@@ -21,8 +21,8 @@ from gimbal.controllers.base import State
 from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.loop import Loop
 from gimbal.learning.ranks import AbstractRanks, Alone
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, NotFinite, assembled
-from gimbal.ops.paths import replace_at
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, NotFinite, assembled, memories
+from gimbal.ops.paths import get_at, replace_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
@@ -51,8 +51,10 @@ class Learner(AbstractLocalLearner):
         self.total_steps, self.seed = total_steps, seed
         self._method = method
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
+        self.memories = memories(method)
         given = {**models, POLICY: policy}
         self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
+        self.models.parts |= self.memories  # saved and resumed with what else is remembered
         self.loop = None if method.stability is None else Loop(method.stability, self.models)
         self.reports: Metrics = {}  # of the batch at hand, from when it was prepared
 
@@ -62,10 +64,12 @@ class Learner(AbstractLocalLearner):
 
     @property
     def method(self) -> AbstractUpdate:
-        """The method with the controllers' present values in place."""
+        """The method with the controllers' present values in place, its parts going by what they remember."""
         method = self._method
         for path, state in self.control_state.items():
             method = replace_at(method, path, state["value"])
+        for path, memory in self.memories.items():
+            method = replace_at(method, path, get_at(method, path).recalling(memory.state))
         return method
 
     def prepare(self, batch: TrainBatch) -> TrainBatch:
@@ -185,10 +189,15 @@ class Learner(AbstractLocalLearner):
             optimizer.zero_grad(set_to_none=True)
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
-        """Move the controlled coefficients by the metrics of the step just taken; returns their new values."""
+        """Let parts remember the step just taken, and controllers move their coefficients by it; returns what both are at now."""
+        method = self.method
+        for path, memory in self.memories.items():
+            memory.state = get_at(method, path).update(memory.state, metrics)
         for path, rule in self._method.controllers.items():
             self.control_state[path] = rule.update(self.control_state[path], metrics)
         told = {f"control/{path}": state["value"] for path, state in self.control_state.items()}
+        for path, memory in self.memories.items():
+            told |= {f"memory/{path}.{name}": number for name, number in memory.state.items()}
         return told if self.loop is None else told | self.loop.control(metrics)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -25,6 +25,14 @@ def replace_at(root: Any, path: str, value: Any) -> Any:
     if isinstance(root, tuple):
         return tuple(new if str(i) == head else item for i, item in enumerate(root))
     return _children(root) | {head: new}
+
+
+def walk(root: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in the root, at any depth, each with its path."""
+    for name, child in _children(root).items():
+        here = f"{path}.{name}" if path else name
+        yield here, child
+        yield from walk(child, here)
 
 
 def _children(here: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gimbal.composition import (
     REFERENCE,
     TEMPERS,
     AbstractPart,
+    AbstractRemembering,
     Advice,
     Composition,
     Refusal,
@@ -30,7 +31,7 @@ from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
-from gimbal.ops.paths import get_at
+from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
@@ -273,6 +274,11 @@ def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
         except KeyError as error:
             yield Refusal(f"a controller moves {path}, and this run has no {error.args[0]!r} there")
             continue
+        for place, part in walk(run.learns):
+            if isinstance(part, AbstractRemembering) and path.removeprefix(f"{place}.") in part.init():
+                yield Refusal(
+                    f"a controller moves {path}, which {type(part).__name__} remembers by itself: leave it out"
+                )
         signal = str(vars(rule).get("signal", ""))
         anchors = whole.doing(ABSORBS_DISCREPANCY)
         if signal.startswith("mismatch/") and anchors:

@@ -13,22 +13,21 @@ from torch import Tensor
 from gimbal import ops
 from gimbal.advantages.base import AbstractRewardShaping
 from gimbal.advantages.components import added_at_end
-from gimbal.composition import Advice, Composition, Refusal, Verdict
+from gimbal.composition import AbstractRemembering, Composition, Refusal, State, Verdict
 from gimbal.records import TrainBatch
 
 COUNT, MEAN, STD = "reward_moment/count", "reward_moment/mean", "reward_moment/std"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningNormalized(AbstractRewardShaping):
+class RunningNormalized(AbstractRewardShaping, AbstractRemembering):
     """Rewards in units of their spread over the whole run, then clipped (PPO-max, arXiv:2307.04964). The first of reward_shaping.
 
     R <- clip((R - m) / s, -limit, limit), R the sum of a rollout's rewards, m and s the mean and the standard deviation (ddof 1) of all
     rollouts so far, those of this batch included. Each reward of a row is divided by s; what the mean and the clip take away comes off
-    its last decision. ``count``, ``mean`` and ``std`` are the moments before this batch: MovingAverage(decay=0) on
-    ``reward_moment/count`` and the others carries them from step to step.
+    its last decision. ``count``, ``mean`` and ``std`` are the moments before the first batch; from then on it remembers them.
 
-    - ``count`` = 0, as without controllers: the moments of the batch alone.
+    - ``count`` = 0, in the first step: the moments of the batch alone.
     - ``count`` = inf: R <- clip((R - mean) / std, -limit, limit), the fixed scale of a sample drawn beforehand.
     - ``centre`` False and ``count`` = inf, ``std`` 1, ``limit`` = inf: the rewards as they are.
     - all rewards so far equal: 0, or without ``centre`` the rewards as they are, clipped.
@@ -67,6 +66,12 @@ class RunningNormalized(AbstractRewardShaping):
     def report(self, batch: TrainBatch) -> Mapping[str, float]:
         return dict(zip((COUNT, MEAN, STD), self._moments(batch), strict=True))
 
+    def init(self) -> State:
+        return {"count": self.count, "mean": self.mean, "std": self.std}
+
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        return {"count": metrics[COUNT], "mean": metrics[MEAN], "std": metrics[STD]}
+
     def _moments(self, batch: TrainBatch) -> tuple[float, float, float]:
         """Of all rollouts up to and with this batch, from those of each side (Chan et al.)."""
         if self.count == math.inf:
@@ -83,8 +88,4 @@ class RunningNormalized(AbstractRewardShaping):
         if any(isinstance(shape, RunningNormalized) for shape in whole.all(AbstractRewardShaping)[1:]):
             yield Refusal(
                 "RunningNormalized after another reward shaping takes penalties into its scale: put it first in reward_shaping"
-            )
-        if not whole.run.learns.controllers:
-            yield Advice(
-                "RunningNormalized has no memory without controllers on its count, mean and std: it normalises by the batch alone"
             )

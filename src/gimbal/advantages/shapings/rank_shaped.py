@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
-from gimbal.composition import ENTROPY, Advice, Composition, Verdict
+from gimbal.composition import ENTROPY, AbstractRemembering, State
 from gimbal.ops.effective_rank import effective_rank
 from gimbal.records import TrainBatch
 
@@ -19,7 +19,7 @@ NAMES = ("rank", "velocity", "acceleration")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankShaped(AbstractAdvantage):
+class RankShaped(AbstractAdvantage, AbstractRemembering):
     """The effective rank of a rollout's hidden states and its growth earn a bounded bonus (VERL, arXiv:2509.23808).
 
     ER_j is the effective rank of the first j stride + 1 hidden states, d_j = ER_j - mean of those before, a_j = d_j - d_{j-1}. Of
@@ -31,9 +31,9 @@ class RankShaped(AbstractAdvantage):
     - ``gain`` = 0: both kinds of growth weigh the same.
     - a ``rank`` baseline of 0 is not known yet: A. So are rollouts shorter than two strides left alone.
 
-    The baselines ``rank``, ``velocity`` and ``acceleration`` are moved by MovingAverage(signal="effective_rank/rank", decay=0.7), and
-    so on. Published: ``stride`` 40, ``gain`` 2, ``cap`` 2, baselines that start at 0 and keep 0.7 of themselves; ours: their means are
-    over rollouts of at least two strides.
+    The baselines begin at ``rank``, ``velocity`` and ``acceleration``; each step they keep ``decay`` of themselves and take the rest
+    from the batch. Published: ``stride`` 40, ``gain`` 2, ``cap`` 2, baselines that start at 0, ``decay`` 0.7; ours: the means of a
+    batch are over rollouts of at least two strides.
 
     Confidence: verified.
     """
@@ -46,6 +46,7 @@ class RankShaped(AbstractAdvantage):
     rank: float = 0.0
     velocity: float = 0.0
     acceleration: float = 0.0
+    decay: float = 0.7
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -53,6 +54,8 @@ class RankShaped(AbstractAdvantage):
             raise ValueError(
                 f"RankShaped has stride {self.stride}, at least 1, and cap {self.cap}, above 0 (1 or more keeps signs)"
             )
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"RankShaped.decay is {self.decay}; it is the share kept of the baselines, 0 to 1")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         advantage_NS, hidden_NSH = batch.column("advantage_NS", self), batch.column("hidden_NSH", self)
@@ -71,6 +74,13 @@ class RankShaped(AbstractAdvantage):
             return {f"effective_rank/{name}": float(getattr(self, name)) for name in NAMES}
         found = self._measures(batch.column("hidden_NSH", self), batch.mask_NS)
         return {f"effective_rank/{name}": float(x_N[long_N].mean()) for name, x_N in found.items()}
+
+    def init(self) -> State:
+        return {"rank": self.rank, "velocity": self.velocity, "acceleration": self.acceleration}
+
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        fresh = {name: metrics[f"effective_rank/{name}"] for name in NAMES}
+        return {name: self.decay * state[name] + (1 - self.decay) * fresh[name] for name in NAMES}
 
     def _long_N(self, batch: TrainBatch) -> Bool[Tensor, " N"]:
         return batch.mask_NS.sum(-1) >= 2 * self.stride
@@ -108,9 +118,3 @@ class RankShaped(AbstractAdvantage):
 
     def effects(self) -> frozenset[str]:
         return frozenset({ENTROPY})
-
-    def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if self.rank == 0 and not whole.run.learns.controllers:
-            yield Advice(
-                "RankShaped has no baselines to compare with: bind a MovingAverage to its rank, velocity and acceleration"
-            )

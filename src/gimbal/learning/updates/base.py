@@ -28,12 +28,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
-from gimbal.composition import AbstractPart
+from gimbal.composition import AbstractPart, AbstractRemembering
 from gimbal.controllers.base import AbstractController
 from gimbal.controllers.stability import Stability
 from gimbal.learning.method import AdamW, Optimization
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
+from gimbal.ops.paths import walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
@@ -82,6 +83,24 @@ class Stateful(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Memory:
+    """What a part remembers that is a frozen record itself: the live half of an ``AbstractRemembering``."""
+
+    def __init__(self, part: AbstractRemembering) -> None:
+        self.state = part.init()
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.state = dict(state)
+
+
+def memories(update: AbstractUpdate) -> dict[str, Memory]:
+    """Of the parts of an update that remember, by their paths."""
+    return {path: Memory(part) for path, part in walk(update) if isinstance(part, AbstractRemembering)}
 
 
 class Models:
@@ -184,6 +203,11 @@ class Models:
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         for name, part in self.parts.items():
+            if name not in state["parts"]:
+                raise ValueError(
+                    f"the checkpoint does not hold what {name} remembers: it is of another recipe or of an earlier version of gimbal; "
+                    "begin a new run from its weights, policy.model=.../model"
+                )
             part.load_state_dict(state["parts"][name])
 
 

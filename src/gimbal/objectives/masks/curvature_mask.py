@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gimbal.composition import Advice, Composition, Verdict
+from gimbal.composition import AbstractRemembering, Advice, Composition, State, Verdict
 from gimbal.objectives.base import AbstractMask
 from gimbal.records import TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurvatureMask(AbstractMask):
+class CurvatureMask(AbstractMask, AbstractRemembering):
     """What one decision's own step would do to the last layer is predicted to second order (CAPO, arXiv:2510.00819).
 
     With logits W h, v = onehot - pi, G the direction in which the run's optimiser (AdamW, with the moments it has) would move W by this
@@ -27,7 +27,7 @@ class CurvatureMask(AbstractMask):
     - both shifts inf (and not ``one_sided``): all are kept.
     - ``learning_rate`` = 0, or A = 0: all are kept.
 
-    ``learning_rate`` should be the run's; MovingAverage(signal="lr", decay=0) moves it along a schedule. A shift in AdamW's steps
+    ``learning_rate`` is that of the first step, and should be the run's; later it is that of the step before. A shift in AdamW's steps
     hardly depends on the size of an advantage, grows with the learning rate squared, and with how unsure the decision was; so the
     thresholds belong to a learning rate and a model. Published: ``policy_shift`` 1e-4 and ``objective_shift`` 1e-2 for GRPO, 1e-3 and
     5e-4 for Dr. GRPO, at a learning rate of 1.5e-5, where under 8 % of the decisions are left out (``mask/CurvatureMask`` is the share
@@ -66,7 +66,12 @@ class CurvatureMask(AbstractMask):
         objective_NS = alpha * slope_NS + alpha**2 * (slope_NS.square() - variance_NS) / 2
         return (alpha * slope_NS).square() / 2, advantage_NS * objective_NS
 
+    def init(self) -> State:
+        return {"learning_rate": self.learning_rate}
+
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        return {"learning_rate": metrics["lr"]}
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        moved = any(path.endswith("learning_rate") for path in whole.run.learns.controllers)
-        if self.learning_rate != whole.run.learns.optimization.learning_rate and not moved:
+        if self.learning_rate != whole.run.learns.optimization.learning_rate:
             yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")

@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.composition import REFERENCE
+from gimbal.composition import REFERENCE, AbstractRemembering, State
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntropyGatedKL(AbstractObjective):
+class EntropyGatedKL(AbstractObjective, AbstractRemembering):
     """The divergence is free up to a threshold; past it the policy is pulled back, the more the lower its entropy (SAFE,
     arXiv:2602.04651).
 
@@ -28,7 +28,7 @@ class EntropyGatedKL(AbstractObjective):
     - ``decay`` = 0, ``scale`` = 0, ``least`` = 1: no memory and no gate, the asymmetric penalty of the same authors.
     - logprob = reference: value 0 and gradient 0.
 
-    ``smoothed`` is the average of earlier steps: MovingAverage(signal="kl/k1") carries it; PhasedPID moves ``threshold``. Their code
+    ``smoothed`` is what the average of earlier steps begins with; PhasedPID moves ``threshold``. Their code
     adds the penalty as a number, which has no gradient and so no effect on the weights; ours is the gradient it would have, through
     the squared log-ratio (for that of the mean log-ratio itself is 0 in expectation). Theirs moves the average with every update, ours
     with every step.
@@ -71,6 +71,12 @@ class EntropyGatedKL(AbstractObjective):
         rein_NS = batch.column("kl_rein", self)[:, None] * batch.mask_NS
         metrics = {"kl/k1": ops.k1(kept_NS.detach(), reference_NS), "kl/rein": rein_NS}
         return Terms(rein_NS * ops.k2(kept_NS, reference_NS), metrics)
+
+    def init(self) -> State:
+        return {"smoothed": self.smoothed}
+
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        return {"smoothed": self.decay * state["smoothed"] + (1 - self.decay) * metrics["kl/k1"]}
 
     def effects(self) -> frozenset[str]:
         return frozenset({REFERENCE})

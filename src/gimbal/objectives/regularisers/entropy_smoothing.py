@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gimbal.composition import ENTROPY
+from gimbal.composition import ENTROPY, AbstractRemembering, State
 from gimbal.objectives.base import AbstractObjective
 from gimbal.records import Terms, TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntropySmoothing(AbstractObjective):
+class EntropySmoothing(AbstractObjective, AbstractRemembering):
     """An entropy bonus, and a price on entropies far from what they have been at that turn (EPO, arXiv:2509.22576).
 
     loss = coef (smoothing P - H),  P = penalty (relu(H / c - high) + relu(low - H / c)) from turn ``begin`` on;  c = centres[turn],
@@ -26,9 +26,9 @@ class EntropySmoothing(AbstractObjective):
     - ``coef`` = 0: nothing but the metrics.
     - a centre of 0 is not known yet, and prices nothing.
 
-    The metric entropy/turn_K is the mean entropy of turn K: RunningMean on centres.K makes the history of it, TwoPhaseDecay moves
-    ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to 0.1, ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the
-    turns, ``form`` "indicator"; ours: the hinge.
+    ``centres`` is what it begins with, one number a turn; from the first step on a centre is the mean over all steps of the metric
+    entropy/turn_K, the mean entropy of turn K. TwoPhaseDecay moves ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to 0.1,
+    ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the turns, ``form`` "indicator"; ours: the hinge.
 
     Confidence: verified; ours: the form with a gradient.
     """
@@ -76,6 +76,19 @@ class EntropySmoothing(AbstractObjective):
         metrics = {"entropy/policy": entropy_NS.detach(), "entropy/price": price_NS.detach()}
         metrics |= {f"entropy/turn_{turn}": self._of_turn_NS(turn, batch) for turn in range(len(self.centres))}
         return Terms(self.coef * (self.smoothing * price_NS - entropy_NS), metrics)
+
+    def init(self) -> State:
+        return {"steps": 0.0} | {f"centres.{turn}": centre for turn, centre in enumerate(self.centres)}
+
+    def update(self, state: State, metrics: Mapping[str, float]) -> State:
+        steps = state["steps"] + 1
+        fresh = [metrics[f"entropy/turn_{turn}"] for turn in range(len(self.centres))]
+        before = [state[f"centres.{turn}"] if steps > 1 else 0.0 for turn in range(len(self.centres))]
+        means = [mean + (x - mean) / steps for mean, x in zip(before, fresh, strict=True)]
+        return {"steps": steps} | {f"centres.{turn}": mean for turn, mean in enumerate(means)}
+
+    def recalling(self, state: State) -> EntropySmoothing:
+        return replace(self, centres=tuple(state[f"centres.{turn}"] for turn in range(len(self.centres))))
 
     def _turn_NS(self, batch: TrainBatch) -> Int[Tensor, "N S"]:
         return batch.turns_NS.clamp(0, len(self.centres) - 1)

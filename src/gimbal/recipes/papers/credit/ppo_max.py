@@ -3,9 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.reward_shaping.kl_reward import KLReward
-from gimbal.advantages.reward_shaping.running_normalized import COUNT, MEAN, STD, RunningNormalized
+from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers.delayed import Delayed
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.tokens import TrunkValue
 from gimbal.learning.method import Optimization
 from gimbal.objectives.values.value_loss import ValueLoss
@@ -22,16 +21,12 @@ def ppo_max() -> Run:
 
     The clip at ten deviations is published; rewards of 0 to 5 come no further than two.
     """
-    moments = {
-        f"reward_shaping.0.{field}": MovingAverage(signal=signal, decay=0.0)
-        for field, signal in (("count", COUNT), ("mean", MEAN), ("std", STD))
-    }
     return replace(
         ppo(),
         rewards=(ReasoningScore(weight=5.0), OverlongPenalty(limit=LONGEST, zone=LONGEST // 5)),
         reward_shaping=(RunningNormalized(), KLReward(coef=0.05)),
         critic=TrunkValue(),
         regularisers=(ValueLoss(coef=1.0, clip=0.2),),
-        controllers={**moments, "optimization.learning_rate": Delayed(steps=5, after=1e-4)},
+        controllers={"optimization.learning_rate": Delayed(steps=5, after=1e-4)},
         optimization=Optimization(learning_rate=1e-4, critic_learning_rate=3e-4, epochs=1, minibatches=4),
     )

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.controllers.running_mean import RunningMean
 from gimbal.controllers.two_phase_decay import TwoPhaseDecay
 from gimbal.dataflow.filters.step_turns import StepTurns
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
@@ -17,11 +16,10 @@ def epo() -> Run:
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
-    histories = {f"regularisers.0.centres.{turn}": RunningMean(signal=f"entropy/turn_{turn}") for turn in range(TURNS)}
     run = grpo()
     return replace(
         run,
         filters=(StepTurns(separator=" "),),
         regularisers=(EntropySmoothing(centres=(0.0,) * TURNS),),
-        controllers={**histories, "regularisers.0.smoothing": TwoPhaseDecay(steps=run.steps)},
+        controllers={"regularisers.0.smoothing": TwoPhaseDecay(steps=run.steps)},
     )

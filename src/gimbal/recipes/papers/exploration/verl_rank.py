@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.advantages.shapings.rank_shaped import NAMES, RankShaped
-from gimbal.controllers.moving_average import MovingAverage
+from gimbal.advantages.shapings.rank_shaped import RankShaped
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
 
@@ -13,5 +12,4 @@ def verl_rank() -> Run:
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
-    baselines = {f"shaping.0.{name}": MovingAverage(signal=f"effective_rank/{name}", decay=0.7) for name in NAMES}
-    return replace(grpo(), shaping=(RankShaped(stride=4),), controllers=baselines)
+    return replace(grpo(), shaping=(RankShaped(stride=4),))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
@@ -21,7 +20,6 @@ def capo() -> Run:
     return replace(
         run,
         masks=(CurvatureMask(learning_rate=RATE, policy_shift=5e-3, objective_shift=0.1),),
-        controllers={"masks.0.learning_rate": MovingAverage(signal="lr", decay=0.0, initial=RATE)},
         max_staleness=0,
         optimization=replace(run.optimization, learning_rate=RATE),
     )

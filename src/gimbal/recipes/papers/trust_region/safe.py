@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.estimators.gae import GAE
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.critics.members import Ensemble
 from gimbal.critics.tokens import HiddenValue
@@ -29,7 +28,6 @@ def safe() -> Run:
         critic=Ensemble(critics=(head, head), temperature=0.3),
         regularisers=(HuberValueLoss(), EntropyGatedKL(), EntropyBonus(coef=0.01)),
         controllers={
-            "regularisers.1.smoothed": MovingAverage(signal="kl/k1"),
             "regularisers.1.threshold": PhasedPID(window=10, base=0.05, low=0.017, high=0.1),
         },
         optimization=Optimization(learning_rate=1e-4, critic_learning_rate=1e-4, epochs=2),

@@ -1,6 +1,5 @@
-"""A value that sets in late, and one that follows a metric."""
+"""A value that sets in late."""
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from gimbal.controllers.delayed import Delayed
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.critics.tokens import HiddenValue
 from gimbal.recipes.papers.credit.ppo_max import ppo_max
 from gimbal.runtime.local import Trainer
@@ -32,20 +30,6 @@ def test_delayed_sets_in_after_so_many_steps():
         Delayed(steps=-1)
 
 
-def test_the_average_by_hand():
-    signals = [{"kl": 1.0}, {"kl": 3.0}]
-    assert walk(MovingAverage(signal="kl", decay=0.75, initial=2.0), signals) == pytest.approx([2, 1.75, 2.0625])
-    assert walk(MovingAverage(signal="kl", decay=0.75, initial=2.0, low=2.0, high=2.01), signals) == [2, 2, 2.01]
-
-
-def test_an_average_without_memory_is_the_signal_and_one_of_nothing_else_is_constant():
-    signals = [{"kl": 1.0}, {"kl": 3.0}]
-    assert walk(MovingAverage(signal="kl", decay=0.0), signals) == [0, 1, 3]
-    assert walk(MovingAverage(signal="kl", decay=1.0, initial=2.0), signals) == [2, 2, 2]
-    with pytest.raises(ValueError, match="share"):
-        MovingAverage(decay=1.5)
-
-
 def test_while_the_rate_is_0_the_critic_learns_and_the_policy_stays():
     keep = ("advantage", "reward_shaping", "shaping", "regularisers", "controllers", "optimization")
     method = {name: getattr(ppo_max(), name) for name in keep}
@@ -60,9 +44,3 @@ def test_while_the_rate_is_0_the_critic_learns_and_the_policy_stays():
         weights, heads = ([p.detach().clone() for p in part.parameters()] for part in (policy, critic))
         trainer.advance()
         assert moved(critic, heads) and moved(policy, weights) == policy_moves
-
-
-def test_the_recipe_carries_every_moment():
-    fields = {f.name for f in dataclasses.fields(ppo_max().reward_shaping[0])}
-    paths = {path.rpartition(".")[2] for path in ppo_max().controllers if path.startswith("reward_shaping.0.")}
-    assert paths == {"count", "mean", "std"} <= fields
