@@ -85,7 +85,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Memory:
+class Remembered:
     """What a part remembers that is a frozen record itself: the live half of an ``AbstractRemembering``."""
 
     def __init__(self, part: AbstractRemembering) -> None:
@@ -98,9 +98,9 @@ class Memory:
         self.state = dict(state)
 
 
-def memories(update: AbstractUpdate) -> dict[str, Memory]:
+def memories(update: AbstractUpdate) -> dict[str, Remembered]:
     """Of the parts of an update that remember, by their paths."""
-    return {path: Memory(part) for path, part in walk(update) if isinstance(part, AbstractRemembering)}
+    return {path: Remembered(part) for path, part in walk(update) if isinstance(part, AbstractRemembering)}
 
 
 class Models:
