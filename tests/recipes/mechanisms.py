@@ -19,7 +19,6 @@ from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whiten
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
-from gimbal.controllers.moving_average import MovingAverage
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
@@ -359,7 +358,6 @@ MECHANISMS: dict[str, Mechanism] = {
         seed=1,
         sooner={
             PhasedPID: {"window": 2, "base": 0.01, "low": 1e-3},
-            MovingAverage: {"decay": 0.2},
             EntropyGatedKL: {"decay": 0.2},
         },
         regularisers=above("kl/rein").by(regularisers=(HuberValueLoss(), EntropyBonus(coef=0.01)), controllers={}),
