@@ -9,11 +9,12 @@ from gimbal.controllers import Region, Stability
 RULE = Stability(region=Region(kl=0.01))
 
 
-def settle(rule, unit, signal=1.0, age=0.0, steps=30):
+def settle(rule, unit, surprise=1.0, age=0.0, steps=40):
     """``unit``: the distance of a step at factor 1. Returns the factor and the distances as they were left."""
     state, left = rule.init(), []
     for _ in range(steps):
-        target = rule.target(signal, age)
+        state = rule.seen(state, surprise)
+        target = rule.target(state, age)
         distance = unit * state["factor"] ** 2
         left.append(distance * rule.back(distance, target) ** 2)
         state = rule.update(state, distance, target)
@@ -27,12 +28,13 @@ def test_the_distance_comes_to_its_target_from_any_learning_rate(unit):
     assert max(left) <= 0.04  # of no step, the first one included, did more remain
 
 
-def test_the_target_falls_with_age_and_with_the_share_of_decisions_that_teach():
-    assert RULE.target(1.0, 0.0) == 0.01
-    for signal, age in ((0.25, 0.0), (1.0, 15.0)):
-        factor, _ = settle(RULE, 1.0, signal=signal, age=age)
-        assert factor**2 == pytest.approx(RULE.target(signal, age), rel=0.2)
-    assert RULE.target(0.25, 0.0) == pytest.approx(0.0025) and RULE.target(1.0, 15.0) < 0.01
+@pytest.mark.parametrize(
+    ("surprise", "age", "target"), [(0.03, 0.0, 0.001), (math.inf, 0.0, 0.01), (1.0, 15.0, 0.0025)]
+)
+def test_the_target_falls_with_age_and_with_certainty(surprise, age, target):
+    assert RULE.target(RULE.seen(RULE.init(), surprise), age) == pytest.approx(target)
+    factor, _ = settle(RULE, 1.0, surprise=surprise, age=age)
+    assert factor**2 == pytest.approx(target, rel=0.2)
 
 
 def test_the_factor_keeps_its_bounds_and_its_pace():
@@ -45,11 +47,11 @@ def test_the_factor_keeps_its_bounds_and_its_pace():
     assert state["factor"] == RULE.widest
 
 
-def test_a_step_without_signal_changes_nothing_and_one_without_a_distance_lowers_the_rate():
-    state = {"factor": 0.5, "whole": -3.0}
-    assert RULE.update(state, 0.0, 0.01) == state and RULE.update(state, 0.01, 0.0) == state
-    assert RULE.update(state, math.nan, 0.01) == {"factor": 0.5 / RULE.down}
+def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed():
+    state = {"factor": 0.5, "whole": 3.0, "surprise": 0.1}
+    assert RULE.update(state, math.nan, 0.01) == {"factor": 0.5 / RULE.down, "surprise": 0.1}
     assert RULE.back(math.nan, 0.01) == 0.0
+    assert RULE.update(state, 0.01, 0.0) == state
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,20 @@ QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next o
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """What a step may do. ``kl`` is the distance that it should move the policy by, in nats a decision, where every decision has an
-    advantage and none is stale; ``times`` as far it may go, and what goes further is taken back to there.
+    """What a step may do. ``kl`` is the distance that it should move the policy by, in nats a decision; ``times`` as far it may go, and
+    what goes further is taken back to there. A policy that is nearly certain changes its mind within few nats: where its decisions
+    surprise it by less than ``calm`` (mean of -log p), ``kl`` is smaller in proportion.
     """
 
     kl: float = 0.01
     times: float = 4.0
+    calm: float = 0.3
 
     def __post_init__(self) -> None:
-        if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf:
+        if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf or not 0 <= self.calm < math.inf:
             raise ValueError(
-                f"Region has kl {self.kl} and times {self.times}; the one is a distance above 0, the other, how often as far a step "
-                "may go, is above 1"
+                f"Region has kl {self.kl}, times {self.times} and calm {self.calm}; the first is a distance above 0, the second, how "
+                "often as far a step may go, is above 1, the third a surprise of 0 or above"
             )
 
 
@@ -34,12 +36,12 @@ class Region:
 class Stability(AbstractPart):
     """Sets the learning rate by how far steps moved the policy, and takes back what went out of the region.
 
-    target = region.kl signal ** ``by_signal`` / (1 + age) ** ``by_age``
+    target = region.kl min(1, surprise / region.calm) / (1 + age) ** ``by_age``
 
-    ``signal`` is the share of decisions that have an advantage, ``age`` the mean age of the batch in versions. A distance is about
-    d factor^2, factor being what the learning rate is multiplied with; d is followed by an average that keeps ``keep`` of itself a
-    step, and factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond
-    1 / ``widest`` and ``widest``. A step that moved nothing changes nothing.
+    ``age`` is the mean age of the batch in versions. A distance is about d factor^2, factor being what the learning rate is multiplied
+    with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and factor goes to sqrt(target / d): by
+    at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. A step in which no
+    decision had an advantage changes nothing.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
@@ -50,7 +52,6 @@ class Stability(AbstractPart):
     """
 
     region: Region = Region()
-    by_signal: float = 1.0
     by_age: float = 0.5
     keep: float = 0.7
     down: float = 4.0
@@ -70,9 +71,8 @@ class Stability(AbstractPart):
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
-        for name in ("by_signal", "by_age"):
-            if not 0 <= vars(self)[name] < math.inf:
-                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it is a power of 0 or above")
+        if not 0 <= self.by_age < math.inf:
+            raise ValueError(f"Stability.by_age is {self.by_age}; it is a power of 0 or above")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
@@ -83,9 +83,16 @@ class Stability(AbstractPart):
     def init(self) -> State:
         return {"factor": 1.0}
 
-    def target(self, signal: float, age: float) -> float:
+    def seen(self, state: State, surprise: float) -> State:
+        """With the surprise of the decisions that the next distance is measured on; inf where they have densities."""
+        surprise = min(max(surprise, 0.0), self.region.calm)
+        return {**state, "surprise": self._followed(state, "surprise", surprise)}
+
+    def target(self, state: State, age: float) -> float:
         """Nats a decision that a step should move the policy by."""
-        return self.region.kl * min(max(signal, 0.0), 1.0) ** self.by_signal / (1 + max(age, 0.0)) ** self.by_age
+        calm = self.region.calm
+        share = min(1.0, state["surprise"] / calm) if calm else 1.0
+        return self.region.kl * share / (1 + max(age, 0.0)) ** self.by_age
 
     def back(self, distance: float, target: float) -> float:
         """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""
@@ -98,14 +105,18 @@ class Stability(AbstractPart):
         """``distance``: of the step as it was attempted, with the factor of this state."""
         factor = state["factor"]
         if not math.isfinite(distance):
-            return {"factor": max(factor / self.down, 1 / self.widest)}  # what was followed is of no use any more
-        if distance <= QUIET or target <= QUIET:
+            kept = {name: value for name, value in state.items() if name != "whole"}  # what was followed is of no use
+            return {**kept, "factor": max(factor / self.down, 1 / self.widest)}
+        if target <= QUIET:
             return state
         # A mean and not one of logarithms: few decisions make most of a distance, so many steps seem to go less far than they do.
-        whole = distance / factor**2
-        followed = self.keep * state["whole"] + (1 - self.keep) * whole if "whole" in state else whole
-        change = 0.5 * math.log(target / followed) - math.log(factor)
-        if abs(change) > math.log(self.band):
-            change = min(max(change, -math.log(self.down)), math.log(self.up))
-            factor = min(max(factor * math.exp(change), 1 / self.widest), self.widest)
-        return {"factor": factor, "whole": followed}
+        followed = self._followed(state, "whole", distance / factor**2)
+        if followed > QUIET:
+            change = 0.5 * math.log(target / followed) - math.log(factor)
+            if abs(change) > math.log(self.band):
+                change = min(max(change, -math.log(self.down)), math.log(self.up))
+                factor = min(max(factor * math.exp(change), 1 / self.widest), self.widest)
+        return {**state, "factor": factor, "whole": followed}
+
+    def _followed(self, state: State, name: str, value: float) -> float:
+        return self.keep * state[name] + (1 - self.keep) * value if name in state else value

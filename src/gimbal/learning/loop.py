@@ -43,7 +43,8 @@ class Loop:
         if due(self.score):
             return self._return()
         with self.models.timed("loop"):
-            distance, old = self._distance(batch), self._weights()
+            surprise, distance = self._distance(batch)
+            self.state, old = dict(self.rule.seen(self.state, surprise)), self._weights()
         try:
             metrics = passes()
         except NotFinite:
@@ -51,10 +52,11 @@ class Loop:
         with self.models.timed("loop"):
             attempted = distance() if metrics else math.nan
             age = ops.masked_mean((self.models.version - batch.column("version_NS", self)).float(), batch.mask_NS)
-            target = self.rule.target(metrics.get("signal_frac", 1.0), float(age)) * self.score["care"]
+            target = self.rule.target(self.state, float(age)) * self.score["care"]
             moved, kept = self._taken_back(old, attempted, target, distance)
         factor = self.factor
-        self.state = dict(self.rule.update(self.state, attempted, target))
+        if metrics.get("signal_frac", 1.0) > 0:  # else only momentum moved it, which says nothing of the rate
+            self.state = dict(self.rule.update(self.state, attempted, target))
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
         told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
         return metrics | told
@@ -78,8 +80,11 @@ class Loop:
         self.candidate = self._weights()
         return {"loop/returned": self.score["good"], "loop/factor": self.factor}
 
-    def _distance(self, batch: TrainBatch) -> Callable[[], float]:
-        """KL(policy as it is now || as it is when asked) a decision, on a slice of the rows, another one each step."""
+    def _distance(self, batch: TrainBatch) -> tuple[float, Callable[[], float]]:
+        """(mean -log p, KL(policy as it is now || as it is when asked)) a decision, on a slice of the rows, another one each step.
+
+        Of densities, which show by exceeding 1, the surprise has no meaning: inf.
+        """
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
         # In pairs of neighbours: a policy may evaluate the prompt that they share once, and prompts are much of what it costs.
@@ -98,7 +103,9 @@ class Loop:
             apart_NS = ops.k3(before_NS, logprob_NS())
             return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
 
-        return distance
+        surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
+        dense = bool(((before_NS > 1e-3) & rows.mask_NS).any())
+        return math.inf if dense else surprise, distance
 
     def _taken_back(
         self, old: Weights, attempted: float, target: float, distance: Callable[[], float]
