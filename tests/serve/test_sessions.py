@@ -1,7 +1,9 @@
 """Agents that know nothing but an address are trained: what they asked, and what they were rewarded with, becomes episodes."""
 
 import json
+import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import pytest
@@ -151,3 +153,17 @@ def test_a_reward_ends_a_session_once(policy):
             assert "is over" in refused(server, f"/s/v1/{path}", body)[1]
         assert server.take("s").score == -0.5
         ask(server, QUESTION, session="s")  # a name is free again once its session was taken
+
+
+def test_what_was_being_drawn_when_the_reward_came_is_refused_and_counted(policy):
+    with serving(policy) as server:
+        ask(server, QUESTION, session="s")
+        with ThreadPoolExecutor(1) as pool:
+            with server.driver._engine_lock:
+                late = pool.submit(refused, server, "/s/v1/completions", {"prompt": "1 + 1 ="})
+                while not server.driver.under_way:
+                    time.sleep(0.01)
+                server.reward("s", 1.0)
+            assert "is over" in late.result()[1]
+        assert health(server.url)["drops"] == {"after the reward": 1}
+        assert len(server.episode("s", TASK, 0).rows) == 1

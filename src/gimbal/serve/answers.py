@@ -75,9 +75,12 @@ class Answers:
                 durable.append(self.record, rewarded(session, score) + "\n")
             self.sessions[session] = replace(self.sessions[session], score=score)
 
+    def _over(self, session: str) -> bool:
+        return session in self.sessions and self.sessions[session].score is not None
+
     def _open(self, session: str) -> None:
         """What came after the reward is not what it was given for."""
-        if session in self.sessions and self.sessions[session].score is not None:
+        if self._over(session):
             raise ValueError(f"session {session!r} has its reward and is over; give each episode a name of its own")
 
     def health(self) -> dict[str, Any]:
@@ -195,7 +198,9 @@ class Answers:
             exchanges.append(Exchange(session=asked.session, rollout=rollout, text=text + said))
         lines = "".join(written(exchange) + "\n" for exchange in exchanges)
         with self._lock:
-            self._open(asked.session)  # it may have been rewarded while this was drawn
+            if self._over(asked.session):  # it was rewarded while this was drawn
+                self.driver.drops["after the reward"] += len(exchanges)
+            self._open(asked.session)
             if self.record is not None:
                 durable.append(self.record, lines)
             session = self.sessions.pop(asked.session, Session(name=asked.session))
