@@ -1,0 +1,248 @@
+"""For each rule by which a part advises on a run: such a run, the sentence, and what it says to type."""
+
+from refused import CRITIC, DECOUPLED, OLD, TEMPERED
+from small import Digits
+
+from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
+from gimbal.advantages.estimators.chain_ranked import ChainRanked
+from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.turn_gae import TurnGAE
+from gimbal.advantages.estimators.turn_samples import TurnBalanced
+from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
+from gimbal.advantages.reward_shaping.log_tamed import LogTamed
+from gimbal.advantages.reward_shaping.relative_length import RelativeLength
+from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
+from gimbal.critics.members import Ensemble
+from gimbal.critics.probe import Probe
+from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.curricula.allocated import Allocated
+from gimbal.dataflow.curricula.hinted import Hinted
+from gimbal.dataflow.curricula.solved_share import SolvedShare
+from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.dataflow.filters.keep_solved import KeepSolved
+from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.dataflow.filters.superseded import Superseded
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.staleness import DropStale, Pace, Reweight
+from gimbal.engines.native import Native
+from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.proximal.snapshots import Snapshots
+from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
+from gimbal.objectives.masks.covariance_mask import CovarianceMask
+from gimbal.objectives.masks.curvature_mask import CurvatureMask
+from gimbal.objectives.masks.disagreement import DisagreementMask
+from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntropyBonus
+from gimbal.objectives.regularisers.kl_hinge import KLHinge
+from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
+from gimbal.objectives.surrogates.contrastive_likelihood import ContrastiveLikelihood
+from gimbal.objectives.surrogates.direct_preference import DirectPreference
+from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
+from gimbal.objectives.surrogates.parts_clipped import PartsClipped
+from gimbal.objectives.surrogates.ratio_variance import RatioVariance
+from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
+from gimbal.objectives.values.turn_value_loss import TurnValueLoss
+from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
+from gimbal.ops.part_mean import PartMean
+from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.token import Sampling
+from gimbal.rewards.expected import Expected
+from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.guided import Guided
+
+VCPO = {
+    "objective": SequenceWeight(cap=8.0),
+    "advantage": MinimumVarianceCentered(cap=8.0),
+    "aggregation": ConstantMean(),
+}
+
+ADVICE = [
+    ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
+    ({}, "no clip ever acts", {"optimization": Optimization(minibatches=4)}),
+    (
+        {"anchor": SamplingVersion(window=1), "max_staleness": 1},
+        "keys and values of older ones",
+        {"engine": Native(cache="recompute")},
+    ),
+    ({"oversampling": 2.0}, "all of it is surplus", {"filters": (ZeroVariance(),)}),
+    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
+    ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long", {"staleness": Pace()}),
+    (
+        {"shaping": (DiscrepancyPenalty(),), "max_staleness": 1},
+        "prices what was learned since",
+        {"anchor": SamplingVersion(window=1)},
+    ),
+    ({"objective": SequenceRatio()}, "than SequenceMean weighs long sequences", {"aggregation": SequenceMean()}),
+    (
+        {"advantage": GroupNormalized(), "shaping": (Whitened(),)},
+        "Whitened after GroupNormalized scales twice",
+        {"advantage": GroupCentered()},
+    ),
+    (
+        {"advantage": RewardDecoupled(), "shaping": (Whitened(),)},
+        "Whitened after RewardDecoupled scales twice",
+        {"advantage": DECOUPLED},
+    ),
+    ({"regularisers": (EntropyBonus(),), "masks": (CovarianceMask(),)}, "push the entropy", {"masks": ()}),
+    (
+        {"regularisers": (KLPenalty(),), "reward_shaping": (KLReward(),)},
+        "pull towards the reference",
+        {"reward_shaping": ()},
+    ),
+    (
+        {"regularisers": (KLPenalty(estimator="k1"),)},
+        "no expected gradient",
+        {"regularisers": (KLPenalty(estimator="k2"),)},
+    ),
+    ({"shaping": (EntropyShaped(), NoveltySharpened())}, "two caps, not one", {"shaping": (EntropyShaped(),)}),
+    ({"advantage": MedianCentered()}, "no rollout is the median", {"num_generations": 5}),
+    ({"aggregation": PartMean(control=5.0)}, "nothing in this run marks any", {"filters": (ControlPrefix(),)}),
+    ({"objective": PartsClipped()}, "it is ClippedRatio here", {"policy": Gaussian(observations=2, actions=1)}),
+    (
+        {"objective": RatioVariance(strength=0.0), "optimization": Optimization(epochs=2)},
+        "RatioVariance of strength 0",
+        {"objective": RatioVariance(strength=0.1)},
+    ),
+    (
+        {"objective": ContrastiveLikelihood(), "aggregation": SequenceMean()},
+        "without KLHinge",
+        {"regularisers": (KLHinge(),)},
+    ),
+    (
+        {"objective": ContrastiveLikelihood(), "regularisers": (KLHinge(),)},
+        "weighs them again",
+        {"aggregation": SequenceMean()},
+    ),
+    ({"rewards": (Digits(), Expected())}, "a group estimator cancels it", {"advantage": ReturnToGo()}),
+    ({"shaping": (TemperedImitation(),)}, "so it does nothing", TEMPERED),
+    ({"advantage": SignedOutcome(), "filters": (ZeroVariance(),)}, "and ZeroVariance drops them", {"filters": ()}),
+    ({"advantage": SignedOutcome(), "shaping": (Whitened(),)}, "that SignedOutcome leaves out", {"shaping": ()}),
+    (
+        {"masks": (CurvatureMask(learning_rate=1e-4),)},
+        "of another learning rate",
+        {"masks": (CurvatureMask(learning_rate=1e-3),)},
+    ),
+    (
+        {**VCPO, "optimization": Optimization(minibatches=2)},
+        "for the first update on a batch only",
+        {"optimization": Optimization()},
+    ),
+    (
+        {**VCPO, "objective": SequenceWeight(cap=2.0)},
+        "optimal for another gradient",
+        {"objective": SequenceWeight(cap=8.0)},
+    ),
+    ({**VCPO, "shaping": (Whitened(),)}, "where the variance is least", {"shaping": ()}),
+    ({**VCPO, "aggregation": SequenceMean()}, "divides it by lengths", {"aggregation": ConstantMean()}),
+    ({"anchor": Snapshots()}, "more weights than any part reads", {"objective": GaussianTrust()}),
+    (
+        {"objective": GaussianTrust(), "optimization": Optimization(epochs=2)},
+        "its pull fades far away",
+        {"objective": GaussianTrust(clip_low=0.2, clip_high=0.2)},
+    ),
+    ({"reference_resets": (2,)}, "that no part reads", {"regularisers": (KLPenalty(),)}),
+    ({"curriculum": Hinted()}, "take up batches all the same", {"filters": (Superseded(),)}),
+    (
+        {"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)},
+        "differ in nothing else",
+        {"filters": ()},
+    ),
+    (
+        {**CRITIC, "advantage": TurnGAE(), "regularisers": (ValueLoss(),)},
+        "fits them there alone",
+        {"regularisers": (TurnValueLoss(),)},
+    ),
+    (
+        {**CRITIC, "critic": HiddenValue(heads=2), "regularisers": (MultiHorizonValueLoss(gammas=(0.5, 0.8)),)},
+        "whose head it reads",
+        {"advantage": GAE(gamma=0.8)},
+    ),
+    (
+        {"masks": (DisagreementMask(),), **CRITIC, "regularisers": (ValueLoss(),)},
+        "cannot disagree with itself",
+        {"critic": Ensemble(critics=(HiddenValue(), HiddenValue(hidden=(8,))))},
+    ),
+    ({"critic": Probe(), "advantage": GAE()}, "whose features know the rollout", {"advantage": CrossRolloutBaseline()}),
+    (
+        {"critic": Probe(), "advantage": CrossRolloutBaseline(), "shaping": (Whitened(),)},
+        "Whitened gives it one",
+        {"shaping": ()},
+    ),
+    ({"curriculum": Allocated(prompts=9)}, "than a batch holds", {"curriculum": Allocated(prompts=2, rollouts=4)}),
+    (
+        {"workflow": Guided(guides=2), "filters": (StepRepair(guides=1),)},
+        "Guided.guides differ",
+        {"filters": (StepRepair(guides=2),)},
+    ),
+    (
+        {"filters": (KeepSolved(),)},
+        "which solved groups KeepSolved",
+        {"curriculum": SolvedShare(necessary="digits", steps="digits")},
+    ),
+    ({"shaping": (TurnBalanced(),)}, "weighs turns again", {"aggregation": SequenceMean()}),
+    (
+        {"advantage": ChainRanked(), "reward_shaping": (KLReward(),)},
+        "so reward_shaping does nothing",
+        {"reward_shaping": ()},
+    ),
+    (
+        {"advantage": BatchScaled(), "shaping": (Whitened(),)},
+        "Whitened after BatchScaled scales twice",
+        {"advantage": BatchScaled(spread="none")},
+    ),
+    (
+        {"reward_shaping": (CostConstraint(cost="score/digits"),)},
+        "a reward besides",
+        {"rewards": (Digits(weight=0.0),)},
+    ),
+    ({"regularisers": (ObservationLikelihood(),)}, "nothing in this run yields any", {"workflow": Dialogue()}),
+    (
+        {"objective": OneTokenRollout(), "sampling": Sampling(max_length=10, temperature=0.7)},
+        "on top of sampling",
+        {"sampling": Sampling(max_length=10)},
+    ),
+    (
+        {"shaping": (), "reward_shaping": (SpreadReturn(),)},
+        "that sums a rollout's rewards",
+        {"advantage": ReturnToGo()},
+    ),
+    (
+        {"objective": DirectPreference(), "aggregation": SequenceMean()},
+        "DirectPreference is of whole rollouts",
+        {"aggregation": SequenceSum()},
+    ),
+    (
+        {"objective": AdvantageRegression(), "aggregation": SequenceMean()},
+        "AdvantageRegression is of whole rollouts",
+        {"aggregation": SequenceSum()},
+    ),
+    (
+        {"curriculum": SolvedShare(necessary="digits", steps="digits")},
+        "which solved groups KeepSolved",
+        {"filters": (KeepSolved(),)},
+    ),
+    ({**CRITIC, "regularisers": (TurnValueLoss(),)}, "fits them there alone", {"advantage": TurnGAE()}),
+    (
+        {"regularisers": (AgreementEntropyBonus(), ValueLoss()), **CRITIC},
+        "cannot disagree with itself",
+        {"critic": Ensemble(critics=(HiddenValue(), HiddenValue(hidden=(8,))))},
+    ),
+    (
+        {"rewards": (Digits(weight=2.0),), "reward_shaping": (LogTamed(),)},
+        "what it takes away is not what they gave",
+        {"rewards": (Digits(),)},
+    ),
+]

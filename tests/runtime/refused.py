@@ -1,0 +1,142 @@
+"""For each rule by which a part refuses a run: such a run, the reason, and what it says to type."""
+
+from small import Digits
+
+from gimbal.advantages import GAE, KLReward, Whitened
+from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
+from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
+from gimbal.advantages.shapings.rank_shaped import RankShaped
+from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
+from gimbal.controllers.delayed import Delayed
+from gimbal.controllers.effective_sample_size import EffectiveSampleSize
+from gimbal.controllers.lagrangian import Lagrangian
+from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.staleness import Pace, Reweight
+from gimbal.engines.native import Native
+from gimbal.engines.offline import Offline
+from gimbal.engines.vllm import VLLM
+from gimbal.environments.demonstrations import practice
+from gimbal.learning.proximal.interruption import Interruption
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.objectives import TruncatedWeight, ValueLoss
+from gimbal.objectives.masks.pivot_mask import PivotMask
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
+from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.values.huber_value_loss import HuberValueLoss
+from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
+from gimbal.policies.control import StepSampling
+from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.lora import LoRA
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.rewards.set_diversity import SetDiversity
+from gimbal.runtime.base import Local
+from gimbal.runtime.ray import Ray
+from gimbal.runtime.run import HeldOut
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.criteria_first import CriteriaFirst
+from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.guided import Guided
+from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.tempered import Tempered
+
+DECOUPLED = RewardDecoupled(whiten="off")
+TEMPERED = {"engine": Native(entropy=True), "workflow": Tempered()}
+CRITIC = {"critic": HiddenValue(), "advantage": GAE()}
+OLD = {"correction": TruncatedWeight()}
+AEPO = {**TEMPERED, "shaping": (TemperedImitation(),)}
+PUSHED = {"policy": Gaussian(observations=2, actions=1), "sampling": StepSampling()}
+STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
+
+REFUSALS = [
+    (
+        {**CRITIC, "policy": CausalLM(), "critic": HiddenValue(width=64), "regularisers": (ValueLoss(),)},
+        "set critic.width=128",
+        {"critic": HiddenValue(width=128)},
+    ),
+    (
+        {"shaping": (RankShaped(),), "controllers": {"shaping.0.rank": Lagrangian()}},
+        "shaping.0.rank, which RankShaped remembers by itself",
+        {"controllers": {"shaping.0.gain": Lagrangian()}},
+    ),
+    (
+        {**PUSHED, "sampling": Sampling(stop=("=",))},
+        "draws env_steps by sampling=StepSampling",
+        {"sampling": StepSampling()},
+    ),
+    (
+        {**PUSHED, **STEERED},
+        "no figure: let Lagrangian",
+        {"controllers": {"reward_shaping.0.coef": Lagrangian(signal="mismatch/k3")}},
+    ),
+    ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
+    ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    (
+        {**OLD, "store": Buffer(cut=False), "anchor": SamplingVersion()},
+        "Buffer lets decisions be older",
+        {"anchor": Recompute()},
+    ),
+    ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
+    ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping", {"shaping": (Whitened(), EntropyShaped())}),
+    ({"advantage": DECOUPLED, "reward_shaping": (KLReward(),)}, "would be lost", {"reward_shaping": ()}),
+    (
+        {"rewards": (Digits(), SetDiversity(sets=3))},
+        "multiple of its sets",
+        {"rewards": (Digits(), SetDiversity(sets=2))},
+    ),
+    ({"masks": (PivotMask(),)}, "unless advantage=MedianCentered", {"advantage": MedianCentered()}),
+    ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
+    (
+        {"workflow": Branching(), "held_out": HeldOut(tasks=practice())},
+        "would not be of the policy",
+        {"held_out": HeldOut(tasks=practice(), workflow=SingleTurn())},
+    ),
+    (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
+    (
+        {**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)},
+        "tells tempered groups by",
+        {"shaping": (TemperedImitation(temperature=0.7),)},
+    ),
+    (
+        {"anchor": SamplingVersion(window=1), "max_staleness": 2},
+        "fewer versions than",
+        {"anchor": SamplingVersion(window=2)},
+    ),
+    ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "only the adapter travels", {"engine": Native()}),
+    ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number", {"staleness": Pace()}),
+    ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still", {"runtime": Local()}),
+    ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),
+    ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports", {"objective": SequenceWeight()}),
+    (
+        {**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())},
+        "keep one value loss",
+        {"regularisers": (HuberValueLoss(),)},
+    ),
+    (
+        {**CRITIC, "regularisers": (MultiHorizonValueLoss(),)},
+        "set critic.heads to their number",
+        {"critic": HiddenValue(heads=2), "regularisers": (MultiHorizonValueLoss(gammas=(0.5, 1.0)),)},
+    ),
+    ({"objective": GuidedRatio(), "correction": TruncatedWeight()}, "that a guide drew", {"correction": None}),
+    (
+        {"engine": Offline(), "workflow": Demonstrated(), "correction": TruncatedWeight()},
+        "demonstrations were not sampled",
+        {"correction": None},
+    ),
+    ({"filters": (StepRepair(),)}, "use workflow=Guided", {"workflow": Guided()}),
+    (
+        {"reward_shaping": (KLReward(), RunningNormalized())},
+        "put it first in reward_shaping",
+        {"reward_shaping": (RunningNormalized(), KLReward())},
+    ),
+    (
+        {"controllers": {"optimization.learning_rate": Delayed(after=0.5)}},
+        "give both the same",
+        {"controllers": {"optimization.learning_rate": Delayed(after=1e-3)}},
+    ),
+]
