@@ -161,6 +161,26 @@ def test_a_sampler_that_shows_the_right_bits_and_does_not_use_them_is_refused(tr
     assert refused_at(trained, "int8", lambda states, v: states[v]) == 1
 
 
+@pytest.mark.parametrize(("share", "seen", "refused"), [(0.4, True, False), (0.4, False, True), (0.2, True, True)])
+def test_coarse_weights_whose_bits_are_right_may_follow_half_way(trained, monkeypatch, share, seen, refused):
+    """An int4 sampler followed by 0.44 of what the trainer moved, and held the very bits that it should."""
+    policy, states, canary = trained
+    at_first, engine = Native(slots=2, precision="float32").start(policy), NativeEngine.witness
+    at_first.load(0, states[0])
+    (first,) = at_first.witness(0, canary)
+
+    def behind(self, version, rollouts):
+        (said,) = engine(self, version, rollouts)
+        return [replace(said, logprob_D=first.logprob_D + share * (said.logprob_D - first.logprob_D))]
+
+    monkeypatch.setattr(NativeEngine, "witness", behind)
+    monkeypatch.setitem(TOLERANCE, "float32", 10.0)  # its level is another test's matter
+    if not seen:
+        monkeypatch.setattr(NativeEngine, "form", None)
+    found = refused_at(trained, "float32", lambda states, v: states[v])
+    assert (found is not None) == refused
+
+
 def test_the_refusal_names_the_tensors(trained):
     policy, states, canary = trained
     engine = Native(slots=2, precision="bfloat16").start(policy)
