@@ -200,3 +200,16 @@ def test_a_critic_on_hidden_states_is_as_wide_as_the_policy(tmp_path):
     (tmp_path / "config.json").write_text('{"text_config": {"hidden_size": 32}}')
     assert recipes.load("ppo", {"model": Text(str(tmp_path))}).critic.width == 32
     assert recipes.load("ppo").critic.width == recipes.load("ppo", {"model": Text("some/name")}).critic.width == 128
+
+
+def test_a_field_of_the_evaluation_does_not_bring_the_recipes_own_tasks_back():
+    """Beside tasks of the user's it would measure something else, without a word."""
+    rows = {"tasks": [{"prompt": "1 + 1 ="}]}
+    with pytest.raises(
+        ValueError, match=r"held_out\.every is of the recipe's evaluation, .* add held_out\.tasks=FILE\.jsonl"
+    ):
+        recipes.load("grpo", {**rows, "held_out.every": Text("1")})
+    told = []
+    assert recipes.load("grpo", rows, told.append).held_out is None and "no held-out evaluation" in told[0]
+    exam = recipes.load("grpo", {**rows, "held_out.every": Text("1"), "held_out.tasks": Text("mine.jsonl")}).held_out
+    assert (exam.every, exam.tasks.path) == (1, "mine.jsonl")

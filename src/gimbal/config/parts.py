@@ -89,7 +89,10 @@ def broken(reference: str, error: Exception) -> ValueError:
         return ValueError(str(error))
     if isinstance(error, SyntaxError):
         file, line = error.filename or file, error.lineno
-    return ValueError(f"{reference} raises {type(error).__name__}: {error} ({Path(file).name}, line {line})")
+    where = (
+        "" if PACKAGE in Path(file).parents else f" ({Path(file).name}, line {line})"
+    )  # called with the wrong arguments
+    return ValueError(f"{reference} raises {type(error).__name__}: {error}{where}")
 
 
 def _import_here(module: str) -> types.ModuleType:

@@ -33,13 +33,22 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is given already; give one of them")
         changes[ours] = value
-    if "tasks" in changes and run.held_out is not None and not any(key.split(".")[0] == "held_out" for key in changes):
+    if "tasks" in changes and run.held_out is not None and not _examined(changes):
+        if of_exam := [key for key in changes if key.startswith("held_out.")]:
+            raise ValueError(
+                f"{of_exam[0]} is of the recipe's evaluation, which is on its own tasks and not on yours; add held_out.tasks=FILE.jsonl"
+            )
         changes["held_out"] = None
         notice("no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE.jsonl")
     recipe, run = run, override(run, changes, notice)
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run
+
+
+def _examined(changes: Mapping[str, Any]) -> bool:
+    """Whether the user says on which tasks is evaluated, or that none is."""
+    return any(key == "held_out" or f"{key}.".startswith("held_out.tasks.") for key in changes)
 
 
 def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
