@@ -10,6 +10,7 @@ from gimbal.composition import AbstractPart
 from gimbal.controllers.base import State
 
 SMOOTH = 0.7  # kept of the running mean of the score, and of its variance, each step
+SLOWER = 0.5  # what a return makes of the learning rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +19,11 @@ class Fallback(AbstractPart):
 
     The band ends at best - max(``errors`` standard errors, ``share`` x abs(best)), best being the best running mean of the scores of a
     step. A version is a candidate until all that is trained on was drawn by it or newer ones; then, if the score is in the band, it is
-    the good one, and the present one is the next candidate. After a return only what was drawn since counts, and steps are ``slower``
-    times as short, in nats; that grows back by a tenth a step. At most ``most`` times a run.
+    the good one, and the present one is the next candidate. After a return only what was drawn since counts, the learning rate is half
+    of what it was, and a quarter the distance that steps aim at, which grows back by a tenth a step. At most ``most`` times a run. It
+    keeps two copies of the weights.
 
-    - ``most`` = 0: never, and no copies of weights.
+    - ``most`` = 0, or a score that never falls: the run without it.
 
     Confidence: ours.
     """
@@ -29,14 +31,13 @@ class Fallback(AbstractPart):
     patience: int = 5
     errors: float = 3.0
     share: float = 0.15
-    slower: float = 4.0
     most: int = 3
 
     def __post_init__(self) -> None:
-        if self.patience < 1 or self.most < 0 or not self.slower >= 1 or not self.errors >= 0 or not self.share >= 0:
+        if self.patience < 1 or self.most < 0 or not self.errors >= 0 or not self.share >= 0:
             raise ValueError(
-                f"Fallback has patience {self.patience} (1 or more steps), most {self.most} (0 or more returns), slower {self.slower} "
-                f"(1 or above), errors {self.errors} and share {self.share} (0 or above)"
+                f"Fallback has patience {self.patience} (1 or more steps), most {self.most} (0 or more returns), errors {self.errors} "
+                f"and share {self.share} (0 or above)"
             )
 
     def init(self) -> State:
@@ -50,7 +51,7 @@ class Fallback(AbstractPart):
         ``good`` is its version. Where ``due`` is 1, the next step is a return.
         """
         new: dict[str, float] = {**state, "care": min(1.0, state["care"] * 1.1)}
-        if self.most == 0 or oldest < state["since"]:
+        if oldest < state["since"]:
             return new
         mean, variance = state.get("mean", score), state.get("variance", 0.0)
         new["mean"] = SMOOTH * mean + (1 - SMOOTH) * score
@@ -69,7 +70,7 @@ class Fallback(AbstractPart):
         """The step to ``version`` was the return."""
         kept = {name: state[name] for name in ("best", "good", "variance") if name in state}
         begun = {"since": float(version), "candidate": float(version), "below": 0.0, "returns": state["returns"] + 1}
-        return {**kept, **begun, "care": state["care"] / self.slower}
+        return {**kept, **begun, "care": state["care"] * SLOWER**2}
 
 
 def due(state: Mapping[str, float]) -> bool:

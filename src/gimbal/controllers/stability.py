@@ -45,6 +45,7 @@ class Stability(AbstractPart):
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
+    ``fallback`` has a run whose score fell return to weights that it had.
 
     - ``region.kl`` near 0: nothing moves. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
 
@@ -60,7 +61,7 @@ class Stability(AbstractPart):
     widest: float = 100.0
     slice: int = 16
     tries: int = 5
-    fallback: Fallback = Fallback()
+    fallback: Fallback | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.keep < 1:

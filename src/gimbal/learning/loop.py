@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gimbal import ops
-from gimbal.controllers.fallback import due
+from gimbal.controllers.fallback import SLOWER, Fallback, due
 from gimbal.controllers.stability import Stability
 from gimbal.learning.updates.base import POLICY, Metrics, Models, NotFinite
 from gimbal.learning.updates.policy_gradient import has_not_moved
@@ -29,9 +29,9 @@ class Loop:
     def __init__(self, rule: Stability, models: Models) -> None:
         self.rule, self.models = rule, models
         self.state = dict(rule.init())
-        self.score = dict(rule.fallback.init())
+        self.score = {} if rule.fallback is None else dict(rule.fallback.init())
         self.good: Weights = {}
-        self.candidate = self._weights() if rule.fallback.most else {}
+        self.candidate = {} if rule.fallback is None else self._weights()
 
     @property
     def factor(self) -> float:
@@ -40,8 +40,8 @@ class Loop:
 
     def step(self, batch: TrainBatch, passes: Callable[[], Metrics]) -> Metrics:
         """``passes`` move the weights; what went out of the region is taken back before anybody sees them."""
-        if due(self.score):
-            return self._return()
+        if self.rule.fallback is not None and due(self.score):
+            return self._return(self.rule.fallback)
         with self.models.timed("loop"):
             surprise, distance = self._distance(batch)
             self.state, old = dict(self.rule.seen(self.state, surprise)), self._weights()
@@ -52,7 +52,7 @@ class Loop:
         with self.models.timed("loop"):
             attempted = distance() if metrics else math.nan
             age = ops.masked_mean((self.models.version - batch.column("version_NS", self)).float(), batch.mask_NS)
-            target = self.rule.target(self.state, float(age)) * self.score["care"]
+            target = self.rule.target(self.state, float(age)) * self.score.get("care", 1.0)
             moved, kept = self._taken_back(old, attempted, target, distance)
         factor = self.factor
         if metrics.get("signal_frac", 1.0) > 0:  # else only momentum moved it, which says nothing of the rate
@@ -64,7 +64,7 @@ class Loop:
     def control(self, metrics: Mapping[str, float]) -> Metrics:
         """After the step, on all of its figures: keep the present weights, or have the next step return to those of a past version."""
         rule, before, version = self.rule.fallback, self.score, self.models.version
-        if not rule.most or not {"reward/mean", "staleness/max"} <= metrics.keys():
+        if rule is None or not {"reward/mean", "staleness/max"} <= metrics.keys():
             return {}
         oldest = version - 1 - int(metrics["staleness/max"])
         self.score = dict(rule.update(before, metrics["reward/mean"], oldest, version))
@@ -72,11 +72,12 @@ class Loop:
             self.good, self.candidate = self.candidate, self._weights()
         return {"loop/returns": self.score["returns"], "loop/good": self.score["good"]}
 
-    def _return(self) -> Metrics:
+    def _return(self, rule: Fallback) -> Metrics:
         """To the good version's weights, with an optimiser that has forgotten the way that led away from them."""
         self._write(self.good)
         self.models.optimizers[POLICY].state.clear()
-        self.score = dict(self.rule.fallback.returned(self.score, self.models.version + 1))
+        self.score = dict(rule.returned(self.score, self.models.version + 1))
+        self.state["factor"] *= SLOWER
         self.candidate = self._weights()
         return {"loop/returned": self.score["good"], "loop/factor": self.factor}
 
