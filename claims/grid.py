@@ -244,6 +244,12 @@ def jobs(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:
     return [Job(stage.arm, cell, seed, stage.steps) for seed in stage.seeds for cell in dict.fromkeys(cells)]
 
 
+def whole() -> int:
+    """All runs: at the best rate as many settings are run as were tuned, whichever rate it is."""
+    settings = len({cell[:-1] for cell in hypercube() + corners()})
+    return sum(settings * len(s.seeds) if s.cells == "best" else len(jobs(s, [])) for s in STAGES)
+
+
 def left(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:
     done = {(run["arm"], Cell(**run["cell"]), run["seed"], run["steps"]) for run in runs}
     return [job for job in jobs(stage, runs) if (job.arm, job.cell, job.seed, job.steps) not in done]

@@ -23,7 +23,6 @@ than {CLOSE} below that of *tuned*, of those that have both. "Steps": median ove
 
 
 def section(runs: Runs) -> str:
-    done, whole = len(runs), sum(len(grid.jobs(stage, runs)) for stage in grid.STAGES)
     lines = [
         "## A closed loop over the learning rate (`grid.py`)",
         "",
@@ -33,7 +32,7 @@ def section(runs: Runs) -> str:
     lines += [
         "\n\n".join((grid.__doc__ or "").split("\n\n")[1:-1]),
         "",
-        f"{done} of {whole} runs are recorded.",
+        f"{len(runs)} of {grid.whole()} runs are recorded.",
         "",
         READING,
     ]

@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import dose  # noqa: E402
+import grid  # noqa: E402
+import grid_page  # noqa: E402
 
 from gimbal.report.figure import COLOURS, STYLE  # noqa: E402
 
@@ -38,9 +40,10 @@ COMPARING = """**Comparisons.** By how much the score of the first is above that
 interval of 96.8 %, and the p of the rule.
 """
 PRICES = """**Whether a price on discrepancy helps is not decided here**, and not for want of seeds. The multiplier rose, so by the
-rule it acts. But it averaged less than a tenth of the advantage ("price / advantage"), and no gap ended lower than without it ("gap
-at the end"): the gap falls because the policy becomes sure. That takes a longer run, or a sampler whose gap stays. The comparisons at
-one rate for all were added because a run had collapsed there.
+rule it acts. But it averaged less than a tenth of the advantage ("price / advantage"), and at equal rates no gap ended lower than
+without it ("gap at the end"; *version-version* had another best rate than *none-version*): the gap falls because the policy becomes
+sure. That takes a longer run, or a sampler whose gap stays. The comparisons at one rate for all were added because a run had
+collapsed there.
 """
 # What an arm is on fresh data, where it has no run of its own.
 FRESH = {"plain": "plain", "weighted": "plain", "unclipped": "unclipped"}
@@ -77,8 +80,9 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    runs = dose.load()
-    return {"README.md": HEAD + section(runs), "dose.svg": figure(runs)}
+    runs, cells = dose.load(), grid.load()
+    text = HEAD + section(runs) + "\n" + grid_page.section(cells)
+    return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 
 def section(runs: Runs) -> str:

@@ -146,12 +146,24 @@ def test_what_the_readme_says_follows_from_the_record():
     told = {(0, "plain"): 0.87, (1, "plain"): 0.73, (4, "plain"): 0.54, (4, "weighted"): 0.81, (4, "clip"): 0.82}
     told |= {(0, "clip"): 0.86, (1, "clip"): 0.84}
     told |= {(4, "sampler"): 0.84, (4, "decoupled"): 0.85, (16, "clip"): 0.82, (16, "decoupled"): 0.84}
+    told |= {
+        (16, "plain"): 0.63,
+        (1, "sampler"): 0.89,
+        (1, "decoupled"): 0.86,
+        (16, "sampler"): 0.75,
+        (4, "truncated"): 0.85,
+    }
+    told |= {(4, "unclipped"): 0.76}
     assert {(age, arm): round(median(scores("age", age, arm)), 2) for age, arm in told} == told
     fresh = {arm: scores("age", 0, arm) for arm in ("plain", "clip")}
-    assert all(dose.p_value(scores("age", age, "plain"), fresh["plain"]) < dose.P for age in (1, 4))
+    assert all(dose.p_value(scores("age", age, "plain"), fresh["plain"]) < dose.P for age in (1, 4, 16))
+    assert dose.p_value(scores("age", 16, "sampler"), fresh["clip"]) < dose.P
+    assert dose.p_value(scores("age", 4, "unclipped"), scores("age", 4, "plain")) < dose.P
+    assert all(dose.p_value(scores("age", 1, arm), fresh["clip"]) > dose.P for arm in ("clip", "sampler", "decoupled"))
     assert dose.p_value(scores("age", 4, "weighted"), scores("age", 4, "plain")) < dose.P
     corrected = {
-        arm: fresh["plain" if arm == "weighted" else "clip"] for arm in ("weighted", "clip", "sampler", "decoupled")
+        arm: fresh["plain" if arm == "weighted" else "clip"]
+        for arm in ("weighted", "clip", "sampler", "decoupled", "truncated")
     }
     assert all(dose.p_value(scores("age", 4, arm), same) > dose.P for arm, same in corrected.items())
     old = {arm: scores("age", 16, arm) for arm in ("clip", "decoupled")}
@@ -160,19 +172,24 @@ def test_what_the_readme_says_follows_from_the_record():
         and dose.p_value(*old.values()) > dose.P
     )
     lowest = {arm: dose.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
-    assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02]
+    assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02, 0.02]
     assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
     assert not any(score < dose.BEFORE for run in (*fresh.values(), scores("age", 4, "plain")) for score in run)
 
 
 @pytest.mark.parametrize(
     ("question", "age", "priced"),
-    [("gap", 0, ("token", "rollout")), ("price", 4, ("present-present", "version-present"))],
+    [
+        ("gap", 0, ("token", "rollout")),
+        ("price", 4, ("present-present", "version-present", "present-version", "version-version")),
+    ],
 )
 def test_why_the_price_decides_nothing(question, age, priced):
     def end(arm: str) -> float:
         return fmean(fmean(run["gap"][-4:]) for run in dose.fresh(RUNS, question, age, arm))
 
     for arm in priced:
-        assert end(arm) >= end("clip" if question == "gap" else "none-present")
+        without = "clip" if question == "gap" else f"none-{arm.partition('-')[2]}"
+        rates = [dose.best(RUNS, question, age, one) for one in (arm, without)]
+        assert rates[0] != rates[1] or end(arm) >= end(without), arm
         assert all(sum(run["size"]) < 0.1 * sum(run["of"]) for run in dose.fresh(RUNS, question, age, arm))
