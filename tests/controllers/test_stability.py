@@ -37,6 +37,11 @@ def test_the_target_falls_with_age_and_with_certainty(surprise, age, target):
     assert factor**2 == pytest.approx(target, rel=0.2)
 
 
+def test_where_nothing_counts_nothing_is_learned_of_certainty():
+    state = RULE.seen(RULE.init(), math.nan)
+    assert state == RULE.init() and RULE.target(state, 0.0) == 0.01
+
+
 def test_the_factor_keeps_its_bounds_and_its_pace():
     state = RULE.init()
     for distance, pace in ((1e6, 1 / RULE.down), (1e-9, RULE.up)):

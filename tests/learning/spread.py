@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import Shallow, small_run
 
 from gimbal import cli, recipes
+from gimbal.controllers import Region
 from gimbal.dataflow.packing import pack
 from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner
@@ -45,7 +46,9 @@ def method(name: str):
     run = recipes.load(name)
     # With the usual 1e-8 Adam makes a whole step of a gradient that is only rounding.
     own = replace(run.optimization, epsilon=1e-6, microbatch_tokens=128, checkpointing=name == "gspo")
-    return replace(run, optimization=replace(own, minibatches=min(2, own.minibatches), epochs=1))
+    own = replace(own, minibatches=min(2, own.minibatches), epochs=1)
+    narrow = None if run.stability is None else replace(run.stability, region=Region(kl=1e-3))
+    return replace(run, optimization=own, stability=narrow)
 
 
 def steps(name: str, data: list, ranks) -> dict:

@@ -1,6 +1,7 @@
 """The closed loop around real steps: what it leaves alone, what it takes back, and that a resumed run does the same."""
 
 import json
+import math
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -86,6 +87,17 @@ def test_a_step_that_is_not_finite_is_undone_and_the_run_goes_on(batch):
     assert metrics["loop/not_finite"] == 1.0 and metrics["loop/kept"] == 0.0 and learner.version == 1
     assert torch.equal(weights(learner.policy), before)
     assert learner.step(learner.prepare(batch))["loop/moved"] > 0
+
+
+def test_a_slice_without_decisions_changes_no_rate(batch):
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+    blank = replace(batch, mask_NS=torch.zeros_like(batch.mask_NS))
+    surprise, distance = learner.loop._distance(learner.prepare(blank))
+    assert math.isnan(surprise) and distance() == 0.0
+    learner.step(learner.prepare(batch))
+    after = dict(learner.loop.state)
+    metrics = learner.step(replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape)))
+    assert metrics["loop/factor"] == after["factor"] == learner.loop.factor  # no advantage: nor does this
 
 
 @pytest.mark.slow

@@ -85,14 +85,16 @@ class Stability(AbstractPart):
         return {"factor": 1.0}
 
     def seen(self, state: State, surprise: float) -> State:
-        """With the surprise of the decisions that the next distance is measured on; inf where they have densities."""
+        """With the surprise of the decisions that the next distance is measured on; inf where they have densities, nan of none."""
+        if math.isnan(surprise):
+            return state
         surprise = min(max(surprise, 0.0), self.region.calm)
         return {**state, "surprise": self._followed(state, "surprise", surprise)}
 
     def target(self, state: State, age: float) -> float:
         """Nats a decision that a step should move the policy by."""
         calm = self.region.calm
-        share = min(1.0, state["surprise"] / calm) if calm else 1.0
+        share = min(1.0, state.get("surprise", calm) / calm) if calm else 1.0
         return self.region.kl * share / (1 + max(age, 0.0)) ** self.by_age
 
     def back(self, distance: float, target: float) -> float:

@@ -88,7 +88,11 @@ class Learner(AbstractLocalLearner):
     def step(self, batch: TrainBatch) -> Metrics:
         """Train on one prepared batch: ``epochs`` x ``minibatches`` passes of the update's losses, then version + 1."""
         method = self.method
-        metrics = self._passes(batch) if self.loop is None else self.loop.step(batch, lambda: self._passes(batch))
+        if self.loop is None or method.stability is None:
+            metrics = self._passes(batch)
+        else:
+            self.loop.rule = method.stability  # which controllers may move
+            metrics = self.loop.step(batch, lambda: self._passes(batch))
         self.models.version += 1
         ended = method.stepped(self.models, batch)
         times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}

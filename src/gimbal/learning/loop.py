@@ -55,7 +55,8 @@ class Loop:
             target = self.rule.target(self.state, float(age)) * self.score.get("care", 1.0)
             moved, kept = self._taken_back(old, attempted, target, distance)
         factor = self.factor
-        if metrics.get("signal_frac", 1.0) > 0:  # else only momentum moved it, which says nothing of the rate
+        # Without an advantage only momentum moves it, and where no decision counts nothing was measured.
+        if metrics.get("signal_frac", 1.0) > 0 and not math.isnan(surprise):
             self.state = dict(self.rule.update(self.state, attempted, target))
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
         told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
@@ -84,7 +85,7 @@ class Loop:
     def _distance(self, batch: TrainBatch) -> tuple[float, Callable[[], float]]:
         """(mean -log p, KL(policy as it is now || as it is when asked)) a decision, on a slice of the rows, another one each step.
 
-        Of densities, which show by exceeding 1, the surprise has no meaning: inf.
+        Of densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the distance 0.
         """
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
@@ -104,7 +105,7 @@ class Loop:
             apart_NS = ops.k3(before_NS, logprob_NS())
             return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
 
-        surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
+        surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum())
         dense = bool(((before_NS > 1e-3) & rows.mask_NS).any())
         return math.inf if dense else surprise, distance
 
