@@ -33,6 +33,7 @@ MARKS_CONTROL = "marks control decisions"
 KEEPS_SOLVED = "lets through as many solved groups as their curriculum says"
 DRIVES = "draws a rollout in several calls, and cannot show it before its end"
 SUPERSEDES = "drops groups whose task is asked again"
+LARGE = "is a model of the size that people pretrain"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,10 @@ class AbstractRemembering(ABC):
 
     @abstractmethod
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        """What it goes by after a step with these metrics, those that it reports itself among them."""
+        """What it goes by after a step with these metrics, those that it reports itself among them.
+
+        A metric that is missing is a KeyError; in a step that the closed loop undid the state then stays as it is.
+        """
 
     def recalling(self: Remembering, state: State) -> Remembering:
         """The part that goes by this: by default with these numbers in its fields of the same names."""

@@ -6,6 +6,7 @@ import inspect
 import json
 import pickle
 import pkgutil
+from collections import defaultdict
 
 import pytest
 import torch
@@ -108,6 +109,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "step_slope_NS": torch.rand(n, s, generator=g).to(dtype),
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),
             "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
+            "reference/logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
         },
         live=frozenset({"logprob_NSV"}),
         value_NSM=torch.stack([draw(), draw()], -1),
@@ -134,7 +136,8 @@ def loss_and_gradient(method, logprob_NS, b, weight_NS):
     """Of a batch that was surveyed, if the method surveys."""
     logprob_NS = logprob_NS.clone().requires_grad_()
     inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
-    loss = (method(logprob_NS, dataclasses.replace(b, **inputs)).loss_NS * weight_NS)[counted(method, b)].sum()
+    inputs |= {key: b.facts[key].clone().requires_grad_() for key in b.live}
+    loss = (method(logprob_NS, b.with_columns(inputs)).loss_NS * weight_NS)[counted(method, b)].sum()
     gradients = torch.autograd.grad(loss, [logprob_NS, *inputs.values()], allow_unused=True)
     return loss, [torch.zeros_like(logprob_NS) if g is None else g for g in gradients]
 
@@ -165,8 +168,9 @@ def test_what_lies_under_the_mask_never_matters(method, garbage):
     logprob_NS, b = batch()
     kept = {key: getattr(b, key) for key in (*COLUMNS, "values_NS", "entropy_NS")}
     kept |= {key: getattr(b, key) for key in ("value_NSM", "values_NSM")}
+    kept |= {key: x for key, x in b.facts.items() if x.ndim > 1}
     mask_NS = {2: b.mask_NS, 3: b.mask_NS[..., None]}
-    spoilt = dataclasses.replace(b, **{key: x.where(mask_NS[x.ndim], garbage) for key, x in kept.items()})
+    spoilt = b.with_columns({key: x.where(mask_NS[x.ndim], garbage) for key, x in kept.items()})
     there = counted(method, b)
     first = apply(method, logprob_NS, b)
     second = apply(method, logprob_NS.where(b.mask_NS | there, garbage), spoilt)
@@ -274,8 +278,10 @@ def test_constants_carry_no_gradient(method):
 def test_no_gradient_flows_into_anchors_and_advantages(method):
     logprob_NS, b = batch()
     live = {key: getattr(b, key).clone().requires_grad_() for key in COLUMNS}
+    live |= {key: x.clone().requires_grad_() for key, x in b.facts.items() if x.ndim > 1 and key not in b.live}
     own = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
-    loss_NS = method(logprob_NS.requires_grad_(), surveyed(method, dataclasses.replace(b, **live, **own))).loss_NS
+    own |= {key: b.facts[key].clone().requires_grad_() for key in b.live}
+    loss_NS = method(logprob_NS.requires_grad_(), surveyed(method, b.with_columns({**live, **own}))).loss_NS
     loss_NS.sum().backward()
     assert all(column.grad is None for column in live.values())
 
@@ -338,19 +344,9 @@ def test_the_harness_finds_what_there_is():
     assert len(EVERY) >= 98 and len(OBJECTIVES) >= 38 and len(ADVANTAGES) >= 32
 
 
-class Quarter(dict):
-    """Every metric there could be."""
-
-    def __contains__(self, key):
-        return True
-
-    def __getitem__(self, key):
-        return 0.25
-
-
 @pytest.mark.parametrize("method", [m for m in EVERY if isinstance(m, AbstractRemembering)], ids=name)
 def test_what_remembers_begins_as_it_is_written_and_holds_plain_numbers(method):
     state = method.init()
-    later = method.update(state, Quarter())
+    later = method.update(state, defaultdict(lambda: 0.25))
     assert method.recalling(state) == method != method.recalling(later)
     assert state.keys() == later.keys() and {type(x) for x in (*state.values(), *later.values())} == {float}

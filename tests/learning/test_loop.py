@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +14,34 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Shallow, small_run
 
-from gimbal.controllers import Fallback, Region, Stability
+from gimbal.composition import AbstractRemembering
+from gimbal.controllers import AdaptiveKL, Fallback, Linear, Region, Smoothed, Stability
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
+from gimbal.objectives import EntropyBonus, EntropyGatedKL, KLPenalty
+from gimbal.objectives.base import AbstractObjective
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
+from gimbal.records import Terms
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(AbstractObjective, AbstractRemembering):
+    past: float = 0.0
+
+    def __call__(self, logprob_NS, batch):
+        return Terms(0 * logprob_NS)
+
+    def init(self):
+        return {"past": self.past}
+
+    def update(self, state, metrics):
+        return {"past": metrics["kl/rfe"]}
+
 
 FAST = Optimization(learning_rate=3e-2, minibatches=2)
 
@@ -98,6 +118,56 @@ def test_a_slice_without_decisions_changes_no_rate(batch):
     after = dict(learner.loop.state)
     metrics = learner.step(replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape)))
     assert metrics["loop/factor"] == after["factor"] == learner.loop.factor  # no advantage: nor does this
+
+
+RULES = {
+    "regularisers": (KLPenalty(), EntropyBonus(), EntropyGatedKL()),
+    "controllers": {"regularisers.0.coef": Smoothed(rule=AdaptiveKL()), "regularisers.1.coef": Linear(steps=10)},
+}
+
+
+def ruled(**changes):
+    run = small_run(**{"optimization": FAST, "stability": Stability(fallback=Fallback(most=1)), **RULES, **changes})
+    policy = Shallow().load()
+    return Learner(policy, run, reference=deepcopy(policy))
+
+
+def test_what_goes_by_a_loss_waits_through_a_step_that_has_none(batch):
+    """Undone, or a return: rules without their signal stay where they are, those that count steps go on, and the run too."""
+    learner = ruled()
+
+    def control(step):
+        return learner.control(step | {"reward/mean": 0.5, "staleness/max": 0.0})
+
+    prepared = learner.prepare(batch)
+    sick = replace(prepared, advantage_NS=torch.full_like(prepared.advantage_NS, float("inf")))
+    seen = [control(learner.step(sick))]
+    assert seen[0]["control/regularisers.0.coef"] == 0.04 and seen[0]["memory/regularisers.2.smoothed"] == 0.0
+    for _ in range(2):
+        seen.append(control(learner.step(learner.prepare(batch))))
+    learner.loop.score |= {"good": 1.0, "due": 1.0}
+    returned = learner.step(learner.prepare(batch))
+    assert "loop/returned" in returned and "loss" not in returned
+    seen.append(control(returned))
+    followed = [(row["control/regularisers.0.coef"], row["memory/regularisers.2.smoothed"]) for row in seen]
+    assert followed[0] != followed[1] != followed[2] == followed[3]
+    assert [row["control/regularisers.1.coef"] for row in seen] == pytest.approx([0.45, 0.4, 0.35, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"controllers": {"regularisers.0.coef": AdaptiveKL(signal="kl/rfe")}}, "controllers.regularisers.0.coef"),
+        ({"regularisers": (KLPenalty(), EntropyBonus(), Forgetful())}, "regularisers.2"),
+    ],
+)
+def test_a_figure_that_nobody_measures_is_told_after_the_first_step_that_is_not_undone(batch, changes, path):
+    learner = ruled(**changes)
+    prepared = learner.prepare(batch)
+    learner.control(learner.step(replace(prepared, advantage_NS=torch.full_like(prepared.advantage_NS, float("inf")))))
+    metrics = learner.step(learner.prepare(batch))
+    with pytest.raises(ValueError, match=rf"^{path} is \w+, which goes by 'kl/rfe', and step 2 did not measure it"):
+        learner.control(metrics)
 
 
 @pytest.mark.slow

@@ -30,8 +30,10 @@ class Line(AbstractPolicy):
     def __init__(self):
         super().__init__()
         self.w = nn.Parameter(torch.ones(2, 1))
+        self.asked = []
 
     def evaluate(self, decisions, *, temperature=1.0, columns=(), checkpointing=False):
+        self.asked.append(set(columns))
         mean_NSA = decisions.observation_NSO @ self.w
         logprob_NS = -0.5 * (decisions.action_NSA - mean_NSA).square().sum(-1)
         return Evaluation(logprob_NS=logprob_NS, columns={"mean_NSA": mean_NSA} if columns else {})
@@ -83,7 +85,49 @@ def test_a_column_that_only_this_policy_knows_reaches_a_loss_with_its_gradient()
     torch.testing.assert_close(learner.policy.w.grad, w.grad)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Away(AbstractObjective):
+    """The square of how far the policy's means are from the reference's."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"mean_NSA", "reference/mean_NSA"})
+    other: str = "reference/mean_NSA"
+
+    def __call__(self, logprob_NS, batch):
+        return Terms(loss_NS=(batch.column("mean_NSA", self) - batch.column(self.other, self)).square().sum(-1))
+
+
+def test_any_column_of_the_references_evaluation_reaches_a_loss_as_a_constant():
+    reference = Line()
+    with torch.no_grad():
+        reference.w.fill_(0.5)
+    learner = Learner(Line(), PolicyGradient(objective=Away(), advantage=ReturnToGo()), reference=reference)
+    batch = batch_of()
+    learner.forward_backward(learner.prepare(batch))
+    w, seen = torch.ones(2, 1, requires_grad=True), batch.decisions.observation_NSO
+    (seen @ w - seen @ torch.full((2, 1), 0.5)).square().sum(-1).mean().backward()
+    torch.testing.assert_close(learner.policy.w.grad, w.grad)
+    assert reference.w.grad is None and reference.asked == [{"mean_NSA"}]
+
+
+def test_a_reference_of_which_only_log_probabilities_are_read_is_asked_for_nothing_else():
+    method = PolicyGradient(objective=Small(), advantage=ReturnToGo(), regularisers=(KLPenalty(),))
+    learner = Learner(Line(), method, reference=(reference := Line()))
+    batch = learner.prepare(batch_of())
+    assert reference.asked == [set()] and not {name for name in batch.facts if name.startswith("reference/")}
+    assert "reference" not in Learner(Line(), replace(method, regularisers=())).models
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curled(AbstractObjective):
+    needs: ClassVar[frozenset[str]] = frozenset({"reference/curl_NS"})
+
+    def __call__(self, logprob_NS, batch):
+        return Terms(loss_NS=logprob_NS)
+
+
 def test_a_column_that_nobody_provides_is_refused_by_name():
+    with pytest.raises(ValueError, match="Curled reads reference/curl_NS, which Line does not provide"):
+        Learner(Line(), PolicyGradient(objective=Curled(), advantage=ReturnToGo()), reference=Line())
     with pytest.raises(ValueError, match=r"Odd reads curl_NS, which Line does not provide \(it has mean_NSA\)"):
         Learner(Line(), PolicyGradient(objective=Reinforce(), regularisers=(Odd(),), advantage=ReturnToGo()))
 

@@ -38,7 +38,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
-from gimbal.objectives import EntropyBonus, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
+from gimbal.objectives import EntropyBonus, ExactKL, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
 from gimbal.objectives.masks.covariance_mask import CovarianceMask
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.disagreement import DisagreementMask
@@ -58,7 +58,7 @@ from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian
-from gimbal.policies.token import Sampling
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
@@ -105,6 +105,11 @@ ADVICE = [
     (
         {"regularisers": (KLPenalty(estimator="k1"),)},
         "no expected gradient",
+        {"regularisers": (KLPenalty(estimator="k2"),)},
+    ),
+    (
+        {"regularisers": (ExactKL(),), "policy": CausalLM(model="of/the-hub")},
+        "ExactKL keeps a number for each of up to 80 decisions and each token",
         {"regularisers": (KLPenalty(estimator="k2"),)},
     ),
     ({"shaping": (EntropyShaped(), NoveltySharpened())}, "two caps, not one", {"shaping": (EntropyShaped(),)}),

@@ -17,6 +17,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import NotDelivered
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.report.files import STOPPED, JsonLines, deterministic
 from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.attribution import drawn_by
@@ -53,6 +54,14 @@ def test_without_a_fault_every_part_is_the_part_itself(policy):
     faults = Faults(unproved=True, seed=3)
     assert faults.around_engine(engine, 0) is engine and faults.around_sync(sync, 0) is sync
     assert faults.around_scorer(scorer, 0) is scorer and faults.active == {}
+
+
+@pytest.mark.parametrize("knob", [{"sampler_top_k": 2}, {"sampler_top_p": 0.6}, {"token_drift": 0.1}], ids=str)
+def test_faults_of_texts_are_refused_where_nothing_is_text(knob):
+    (name,) = knob
+    with pytest.raises(ValueError, match=rf"^faults.{name} is for texts, and Categorical decides no tokens$"):
+        compose.check(replace(cartpole(), faults=Faults(**knob)))
+    assert compose.check(replace(cartpole(), faults=Faults(sampler_temperature=1.5))) == compose.check(cartpole())
 
 
 @pytest.mark.slow

@@ -13,6 +13,17 @@ from collections.abc import Mapping
 from gimbal.composition import AbstractPart, State
 
 
+class Unmeasured(KeyError):
+    """No figure of the step has this name."""
+
+
+class Signals(dict[str, float]):
+    """The metrics of a step as controllers read them."""
+
+    def __missing__(self, name: str) -> float:
+        raise Unmeasured(name)
+
+
 class AbstractController(AbstractPart, ABC):
     """A frozen dataclass of the rule's constants; its state is passed in and out. ``state["value"]`` is the coefficient."""
 
@@ -21,7 +32,10 @@ class AbstractController(AbstractPart, ABC):
 
     @abstractmethod
     def update(self, state: State, signals: Mapping[str, float]) -> State:
-        """The next state. ``signals`` are the metrics of the step; a missing signal is a KeyError that names it."""
+        """The next state. ``signals`` are the metrics of the step; a missing signal is a KeyError that names it.
+
+        The learner refuses the run then, unless the closed loop undid the step: the state stays as it is.
+        """
 
 
 class AbstractStepSize(AbstractPart, ABC):

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from gimbal import ops
-from gimbal.controllers.base import State
+from gimbal.composition import AbstractRemembering
+from gimbal.controllers.base import AbstractController, Signals, State, Unmeasured
 from gimbal.learning.base import AbstractLocalLearner
-from gimbal.learning.loop import Loop
+from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, Alone
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, NotFinite, assembled, memories
 from gimbal.ops.paths import get_at, replace_at
@@ -196,13 +197,27 @@ class Learner(AbstractLocalLearner):
         """Let parts remember the step just taken, and controllers move their coefficients by it; returns what both are at now."""
         method = self.method
         for path, memory in self.memories.items():
-            memory.state = get_at(method, path).update(memory.state, metrics)
+            memory.state = self._after(path, get_at(method, path), memory.state, metrics)
         for path, rule in self._method.controllers.items():
-            self.control_state[path] = rule.update(self.control_state[path], metrics)
+            self.control_state[path] = self._after(f"controllers.{path}", rule, self.control_state[path], metrics)
         told = {f"control/{path}": state["value"] for path, state in self.control_state.items()}
         for path, memory in self.memories.items():
             told |= {f"memory/{path}.{name}": number for name, number in memory.state.items()}
         return told if self.loop is None else told | self.loop.control(metrics)
+
+    def _after(
+        self, path: str, rule: AbstractController | AbstractRemembering, state: State, metrics: Mapping[str, float]
+    ) -> State:
+        """What a rule goes by after the step: the same as before, where it lacks a figure because the loop undid the step whole."""
+        try:
+            return rule.update(state, Signals(metrics))
+        except Unmeasured as error:
+            if UNDONE & metrics.keys():
+                return state
+            raise ValueError(
+                f"{path} is {type(rule).__name__}, which goes by {error.args[0]!r}, and step {self.version} did not measure it: "
+                "use the part that reports it, or go by another figure (docs/metrics.md)"
+            ) from error
 
     def close(self) -> None:
         """Let other processes end, if there are any."""

@@ -20,6 +20,7 @@ from gimbal.learning.updates.policy_gradient import has_not_moved
 from gimbal.records import TrainBatch
 
 FEWEST = 8  # rows that a distance is measured on, where the batch has them
+UNDONE = {"loop/not_finite", "loop/returned"}  # figures of a step that has none of its losses
 Weights = dict[str, Tensor]
 
 

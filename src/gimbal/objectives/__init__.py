@@ -14,6 +14,7 @@ from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
+from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
@@ -68,6 +69,7 @@ __all__ = [
     "EntropyBonus",
     "EntropyGatedKL",
     "EntropySmoothing",
+    "ExactKL",
     "GaussianTrust",
     "GuardedTurns",
     "GuidedRatio",

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gimbal.composition import LARGE
 from gimbal.config.own import out_of_memory
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
@@ -323,6 +324,9 @@ class CausalLM(AbstractPolicySpec):
         """Whether it is a model of the size that people pretrain: by its files, and each that the hub is to give."""
         files = list(Path(self.path).glob("*.safetensors")) + list(Path(self.path).glob("*.bin"))
         return not Path(self.path).exists() or sum(file.stat().st_size for file in files) > LARGE_BYTES
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({LARGE} if self.large else ())
 
     @property
     def width(self) -> int | None:

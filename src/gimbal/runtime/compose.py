@@ -29,6 +29,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.engines.base import RECORD
 from gimbal.environments.jsonl import Jsonl, Rows
 from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.ops.paths import get_at, walk
@@ -113,7 +114,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _never_clips(method, run, whole)
     yield from _coarse(method, run)
     yield from _fast(method, run)
-    if method.reference_resets and "reference_NS" not in whole.needs:
+    if method.reference_resets and REFERENCE_MODEL not in method.models():
         yield Advice("reference_resets renew a reference that no part reads")
 
 

@@ -31,6 +31,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Terms, TrainBatch
 
 CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
+OF_REFERENCE = "reference/"  # before the name of a column that the reference evaluates
 EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
 OF_POLICY = frozenset({"entropy_NS", "hidden_NSH"})  # columns of a batch that only a policy's evaluation fills
 FILLED = frozenset(item.name for item in fields(TrainBatch)) - OF_POLICY | preview.COLUMNS  # and those that others do
@@ -73,7 +74,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         if self.critic is not None:
             own = self.optimization.adamw(self.optimization.critic_learning_rate)
             specs[CRITIC] = ModelSpec(load=self.critic.load, optimizer=None if self.critic.fitted else own)
-        if "reference_NS" in column_needs(self):
+        if "reference_NS" in column_needs(self) or of_reference(column_needs(self)):
             specs[REFERENCE] = ModelSpec(first=True)
         return specs
 
@@ -86,7 +87,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         read = {type(part).__name__: part.needs - FILLED for part in self.readers}
         read |= {type(critic).__name__: critic.reads} if critic is not None else {}
         for part, names in read.items():
-            for name in sorted(names - policy.provides):
+            for name in sorted(name for name in names if name.removeprefix(OF_REFERENCE) not in policy.provides):
                 has = ", ".join(sorted(policy.provides)) or "nothing besides log-probabilities"
                 raise ValueError(
                     f"{part} reads {name}, which {type(policy).__name__} does not provide (it has {has}): drop the part, "
@@ -113,8 +114,10 @@ class AbstractPolicyGradient(AbstractUpdate):
             columns = {"proximal_NS": anchor(batch, evaluate), **anchor.facts(batch, evaluate)}
         if isinstance(anchor, Recompute):
             columns[EVALUATED_AT] = torch.full((batch.shape[0],), models.updates, device=models.device)
-        if "reference_NS" in needs:
-            columns["reference_NS"] = evaluate(batch, models[REFERENCE])
+        if REFERENCE in models:
+            held = models.evaluated(batch, of_reference(needs), models[REFERENCE])
+            columns |= {"reference_NS": held["logprob_NS"]}
+            columns |= {OF_REFERENCE + name: held[name] for name in of_reference(needs)}
         if "score_norm_N" in needs:
             columns["score_norm_N"] = score_norm_N(models, batch)
         if critic is not None:
@@ -289,6 +292,11 @@ def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:
 def needs_of(*parts: Any) -> frozenset[str]:
     """The union of what these parts read."""
     return frozenset().union(*(part.needs for part in parts))
+
+
+def of_reference(needs: frozenset[str]) -> frozenset[str]:
+    """The columns among these that the reference is to evaluate, besides its log-probability of each decision."""
+    return frozenset(name.removeprefix(OF_REFERENCE) for name in needs if name.startswith(OF_REFERENCE))
 
 
 def score_norm_N(models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:

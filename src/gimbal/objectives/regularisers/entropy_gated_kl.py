@@ -76,8 +76,6 @@ class EntropyGatedKL(AbstractObjective, AbstractRemembering):
         return {"smoothed": self.smoothed}
 
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        if "kl/k1" not in metrics:
-            return state  # the step was taken back whole (the closed loop, on a loss that is not finite)
         return {"smoothed": self.decay * state["smoothed"] + (1 - self.decay) * metrics["kl/k1"]}
 
     def effects(self) -> frozenset[str]:

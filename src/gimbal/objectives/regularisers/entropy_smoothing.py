@@ -81,8 +81,6 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
         return {"steps": 0.0} | {f"centres.{turn}": centre for turn, centre in enumerate(self.centres)}
 
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        if "entropy/turn_0" not in metrics:
-            return state  # the step was taken back whole (the closed loop, on a loss that is not finite)
         steps = state["steps"] + 1
         fresh = [metrics[f"entropy/turn_{turn}"] for turn in range(len(self.centres))]
         before = [state[f"centres.{turn}"] if steps > 1 else 0.0 for turn in range(len(self.centres))]
