@@ -13,17 +13,6 @@ from collections.abc import Mapping
 from gimbal.composition import AbstractPart, State
 
 
-class Unmeasured(KeyError):
-    """No figure of the step has this name."""
-
-
-class Signals(dict[str, float]):
-    """The metrics of a step as controllers read them."""
-
-    def __missing__(self, name: str) -> float:
-        raise Unmeasured(name)
-
-
 class AbstractController(AbstractPart, ABC):
     """A frozen dataclass of the rule's constants; its state is passed in and out. ``state["value"]`` is the coefficient."""
 

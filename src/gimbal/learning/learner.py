@@ -18,11 +18,21 @@ from torch import Tensor, nn
 
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
-from gimbal.controllers.base import AbstractController, Signals, State, Unmeasured
+from gimbal.controllers.base import AbstractController, State
 from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, Alone
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, NotFinite, assembled, memories
+from gimbal.learning.updates.base import (
+    POLICY,
+    AbstractUpdate,
+    Loss,
+    Metrics,
+    NotFinite,
+    Signals,
+    Unmeasured,
+    assembled,
+    memories,
+)
 from gimbal.ops.paths import get_at, replace_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch

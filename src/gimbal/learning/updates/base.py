@@ -98,6 +98,17 @@ class Remembered:
         self.state = dict(state)
 
 
+class Unmeasured(KeyError):
+    """No figure of the step has this name."""
+
+
+class Signals(dict[str, float]):
+    """The metrics of a step as rules read them: one that is not there is told from any other KeyError of theirs."""
+
+    def __missing__(self, name: str) -> float:
+        raise Unmeasured(name)
+
+
 def memories(update: AbstractUpdate) -> dict[str, Remembered]:
     """Of the parts of an update that remember, by their paths."""
     return {path: Remembered(part) for path, part in walk(update) if isinstance(part, AbstractRemembering)}
