@@ -123,7 +123,7 @@ class Composition:
 
     def __init__(self, run: Chosen) -> None:
         self.run = run
-        self.records = list(_walk(run))
+        self.records = list(parts_of(run))
         self.parts = [part for part in self.records if isinstance(part, AbstractPart)]
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
@@ -146,7 +146,7 @@ class Composition:
         return self.run.learns.optimization.epochs * self.run.learns.optimization.minibatches
 
 
-def _walk(here: Any) -> Iterator[Any]:
+def parts_of(here: Any) -> Iterator[Any]:
     """Every record in this one, at any depth."""
     if is_dataclass(here) and not isinstance(here, type):
         children: Any = [getattr(here, item.name) for item in fields(here)]
@@ -154,4 +154,4 @@ def _walk(here: Any) -> Iterator[Any]:
     else:
         children = here.values() if isinstance(here, Mapping) else here if isinstance(here, tuple) else ()
     for child in children:
-        yield from _walk(child)
+        yield from parts_of(child)

@@ -254,9 +254,14 @@ def test_an_environment_that_never_returns_costs_its_own_episode_alone():
     GATE.set()
     assert [done[n].stop for n in (0, 3, 5)] == ["terminated"] * 3 and [done[n].length for n in (0, 3, 5)] == [6] * 3
     assert done[1].error == f"environment step for task {tasks[1].id}, turn 2 did not answer within 0.05 s"
-    assert done[2].error == f"environment step for task {tasks[2].id}, turn 2 raised OSError: gone"
+    assert done[2].error.startswith(
+        f"environment step for task {tasks[2].id}, turn 2 raised OSError: gone (test_episodes.py"
+    )
     assert (done[1].length, done[2].length, done[1].stop) == (2, 2, "error")
-    assert done[4] == Drop("error", said=f"environment reset for task {tasks[4].id}, turn 0 raised OSError: no server")
+    assert done[4].reason == "error"
+    assert done[4].said.startswith(
+        f"environment reset for task {tasks[4].id}, turn 0 raised OSError: no server (test_ep"
+    )
 
 
 def test_a_copied_environment_goes_its_own_way_from_the_same_state():

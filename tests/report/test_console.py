@@ -149,3 +149,12 @@ def test_a_step_that_generated_nothing_has_no_rate(capsys):
         console.step({"step": float(step), "reward/mean": 1.0, "perf/tokens_per_s": rate, "time/step": 1.0})
     first, second = capsys.readouterr().out.splitlines()
     assert "tok/s 250 " in first and "tok/s - " in second
+
+
+def test_what_no_stream_can_write_ends_no_run(monkeypatch):
+    """Half of a surrogate pair in a tool's error, or a letter that the terminal does not know."""
+    for code in ("utf-8", "ascii"):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=code)
+        monkeypatch.setattr(sys, "stdout", stream)
+        Console(1, "demo").note("a \ud800 b ☃")
+        assert rb"a \ud800 b" in stream.buffer.getvalue()

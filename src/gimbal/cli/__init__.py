@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdin", "stdout", "stderr"):
         if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream := vars(sys)[name], io.TextIOWrapper) and name == "stdout":
+            stream.reconfigure(errors="backslashreplace")  # as of stderr: half of a surrogate pair must end no run
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script starts what it puts into the background with SIGINT ignored; a command must end at one all the same.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -42,7 +42,10 @@ def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
 
 def raised(error: BaseException) -> str:
     """The error and its words, with the last line of the user's code that it came through, if there is one."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_TOLD]}".removesuffix(": ")
+    words = (
+        str(error).encode("utf-8", "backslashreplace").decode()
+    )  # half of a surrogate pair could not be written anywhere
+    said = f"{type(error).__name__}: {' '.join(words.split())[:MOST_TOLD]}".removesuffix(": ")
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__) if _users(frame)]
     return f"{said} ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else said
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.config.own import raised
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
@@ -268,8 +269,10 @@ def _broke(call: Call, deadline: float) -> str:
         raise
     except Late as error:
         return str(error)
-    except Exception as error:
-        return f"{call.name} raised {type(error).__name__}: {error}"
+    except BaseException as error:
+        if error is not call.error:  # a signal, and not the environment's
+            raise
+        return f"{call.name} raised {raised(error)}"
     return ""
 
 

@@ -51,6 +51,9 @@ class Console:
         """Nobody may be reading any more (``| head``, a dead ``tee``): the run continues, and its files have it all."""
         try:
             print(text, flush=True)
+        except UnicodeEncodeError:  # of a tool or a task, or of a terminal that knows few letters
+            code = sys.stdout.encoding
+            print(text.encode(code, "backslashreplace").decode(code), flush=True)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -93,7 +93,10 @@ class Seat:
             raise
         except Late as error:
             self.broken = str(error)
-        except (Exception, SystemExit) as error:  # a tool that exits ends its own call, not the run
+        except BaseException as error:
+            # Whatever was raised in its thread is its own (an exit, a cancelled coroutine), for signals come to the main thread alone.
+            if error is not call.error:
+                raise
             self.broken = f"{call.name} raised {raised(error)}"
         else:
             if not (fault := _unusable(moment)):

@@ -15,7 +15,7 @@ from gimbal.environments.base import Moment
 from gimbal.ops.deadline import Call
 from gimbal.records import Rollout
 from gimbal.workflows.acting import Seat
-from gimbal.workflows.base import Attempt, Draw, Fork
+from gimbal.workflows.base import Ask, Attempt, Draw, Fork
 from gimbal.workflows.rows import Grown
 
 Key = tuple[int, int]
@@ -54,13 +54,16 @@ class Flow:
         self.journal: list[tuple[int, Any]] = []
         self.asked: dict[int, OpenCall] = {}
         self.count = 0  # of calls
+        self.idle = 0  # how often a generator went on since the last new decision
+        self.drawn = 0  # decisions
         self.rows: dict[int, int] = {}  # begun so far, by sample
         self.seats: dict[int, Seat] = {}
         self.gone: set[int] = set()  # samples that were cancelled
         self.last: Rollout | None = None  # the row that was heard of last
         self.outcome: Any = None
         self.over = False
-        self.ready: deque[tuple[Strand, Any]] = deque([(Strand(steps=steps, above=None), None)])
+        self.newest = Strand(steps=steps, above=None)  # that went on last
+        self.ready: deque[tuple[Strand, Any]] = deque([(self.newest, None)])
         self.at_once: deque[tuple[int, Any]] = deque()  # answers that were there as soon as they were asked for
 
     def row(self, sample: int) -> int:
@@ -71,6 +74,8 @@ class Flow:
     def send(self) -> list[int]:
         """Give the first generator that is ready its answer; the numbers of the calls that it makes."""
         strand, answer = self.ready.popleft()
+        self.idle += 1
+        self.newest = strand
         try:
             wish = strand.steps.send(answer)
         except StopIteration as end:
@@ -96,6 +101,8 @@ class Flow:
         asked = self.asked.pop(number)
         if isinstance(answer, Rollout):
             self.last = answer
+        if new := _new(asked.call, answer):
+            self.idle, self.drawn = 0, self.drawn + new
         self.journal.append((number, shortened(asked.call, answer)))
         self._deliver(asked.strand, asked.place, answer)
 
@@ -110,6 +117,14 @@ class Flow:
         strand.missing -= 1
         if not strand.missing:
             self.ready.append((strand, strand.answers if strand.several else strand.answers[0]))
+
+
+def _new(call: Any, answer: Any) -> int:
+    """How many decisions were drawn for it, what it was told among them."""
+    if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork | Ask):
+        return 0
+    row = None if isinstance(call, Ask) else call.row
+    return answer.length - (0 if row is None else call.at if isinstance(call, Fork) else row.length)
 
 
 def shortened(call: Any, answer: Any) -> Any:

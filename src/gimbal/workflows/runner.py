@@ -31,6 +31,7 @@ from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
+from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
 from gimbal.workflows.rows import joined
 from gimbal.workflows.single import SingleTurn
@@ -67,6 +68,7 @@ class Runner(AbstractEngineAround):
         self.entering: list[Request] = []  # of attempts that are whole groups
         self.plain: set[Key] = set()  # requests of no group, such as a canary's
         self.done: list[Finished] = []
+        self.came: dict[tuple[str, Key], Finished] = {}  # what a step of an engine brought, until it is handed on
 
     @property
     def in_flight(self) -> int:
@@ -87,8 +89,9 @@ class Runner(AbstractEngineAround):
         self._join()
         drawing = [(role, engine) for role, engine in self._engines.items() if engine.in_flight]
         for role, engine in drawing:
-            for item in engine.step():
-                self._drawn(role, item)
+            self.came = {(role, item.key): item for item in engine.step()}
+            while self.came:
+                self._drawn(role, self.came.pop(next(iter(self.came))))
         self.clock += bool(drawing)
         done, self.done = self.done, []
         return done
@@ -203,6 +206,8 @@ class Runner(AbstractEngineAround):
     def _go_on(self, flow: Flow) -> None:
         """Until every generator of the attempt waits for something that takes time."""
         while flow.ready or flow.at_once:
+            if said := endless(self.workflow, flow):
+                return self._lose(flow, said)
             if flow.ready:
                 for number in flow.send():
                     self._make(flow, number)
@@ -239,6 +244,7 @@ class Runner(AbstractEngineAround):
                 else "an Episode or a Drop"
             )
             raise wrong(self.workflow, "__call__", flow.outcome, f"{each} (Episode.of(row))")
+        outcomes = [checked(self.workflow, *pair) for pair in zip(outcomes, attempt.samples, strict=True)]
         self._end(flow)
         for sample, outcome in zip(attempt.samples, outcomes, strict=True):
             if sample not in flow.gone:
@@ -247,12 +253,25 @@ class Runner(AbstractEngineAround):
         rows = [row for outcome in outcomes if isinstance(outcome, Episode) for row in outcome.rows]
         self.memory = self.workflow.remember(self.memory, attempt, rows)
 
+    def _lose(self, flow: Flow, said: str) -> None:
+        """It is ended, and its samples are counted as lost."""
+        kept = [sample for sample in flow.attempt.samples if sample not in flow.gone]
+        self._give_up(flow)
+        for sample in kept:
+            drop = Drop("endless", drawn=flow.drawn if sample == kept[0] else 0, said=said)
+            self.done.append(Finished(key=(flow.attempt.group, sample), outcome=drop))
+
+    def _cancel(self, role: str, key: Key) -> Rollout | None:
+        """What an engine has drawn for a call that is ended, even where it has ended in this very step."""
+        came = self.came.pop((role, key), None)
+        return self._engines[role].cancel(key) if came is None else came.rollout
+
     def _give_up(self, flow: Flow) -> Rollout | None:
         """Nothing of it is wanted any more; the row it was at, if there is one."""
         row = flow.last
         for asked in list(flow.asked.values()):
             if asked.key is not None:
-                drawn = self._engines[_role(asked.call)].cancel(asked.key)
+                drawn = self._cancel(_role(asked.call), asked.key)
                 row = self._row(flow, asked, drawn) if drawn is not None and not isinstance(asked.call, Ask) else row
             if asked.under_way is not None:
                 DESK.give_up(asked.under_way)
@@ -273,7 +292,13 @@ class Runner(AbstractEngineAround):
     def _make(self, flow: Flow, number: int) -> None:
         """Begin a call, or answer it at once."""
         asked = flow.asked[number]
+        if fault := unusable(asked.call, self.workflow, flow.attempt, self.policy):
+            raise refused(self.workflow, asked.strand.steps, asked.call, fault)
         call, key = asked.call, self._place(flow, asked)
+        if key is not None and (_role(call), key) in self.drawing:
+            asked.key = None  # it is not this call that it is being drawn for
+            twice = "a row that is being drawn already; another end of a row is drawn by Fork"
+            raise refused(self.workflow, asked.strand.steps, call, twice)
         if isinstance(call, Act):
             asked.due = self.clock + call.overlap
             self._act(flow, number)
@@ -383,6 +408,9 @@ class Runner(AbstractEngineAround):
     def _fits(self, flow: Flow, call: Draw) -> bool:
         """Whether there is room for what a row is told and for a decision after it."""
         assert call.row is not None
+        room = self._sampling(flow, call).max_length - call.row.length
+        if isinstance(call.told, str) and len(call.told) > room * self._tokens(call).longest_token:
+            return False  # before it is encoded: some megabytes take longer than a step
         return call.row.length + len(self._told(call) or []) < self._sampling(flow, call).max_length
 
     def _written(self, flow: Flow, call: Write) -> Rollout:
@@ -411,7 +439,7 @@ class Runner(AbstractEngineAround):
         ]
         for number, asked in found:
             assert asked.key is not None
-            drawn = self.inner.cancel(asked.key)
+            drawn = self._cancel("", asked.key)
             del self.drawing["", asked.key]
             before = asked.call.row if isinstance(asked.call, Draw) else None
             row = before if drawn is None else self._row(flow, asked, drawn)

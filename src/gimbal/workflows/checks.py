@@ -1,0 +1,197 @@
+"""What a workflow may ask for and return.
+
+A user's workflow may say anything, so nothing of it reaches an engine or the learner unseen: there it would look like a fault of ours,
+or train on what was never drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from types import GeneratorType
+from typing import Any
+
+import torch
+
+from gimbal.composition import GUIDES, AbstractPart, parts_of
+from gimbal.config.own import OwnError, told
+from gimbal.engines.base import DRAW
+from gimbal.environments.base import AbstractEnvironmentSpec
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy
+from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task
+from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
+from gimbal.workflows.flow import Flow
+
+MOST_IDLE = 1_000  # times in a row that an attempt goes on without a new decision, for each of its samples
+MOST_CALLS = 100_000  # of an attempt, for each of its samples
+
+
+def refused(workflow: AbstractWorkflow, steps: Generator[Any, Any, Any], call: Any, wrong: str) -> OwnError:
+    """The refusal of a call, with the line that yielded it."""
+    return OwnError(f"{type(workflow).__name__}{_line(steps)} yielded {type(call).__name__} with {wrong}")
+
+
+def endless(workflow: AbstractWorkflow, flow: Flow) -> str:
+    """Whether an attempt does not come to an end, in words: the generator of a user's may go round and round."""
+    samples = len(flow.attempt.samples)
+    if flow.idle <= MOST_IDLE * samples and flow.count <= MOST_CALLS * samples:
+        return ""
+    what = (
+        f"{flow.idle:,} times in a row without a new decision" if flow.idle > MOST_IDLE * samples else "without an end"
+    )
+    where = f"{type(workflow).__name__}{_line(flow.newest.steps)}"
+    return f"{where} went on {what}, after {flow.count:,} calls: does a loop of it never end?"
+
+
+def _line(steps: Any) -> str:
+    """Where the innermost generator stands."""
+    while isinstance(steps, GeneratorType) and isinstance(steps.gi_yieldfrom, GeneratorType):
+        steps = steps.gi_yieldfrom
+    frame = steps.gi_frame if isinstance(steps, GeneratorType) else None
+    return "" if frame is None else f" ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
+
+
+def unusable(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: AbstractPolicy) -> str:
+    """What is wrong with a call."""
+    return next(_faults(call, workflow, attempt, policy), "")
+
+
+def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: AbstractPolicy) -> Iterator[str]:
+    if isinstance(call, Draw | Fork | Write | Stop):
+        yield from _of_sample(call, attempt)
+    if isinstance(call, Draw | Fork):
+        yield from _of_drawing(call)
+    if isinstance(call, Draw | Ask) and not isinstance(call.task, Task | None):
+        yield f"task={told(call.task)}; it is a Task"
+    if isinstance(call, Draw):
+        yield from _of_told(call, policy)
+    elif isinstance(call, Fork):
+        most = min(call.row.length, (call.sampling or call.row.sampling).max_length - 1)
+        if not _counts(call.at) or not 0 <= call.at <= most:
+            yield (
+                f"at={told(call.at)}; it is how many first decisions of the row are taken over, here 0 to {most} (the row has "
+                f"{call.row.length})"
+            )
+    elif isinstance(call, Write):
+        yield from _of_text(call, workflow)
+    elif isinstance(call, Act):
+        yield from _of_acting(call)
+    elif isinstance(call, Ask):
+        if call.role not in workflow.roles:
+            yield f"role={told(call.role)}; the roles of this workflow are {', '.join(workflow.roles) or 'none'}"
+        if not isinstance(call.task, Task):
+            yield "no task; an Ask gives the other policy one"
+
+
+def _of_sample(call: Draw | Fork | Write | Stop, attempt: Attempt) -> Iterator[str]:
+    if call.sample is not None and call.sample not in attempt.samples:
+        yield f"sample={told(call.sample)}; the samples of this attempt are {', '.join(map(str, attempt.samples))}"
+
+
+def _of_drawing(call: Draw | Fork) -> Iterator[str]:
+    if not isinstance(call.row, Rollout) and not (call.row is None and isinstance(call, Draw)):
+        yield f"row={told(call.row)}; it is a row that a call was answered with"
+    if not isinstance(call.sampling, AbstractSampling | None):
+        yield f"sampling={told(call.sampling)}; it is an AbstractSampling, such as a replace(attempt.sampling, ...)"
+    if call.most is not None and (not _counts(call.most) or call.most < 1):
+        yield f"most={told(call.most)}; it is how many decisions are drawn at most, 1 or above, or None"
+    # A string alone would be taken for as many stop strings as it has letters.
+    if not isinstance(call.stop, tuple | list) or not all(isinstance(text, str) and text for text in call.stop):
+        yield f'stop={told(call.stop)}; it is a tuple of strings, such as ("=",)'
+
+
+def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
+    said = call.told
+    if said is None:
+        return
+    if call.row is None:
+        yield "told and no row; only a row that continues can be told something: Draw(row=row, told=...)"
+    if isinstance(said, str):
+        if not _is_text(said):
+            yield "told=half of a surrogate pair, which is no text"
+    elif not isinstance(said, Sequence) or not all(map(_counts, said)):
+        yield f"told={told(said)}; it is text, or a list of token ids"
+    elif isinstance(policy, TokenPolicy):
+        size = policy.model.get_input_embeddings().weight.shape[0]
+        if strange := [token for token in said if not 0 <= token < size]:
+            yield f"the token {strange[0]} in told; this model knows 0 to {size - 1}"
+
+
+def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
+    if not isinstance(call.text, str) or not _is_text(call.text):
+        yield f"text={told(call.text)}; it is text" + (
+            ", and half of a surrogate pair is none" if isinstance(call.text, str) else ""
+        )
+    if not call.text and not call.end:
+        yield "no text and no end; a row holds at least one decision"
+    # The learner would take what nobody drew for decisions that the sampler was certain of.
+    if DRAW in workflow.requires and not any(
+        isinstance(p, AbstractPart) and GUIDES in p.effects() for p in parts_of(workflow)
+    ):
+        yield (
+            "a row that nobody draws, to be trained on as if it had been drawn; a workflow that gives rows leaves DRAW out of "
+            "requires, as Demonstrated does, or says GUIDES in effects(), as Guided does; to tell a row something use "
+            "Draw(row=row, told=...)"
+        )
+
+
+def _of_acting(call: Act) -> Iterator[str]:
+    if not isinstance(call.environment, AbstractEnvironmentSpec):
+        yield f"environment={told(call.environment)}; it is a tool or the spec of an environment"
+    if not isinstance(call.deadline, int | float) or not 0 < call.deadline < math.inf:
+        yield f"deadline={told(call.deadline)}; it is seconds, above 0"
+    if not _counts(call.overlap) or call.overlap < 0:
+        yield f"overlap={told(call.overlap)}; it counts steps of the engine, 0 or above"
+    if not _counts(call.seat):
+        yield f"seat={told(call.seat)}; it is a number that tells environments of one attempt apart"
+    after = call.after
+    if after is not None and not (isinstance(after, tuple | list) and len(after) == 2 and all(map(_counts, after))):
+        yield f"after={told(after)}; it is (seat, how many actions)"
+
+
+def checked(workflow: AbstractWorkflow, outcome: Episode | Drop, sample: int) -> Episode | Drop:
+    """What an attempt at this sample came to; a Drop where there is nothing in it to train on."""
+    if isinstance(outcome, Drop):
+        return outcome
+    name = type(workflow).__name__
+    if fault := _of_rows(outcome, sample, workflow):
+        raise OwnError(f"{name} returned an episode with {fault}")
+    if outcome.error or any(bool(row.mask_S.any()) for row in outcome.rows):
+        return outcome
+    return Drop("undrawn", drawn=outcome.drawn, said=f"{name} returned an episode of which no decision counts (mask_S)")
+
+
+def _of_rows(episode: Episode, sample: int, workflow: AbstractWorkflow) -> str:
+    for at, row in enumerate(episode.rows):
+        if row.sample != sample:
+            return f"a row of sample {row.sample} for sample {sample}"
+        if row.role in workflow.roles:
+            return f"a row of {row.role}, which is another policy than the one that is trained"
+        if any(_same_decisions(row, other) for other in episode.rows[:at]):
+            return "the same decisions in two rows, which would be trained on twice"
+        try:
+            row.validate()
+        except AssertionError as error:
+            return f"a row that is not as it was drawn: {error}"
+    return ""
+
+
+def _same_decisions(row: Rollout, other: Rollout) -> bool:
+    """Whether decisions that count in one are those that count in the other: a row that continued is the row, and more."""
+    if row is other:
+        return True
+    if (row.row, row.role) != (other.row, other.role):
+        return False
+    both = min(row.length, other.length)
+    same = torch.equal(row.behavior_S[:both], other.behavior_S[:both])
+    return same and bool((row.mask_S[:both] & other.mask_S[:both]).any())
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text) if not text.isascii() else True
