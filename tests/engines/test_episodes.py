@@ -16,7 +16,6 @@ from gimbal.policies.categorical import Categorical
 from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import Sampling
-from gimbal.records import Drop
 
 CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
 PENDULUM = (Gaussian(observations=3, actions=1), Gymnasium(environment="Pendulum-v1"))
