@@ -82,11 +82,15 @@ def told(value: Any) -> str:
     return text if len(text) <= MOST_TOLD // 4 else f"a {type(value).__name__}"
 
 
-def _users(frame: FrameType) -> bool:
-    """Whether this is code of the user's: neither gimbal's nor Python's, nor of an installed package, nor made by one ("<string>")."""
-    if frame.f_code.co_filename.startswith("<") and not frame.f_code.co_filename.startswith("<ipython"):
+def is_own(file: str) -> bool:
+    """Whether it is a file of the user's: neither gimbal's nor Python's, nor of an installed package, nor made by one ("<string>")."""
+    if file.startswith("<") and not file.startswith("<ipython"):
         return False
-    return not any(_within(frame, Path(place)) for place in (PACKAGE, *_INSTALLED))
+    return not any(file.startswith(f"{place}/") for place in (PACKAGE, *_INSTALLED))
+
+
+def _users(frame: FrameType) -> bool:
+    return is_own(frame.f_code.co_filename)
 
 
 def _within(frame: FrameType, place: Path) -> bool:

@@ -54,7 +54,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.runtime import checkpoint, compose, device
+from gimbal.runtime import checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, canary, held_out_exam
@@ -103,9 +103,9 @@ class Trainer:
     def _wire(self) -> None:
         """The rollout half around the engine: nothing is drawn, and no weights travel."""
         run = self.run
-        for doubt in compose.accepted(
-            run, self.rewards, self.policy
-        ):  # before a curriculum meets tasks that cannot be read
+        self.sources = sources.digests(run)
+        # Before a curriculum meets tasks that cannot be read.
+        for doubt in (*sources.edited(self._saved, self.sources), *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
         self.pipeline = Pipeline(
             Parts(
@@ -144,8 +144,7 @@ class Trainer:
         """
         if self._proof is not None:
             return
-        saved = self._saved
-        if saved is None:
+        if (saved := self._saved) is None:
             self._deliver()
             self._proof = DeliveryProof(
                 self.learner, canary(self.run, self.engine, self.run.tasks[0]), self.sync.travels
@@ -237,6 +236,7 @@ class Trainer:
             "store": self.store.state_dict(),
             "proof": self.proof.state_dict(),
             "sync": self.sync.state_dict(),
+            "sources": self.sources,
             "totals": dict(totals),
         }
         return checkpoint.save(directory, self.learner.version, self.learner, state, keep=self.run.keep_checkpoints)

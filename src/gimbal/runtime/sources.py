@@ -1,0 +1,47 @@
+"""The user's own files that a run is made of, known again when it is resumed: a tool that was edited meanwhile makes another run."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from gimbal import config
+from gimbal.config.own import is_own
+
+
+def digests(run: Any) -> dict[str, str]:
+    """Of each file that the class of a part or a function comes from, or that a part names (mine.py:score, rows.jsonl)."""
+    return {str(path): _digest(path) for path in sorted(set(_files(run))) if path.is_file()}
+
+
+def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
+    """What is to be said of it on a resume: the files that are not as they were when the process began that wrote the checkpoint."""
+    before = {} if saved is None else saved.get("sources", {})  # those of before this was kept have none
+    names = [Path(path).name for path, digest in now.items() if before.get(path, digest) != digest]
+    if not names:
+        return []
+    which = f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} edited since the checkpoint"
+    return [f"{which}: it is not the same run any more, and cannot be compared as one"]
+
+
+def _files(run: Any) -> Iterator[Path]:
+    for value in config.paths(run).values():
+        if isinstance(value, str | Path):
+            place, _, name = str(value).rpartition(":")
+            path = Path(place if name.isidentifier() and place.endswith(".py") else value).expanduser()
+            if path.suffix in (".py", ".jsonl", ".json"):
+                yield path.resolve()
+        elif is_dataclass(value) or callable(value):
+            module = inspect.getmodule(type(value) if is_dataclass(value) else value)
+            file = None if module is None else vars(module).get("__file__")
+            if file and is_own(str(Path(file).resolve())):
+                yield Path(file).resolve()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
