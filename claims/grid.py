@@ -23,7 +23,8 @@ than 0.02 below that of *tuned*. Steps to 0.9: the first step from which a mean 
 of what *tuned* ends with in training (mean of its last three). Stages are run in the order of ``STAGES``; the page says how many
 of how many.
 
-Written before the first run of it. The loop's constants were chosen on seed 100, at ages 0, 1, 4 and 16 on chain_sum.
+Written before the first run of it. The loop's constants were chosen on seed 100, at ages 0, 1, 4 and 16 on chain_sum. One was
+questioned after 17 runs: 19 cells of seed 0 were run with ``by_age=0``, which lost three runs (docs/stability.md), so it stayed.
 
     python claims/grid.py --processes 2       # goes on from claims/grid.json; the whole takes about three hours of one idle core
 """

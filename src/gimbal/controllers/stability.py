@@ -53,7 +53,7 @@ class Stability(AbstractPart):
     """
 
     region: Region = Region()
-    by_age: float = 0.0
+    by_age: float = 0.5
     keep: float = 0.7
     down: float = 4.0
     up: float = 2.0
