@@ -142,6 +142,12 @@ def scores(question: str, age: int, arm: str) -> list[float]:
     return page.values(RUNS, question, age, arm)
 
 
+def rising(age: int, arm: str) -> int:
+    """Runs whose last four steps scored above the four before, in training."""
+    rates = [run["pass_rate"] for run in dose.fresh(RUNS, "age", age, arm)]
+    return sum(fmean(rate[-4:]) > fmean(rate[-8:-4]) for rate in rates)
+
+
 def test_what_the_readme_says_follows_from_the_record():
     told = {(0, "plain"): 0.87, (1, "plain"): 0.73, (4, "plain"): 0.54, (4, "weighted"): 0.81, (4, "clip"): 0.82}
     told |= {(0, "clip"): 0.86, (1, "clip"): 0.84}
@@ -174,6 +180,7 @@ def test_what_the_readme_says_follows_from_the_record():
     lowest = {arm: dose.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
     assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02, 0.02]
     assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
+    assert [rising(0, "plain"), rising(0, "clip"), rising(4, "plain")] == [5, 5, 1]  # what longer runs may bring
     assert not any(score < dose.BEFORE for run in (*fresh.values(), scores("age", 4, "plain")) for score in run)
 
 

@@ -72,8 +72,33 @@ def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed
         (lambda: Region(kl=0.0), "kl 0.0"),
         (lambda: Stability(up=0.5), "up is 0.5"),
         (lambda: Stability(keep=1.0), "keep"),
+        (lambda: Stability(by_age=1e6), "by_age is 1000000.0; it is a power from 0 to 10"),
+        (lambda: Stability(widest=math.inf), "widest is inf"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(made, says):
     with pytest.raises(ValueError, match=says):
         made()
+
+
+def test_one_outlier_does_not_hold_the_rate_down_for_long():
+    state = RULE.init()
+    factors = []
+    for step in range(40):
+        state = RULE.update(state, 1e7 if step == 5 else 0.01 * state["factor"] ** 2, 0.01)
+        factors.append(state["factor"])
+    assert factors[4] == 1.0 and factors[5] == 0.25
+    assert sum(factor < 0.5 for factor in factors) <= 20 and factors[-1] > 0.9  # 53 of them as long as all of it counted
+    assert RULE.update(RULE.init(), 9.9, 0.01)["whole"] == 9.9  # below 1000 times the target it is what it is
+
+
+def test_a_schedule_stays_one():
+    state, rates = RULE.init(), []
+    for step in range(40):  # linear decay
+        schedule = 1 - step / 40
+        rates.append(state["factor"] * schedule)
+        state = RULE.update(state, 1.0 * rates[-1] ** 2, 0.01, schedule)
+    assert state["factor"] == pytest.approx(0.1, rel=2 * math.log(RULE.band))
+    for step in (10, 20, 39):
+        assert rates[step] == pytest.approx(state["factor"] * (1 - step / 40))
+    assert RULE.update(state, 1e-3, 0.01, 0.0) == state  # a step at a rate of 0 says nothing

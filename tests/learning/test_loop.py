@@ -16,11 +16,14 @@ from small import Shallow, small_run
 
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers import AdaptiveKL, Fallback, Linear, Region, Smoothed, Stability
+from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
+from gimbal.learning.updates.base import NotFinite
 from gimbal.objectives import EntropyBonus, EntropyGatedKL, KLPenalty
 from gimbal.objectives.base import AbstractObjective
+from gimbal.recipes.core.ppo import ppo
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.records import Terms
@@ -188,7 +191,7 @@ def test_a_resumed_run_takes_back_what_the_whole_one_did(single_thread, tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_whose_score_falls_returns_to_the_last_version_that_was_good(batch):
+def test_a_run_whose_score_falls_returns_to_the_last_version_that_was_good(batch, monkeypatch):
     stability = Stability(fallback=Fallback(patience=2, most=1))
     learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=stability))
 
@@ -199,6 +202,7 @@ def test_a_run_whose_score_falls_returns_to_the_last_version_that_was_good(batch
         learner.control({"reward/mean": score, "staleness/max": 0.0})
         return metrics
 
+    monkeypatch.setattr("gimbal.controllers.fallback.FIRST", 3)  # scores before it judges
     for score in (0.5, 0.5, 0.5):
         step(score)
     good = {name: w.clone() for name, w in learner.loop.good.items()}
@@ -224,3 +228,88 @@ def test_the_same_loop_holds_policies_of_actions(recipe, dense):
     # log-densities say nothing of certainty
     assert trainer.learner.loop.state["surprise"] == Region().calm or not dense
     trainer.close()
+
+
+def poisoned(batch):
+    return replace(batch, advantage_NS=torch.full_like(batch.advantage_NS, float("inf")))
+
+
+def test_a_run_of_undone_steps_ends_with_the_weights_from_before_them_and_the_rate_is_told_as_it_is(batch):
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+    before = weights(learner.policy)
+    prepared = poisoned(learner.prepare(batch))
+    rates = [learner.step(prepared)["lr"] for _ in range(9)]
+    assert rates[:2] == [3e-2, 3e-2 / 4] and rates[-1] == 3e-2 / Stability().widest
+    learner.loop.load_state_dict(learner.loop.state_dict())  # a resume counts on
+    with pytest.raises(NotFinite, match="10 steps in a row were undone, the last at 0.01 times .* the loss of step 9 is"):
+        learner.step(prepared)
+    assert torch.equal(weights(learner.policy), before) and learner.version == 9
+
+
+def test_a_step_that_is_done_ends_a_run_of_undone_ones(batch):
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+    learner.step(poisoned(learner.prepare(batch)))
+    assert learner.loop.undone == 1 and learner.step(learner.prepare(batch))["loop/kept"] > 0
+    assert learner.loop.undone == 0
+
+
+def test_a_schedule_is_divided_out_of_what_is_followed(batch):
+    decaying = replace(FAST, learning_rate=1e-3, decay="linear")
+    learner = Learner(Shallow().load(), small_run(optimization=decaying, stability=Stability()), total_steps=4)
+    learner.models.version = 2
+    metrics = learner.step(learner.prepare(batch))
+    assert metrics["lr"] == 5e-4 and metrics["loop/factor"] == 1.0
+    assert learner.loop.state["whole"] == pytest.approx(metrics["loop/attempted"] / 0.5**2)
+
+
+def test_without_an_advantage_the_rate_falls_where_a_regulariser_goes_too_far_and_never_rises(batch):
+    for strength, lower in ((1e3, True), (1e-9, False)):
+        bonus = (EntropyBonus(coef=strength),)
+        learner = Learner(
+            Shallow().load(), small_run(optimization=FAST, regularisers=bonus, stability=Stability(region=Region(kl=1e-4 if lower else 1e2)))
+        )
+        flat = replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape))
+        metrics = learner.step(flat)
+        assert metrics["signal_frac"] == 0 and metrics["grad_norm"] > 0
+        assert (learner.loop.factor < 1.0) == lower and learner.loop.factor <= 1.0
+
+
+@pytest.mark.slow
+def test_a_step_that_is_not_finite_leaves_every_model_where_it_was(batch):
+    class Breaks(Learner):
+        def _move(self, names, metrics):
+            if self.models.updates:  # the second minibatch, when the first has moved both
+                self.policy.get_parameter(next(iter(dict(self.policy.named_parameters())))).grad.fill_(float("nan"))
+            return super()._move(names, metrics)
+
+    run = replace(ppo(), policy=Shallow(), optimization=FAST, stability=Stability(), critic=HiddenValue(hidden=(8,)))
+    learner = Breaks(run.policy.load(), run)
+    before = weights(learner.policy), weights(learner.models["critic"])
+    metrics = learner.step(learner.prepare(batch))
+    assert metrics["loop/not_finite"] == 1.0 and learner.models.updates == 1
+    assert torch.equal(weights(learner.policy), before[0]) and torch.equal(weights(learner.models["critic"]), before[1])
+
+
+def test_a_single_move_is_refused_for_it_would_go_unmeasured(batch):
+    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+    learner.forward_backward(learner.prepare(batch))
+    with pytest.raises(ValueError, match=r"learner.step\(batch\)"):
+        learner.optim_step()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda state: state.pop("loop"), "no state of Stability"),
+        (lambda state: state["loop"].pop("rule"), "rule is absent"),
+        (lambda state: state["loop"]["score"].pop("care"), "score/care is absent"),
+        (lambda state: state["loop"]["score"].update(good=0.0, due=1.0), "good/weights is absent"),
+        (lambda state: state["loop"]["rule"].update(factor=math.nan), "rule/factor of Stability is nan"),
+    ],
+)
+def test_a_state_that_is_not_of_this_loop_is_refused(damage, says):
+    run = small_run(optimization=FAST, stability=Stability(fallback=Fallback()))
+    state = Learner(Shallow().load(), run).save_state()
+    damage(state)
+    with pytest.raises(ValueError, match=says):
+        Learner(Shallow().load(), run).load_state(state)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from report_records import batch, group, rollout
 
+from gimbal.report.console import cost
 from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic
 from gimbal.report.record import Record
 
@@ -149,6 +150,7 @@ def summary(**changes):
 def test_a_summary_comes_back(tmp_path):
     summary().save(tmp_path / "summary.json")
     assert Summary.load(tmp_path / "summary.json") == summary()
+    assert "undone" not in " ".join(cost(summary())) and "closed loop: 3" in " ".join(cost(summary(undone=3)))
 
 
 def test_the_end_of_a_long_run_is_on_record(tmp_path):

@@ -11,6 +11,10 @@ from gimbal.controllers.base import State
 from gimbal.controllers.fallback import Fallback
 
 QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next one will
+# Times the target: a distance that is followed counts as no more. It has the exponential of a log-ratio in it, one of 1e7 nats does
+# occur, and a mean would hold the rate down for 50 steps after it.
+OUTLIER = 1000.0
+STEEPEST = 10.0  # of by_age: beyond it a batch of age 1 has next to no target left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +44,8 @@ class Stability(AbstractPart):
 
     ``age`` is the mean age of the batch in versions. A distance is about d factor^2, factor being what the learning rate is multiplied
     with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and factor goes to sqrt(target / d): by
-    at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. A step in which no
-    decision had an advantage changes nothing.
+    at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. One distance enters
+    with 1000 times the target at most. A step in which no decision had an advantage never raises the factor.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
@@ -67,13 +71,13 @@ class Stability(AbstractPart):
         if not 0 <= self.keep < 1:
             raise ValueError(f"Stability.keep is {self.keep}; it is the share of an average that stays, in [0, 1)")
         for name in ("down", "up", "band", "widest"):
-            if not vars(self)[name] >= 1:
+            if not 1 <= vars(self)[name] < math.inf:
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it is a factor of 1 or above")
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
-        if not 0 <= self.by_age < math.inf:
-            raise ValueError(f"Stability.by_age is {self.by_age}; it is a power of 0 or above")
+        if not 0 <= self.by_age <= STEEPEST:
+            raise ValueError(f"Stability.by_age is {self.by_age}; it is a power from 0 to {STEEPEST:g}")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
@@ -104,16 +108,19 @@ class Stability(AbstractPart):
             return 0.0
         return 1.0 if distance <= most else 0.9 * math.sqrt(most / distance)
 
-    def update(self, state: State, distance: float, target: float) -> State:
-        """``distance``: of the step as it was attempted, with the factor of this state."""
+    def update(self, state: State, distance: float, target: float, schedule: float = 1.0) -> State:
+        """``distance``: of the step as it was attempted, with the factor of this state. ``schedule``: what else the learning rate was
+        multiplied with; the factor is the one that goes to ``target`` where that is 1, so that a schedule stays one.
+        """
         factor = state["factor"]
         if not math.isfinite(distance):
             kept = {name: value for name, value in state.items() if name != "whole"}  # what was followed is of no use
             return {**kept, "factor": max(factor / self.down, 1 / self.widest)}
-        if target <= QUIET:
+        if target <= QUIET or schedule <= 0:
             return state
         # A mean and not one of logarithms: few decisions make most of a distance, so many steps seem to go less far than they do.
-        followed = self._followed(state, "whole", distance / factor**2)
+        counted = min(distance, OUTLIER * target * schedule**2)
+        followed = self._followed(state, "whole", counted / (factor * schedule) ** 2)
         if followed > QUIET:
             change = 0.5 * math.log(target / followed) - math.log(factor)
             if abs(change) > math.log(self.band):

@@ -104,6 +104,11 @@ class Learner(AbstractLocalLearner):
         else:
             self.loop.rule = method.stability  # which controllers may move
             metrics = self.loop.step(batch, lambda: self._passes(batch))
+            if "loop/attempted" not in metrics:  # no move, or one that was undone, says what the rate of this step is
+                optimization = method.optimization
+                scheduled = optimization.learning_rate * optimization.factor(self.version, self.total_steps)
+                for group in self.models.optimizers[POLICY].param_groups:
+                    group["lr"] = scheduled * metrics["loop/factor"]
         self.models.version += 1
         ended = method.stepped(self.models, batch)
         times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
@@ -139,6 +144,11 @@ class Learner(AbstractLocalLearner):
 
         ``metrics`` of the minibatch are what a step size goes by.
         """
+        if self.loop is not None:
+            raise ValueError(
+                "optim_step is one move, and Stability measures and takes back a whole step: call learner.step(batch), or leave "
+                "stability=None"
+            )
         return self._move(tuple(self.models.optimizers), metrics or {})
 
     def _backward(self, minibatch: TrainBatch) -> Iterator[Loss]:
@@ -190,7 +200,10 @@ class Learner(AbstractLocalLearner):
         factor = method.optimization.factor(self.version, self.total_steps) * method.step_factor(metrics)
         for name, optimizer in chosen.items():
             assert optimizer is not None
-            own = factor * self.loop.factor if self.loop is not None and name == POLICY else factor
+            own = factor
+            if self.loop is not None and name == POLICY:
+                own = factor * self.loop.factor
+                self.loop.schedules.append(factor)
             for group in models.optimizers[name].param_groups:
                 group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
@@ -263,4 +276,9 @@ class Learner(AbstractLocalLearner):
         self.models.load_state_dict(state)
         self.control_state = dict(state["control"])
         if self.loop is not None:
+            if "loop" not in state:
+                raise ValueError(
+                    "the checkpoint holds no state of Stability: its run was without it, or of an earlier version of gimbal; begin a new "
+                    "run from its weights, policy.model=.../model"
+                )
             self.loop.load_state_dict(state["loop"])

@@ -6,6 +6,7 @@ The rules are ``controllers/stability.py`` and ``controllers/fallback.py``; here
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from gimbal.records import TrainBatch
 
 FEWEST = 8  # rows that a distance is measured on, where the batch has them
 UNDONE = {"loop/not_finite", "loop/returned"}  # figures of a step that has none of its losses
+MOST_UNDONE = 10  # steps undone in a row after which the run ends: the rate is at its least long before
 Weights = dict[str, Tensor]
 
 
@@ -33,6 +35,8 @@ class Loop:
         self.score = {} if rule.fallback is None else dict(rule.fallback.init())
         self.good: Weights = {}
         self.candidate = {} if rule.fallback is None else self._weights()
+        self.undone = 0  # steps in a row
+        self.schedules: list[float] = []  # what else the policy's rate was multiplied with, of each move of this step
 
     @property
     def factor(self) -> float:
@@ -45,23 +49,44 @@ class Loop:
             return self._return(self.rule.fallback)
         with self.models.timed("loop"):
             surprise, distance = self._distance(batch)
-            self.state, old = dict(self.rule.seen(self.state, surprise)), self._weights()
+            self.state, old, others = dict(self.rule.seen(self.state, surprise)), self._weights(), self._others()
+        self.schedules.clear()
+        said = ""
         try:
             metrics = passes()
-        except NotFinite:
-            metrics = {}
+        except NotFinite as error:
+            metrics, said = {}, str(error)
         with self.models.timed("loop"):
             attempted = distance() if metrics else math.nan
             age = ops.masked_mean((self.models.version - batch.column("version_NS", self)).float(), batch.mask_NS)
             target = self.rule.target(self.state, float(age)) * self.score.get("care", 1.0)
             moved, kept = self._taken_back(old, attempted, target, distance)
+            if not math.isfinite(attempted):
+                self._write_others(others)
         factor = self.factor
-        # Without an advantage only momentum moves it, and where no decision counts nothing was measured.
-        if metrics.get("signal_frac", 1.0) > 0 and not math.isnan(surprise):
-            self.state = dict(self.rule.update(self.state, attempted, target))
+        self._learn(metrics, surprise, attempted, target)
+        self.undone = self.undone + 1 if kept == 0.0 else 0
+        if self.undone >= MOST_UNDONE:
+            raise NotFinite(
+                f"{self.undone} steps in a row were undone, the last at {factor:.3g} times the learning rate given, and the weights are "
+                f"those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
+            )
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
         told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
         return metrics | told
+
+    def _learn(self, metrics: Metrics, surprise: float, attempted: float, target: float) -> None:
+        """Let the rule see the distance, where it says something of the learning rate."""
+        if math.isnan(surprise):  # no decision counts: nothing was measured
+            return
+        schedule = statistics.fmean(self.schedules) if self.schedules else 1.0
+        after = dict(self.rule.update(self.state, attempted, target, schedule))
+        if metrics.get("signal_frac", 1.0) > 0:
+            self.state = after
+        # Without an advantage only momentum and regularisers move the weights. Little of that would raise the rate of what has an
+        # advantage; but regularisers that go too far, go so at any rate that stays.
+        elif metrics.get("grad_norm", 0.0) > 0 and self.rule.back(attempted, target) < 1.0 and after["factor"] < self.factor:
+            self.state = after
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
         """After the step, on all of its figures: keep the present weights, or have the next step return to those of a past version."""
@@ -129,6 +154,21 @@ class Loop:
     def _weights(self) -> Weights:
         return {name: w.detach().clone() for name, w in self.models.policy.named_parameters() if w.requires_grad}
 
+    def _others(self) -> dict[str, list[Tensor]]:
+        """The weights that a step moves beside the policy's: of models with an optimiser, and of those that follow another."""
+        models = self.models
+        moving = {name for name, spec in models.specs.items() if spec.follows or name in models.optimizers} - {POLICY}
+        return {name: [w.detach().clone() for w in self._moving(name)] for name in sorted(moving)}
+
+    def _moving(self, name: str) -> list[Tensor]:
+        return [w for w in self.models[name].parameters() if w.requires_grad or self.models.specs[name].follows]
+
+    @torch.no_grad()
+    def _write_others(self, others: Mapping[str, list[Tensor]]) -> None:
+        for name, weights in others.items():
+            for own, weight in zip(self._moving(name), weights, strict=True):
+                own.copy_(weight)
+
     @torch.no_grad()
     def _write(self, weights: Weights, share: float = 0.0) -> None:
         """These, and on from them ``share`` of the way to what is there. (0 times what is not finite is not 0.)"""
@@ -142,11 +182,34 @@ class Loop:
             "score": dict(self.score),
             "good": dict(self.good),
             "candidate": dict(self.candidate),
+            "undone": self.undone,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.state, self.score = dict(state["rule"]), dict(state["score"])
+        self._refuse(state)
+        self.state, self.score, self.undone = dict(state["rule"]), dict(state["score"]), state["undone"]
         device = self.models.device
         self.good, self.candidate = (
             {name: weight.to(device) for name, weight in state[which].items()} for which in ("good", "candidate")
         )
+
+    def _refuse(self, state: Mapping[str, Any]) -> None:
+        """A state that is not of this rule: edited, or saved by another version."""
+        score = {} if self.rule.fallback is None else self.rule.fallback.init()
+        wanted: Mapping[str, Mapping[str, Any]] = {"rule": self.rule.init(), "score": score}
+        lacking = sorted(self.state_dict().keys() - state.keys())
+        lacking += [f"{part}/{name}" for part in wanted if part in state for name in wanted[part].keys() - state[part].keys()]
+        if not lacking and score and state["score"]["good"] >= 0 and not state["good"]:
+            lacking = ["good/weights"]
+        if lacking:
+            raise ValueError(
+                f"the checkpoint does not hold what Stability remembers ({lacking[0]} is absent): it is of another recipe or of an "
+                "earlier version of gimbal; begin a new run from its weights, policy.model=.../model"
+            )
+        for part in wanted:
+            for name, value in state[part].items():
+                if not math.isfinite(value) or (name == "factor" and value <= 0):
+                    raise ValueError(
+                        f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the file is "
+                        "damaged; resume from an earlier checkpoint"
+                    )

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gimbal.report.record import CONTROL, Record, Sign, names
+from gimbal.report.record import CONTROL, Record, Sign, names, short
 
 # Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that draw may
 # differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
@@ -23,6 +23,7 @@ HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers by which no
 SEVERAL_FRESH = (
     3  # steps from which a mean of signed log-ratios, which stray far around a small divergence, says something
 )
+LOST = 0.25  # of the steps: so many undone, and a run learns from three quarters of its data at most
 SEVERAL = 4  # steps from which groups that all score alike are no accident
 
 
@@ -43,7 +44,32 @@ def no_delivery(record: Record) -> Sign | None:
 def not_finite(record: Record) -> Sign | None:
     if record.stopped is None or record.stopped["error"] != "NotFinite":
         return None
-    return Sign(name="not finite", evidence=record.stopped["sentence"], experiment=record.again(record.rate(0.3)))
+    change = _calmer(record) if record.held else record.rate(0.3)
+    return Sign(name="not finite", evidence=record.stopped["sentence"], experiment=record.again(change))
+
+
+def undone(record: Record) -> Sign | None:
+    """Steps that the closed loop undid: the run went on, and learned nothing from them."""
+    kept = record("loop/kept")
+    lost, broken = sum(share == 0 for share in kept), len(record("loop/not_finite"))
+    if lost < max(1.0, LOST * len(kept)):
+        return None
+    evidence = (
+        f"the closed loop undid {lost} of {len(kept)} steps (limit {LOST:.0%}): the loss or gradient of {broken} was not finite, and "
+        f"{lost - broken} went too far at any scale"
+    )
+    return Sign(name="steps undone", evidence=evidence, experiment=record.again(_calmer(record)))
+
+
+def _calmer(record: Record) -> str:
+    """What to change in a run whose loop lowers the learning rate anyway."""
+    if not record("loop/not_finite"):
+        return f"learning_rate={short(0.1 * record.learning_rate)}"  # the loop's least factor was not low enough
+    if record.setting("policy.dtype", "float32") != "float32":
+        return "policy.dtype=float32"
+    if "update" not in record.run and record.run.get("correction") is None:
+        return "correction=MaskedWeight()"  # a log-ratio that no number holds the exponential of
+    return "record_every=1"  # scores and log-probabilities of every rollout, for the one that is no number
 
 
 def lost_samples(record: Record) -> Sign | None:

@@ -189,6 +189,8 @@ def cost(summary: Summary) -> list[str]:
         f"training; largest age {summary.max_age}, {told}"
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]
+    if summary.undone:
+        lines.append(f"steps undone by the closed loop: {summary.undone}")
     if summary.drops:
         lines.append("groups dropped: " + ", ".join(f"{count} {reason}" for reason, count in summary.drops.items()))
     return lines

@@ -151,6 +151,7 @@ class Summary:
     )  # mean |p - p'| between sampler and trainer, averaged over steps; None is not measured
     peak_memory_mb: float
     drops: Mapping[str, int] = field(default_factory=dict)  # groups, by reason
+    undone: int = 0  # steps that the closed loop undid
 
     def save(self, path: Path) -> None:
         durable.write(path, json.dumps(asdict(self), indent=2) + "\n")

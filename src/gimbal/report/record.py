@@ -311,8 +311,20 @@ class Record:
     def learning_rate(self) -> float:
         return self.setting("optimization.learning_rate", self.setting("update.optimization.learning_rate", 1e-4))
 
+    @property
+    def held(self) -> bool:
+        """Whether a closed loop sets the learning rate, so that the one given is only where it begins."""
+        return self._region is not None
+
+    @property
+    def _region(self) -> float | None:
+        return self.setting("stability.region.kl", self.setting("update.stability.region.kl", None))
+
     def rate(self, factor: float) -> str:
-        """The learning rate times this, as the key of an experiment."""
+        """Steps that go this much farther, as the key of an experiment: the learning rate times this, or the region of the loop."""
+        if (region := self._region) is not None:  # a distance goes with the square of the rate
+            key = "stability.region.kl" if "update" not in self.run else "update.stability.region.kl"
+            return f"{key}={short(region * factor**2)}"
         key = "learning_rate" if "update" not in self.run else "update.optimization.learning_rate"
         return f"{key}={short(self.learning_rate * factor)}"
 

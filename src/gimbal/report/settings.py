@@ -253,7 +253,7 @@ def step_size(record: Record) -> tuple[float | None, float | None]:
 
 def fast(record: Record) -> Sign | None:
     moved, kl = step_size(record)
-    if (moved or 0.0) < LARGE_MOVE and (kl or 0.0) < LARGE_KL:
+    if record.held or ((moved or 0.0) < LARGE_MOVE and (kl or 0.0) < LARGE_KL):
         return None
     rate = record.learning_rate
     parts = []
@@ -283,7 +283,7 @@ def held_back(record: Record) -> Sign | None:
 def slow(record: Record) -> Sign | None:
     moved = [] if record.offline else record("sync/moved")  # of texts of its own, not of those it trains on
     norm, live = record.late("grad_norm"), record.late("live_frac")
-    if not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
+    if record.held or not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
     far, kl = statistics.fmean(moved) * len(record.rows), step_size(record)[1]
     if far >= SMALL_MOVE or (kl or 0.0) >= SMALL_KL:

@@ -439,7 +439,7 @@ class TrainingSession:
         shutil.rmtree(old, ignore_errors=True)
 
     def _conclude(self) -> Summary:
-        trainer, run = self.trainer, self.trainer.run
+        trainer, run, record = self.trainer, self.trainer.run, Record(self.directory)
         summary = Summary(
             recipe=self.recipe,
             seed=run.seed,
@@ -454,6 +454,7 @@ class TrainingSession:
             else gap / max(1, trainer.learner.version),
             peak_memory_mb=peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
+            undone=sum(share == 0 for share in record("loop/kept")),
         )
         self._save_model()
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
