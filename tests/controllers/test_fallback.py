@@ -23,7 +23,9 @@ def returned(rollouts, rng, rule=Fallback(), before=0.36, after=0.36, fall=0, st
 def test_scores_that_only_stray_are_no_fall(share, rollouts):
     rng = np.random.default_rng(0)
     found = [returned(rollouts, rng, after=share) for _ in range(20)]
-    assert sum(step is not None for step in found) <= 1  # under 5 %; with a best that is the luckiest of all means, .7 to .99
+    assert (
+        sum(step is not None for step in found) <= 1
+    )  # under 5 %; with a best that is the luckiest of all means, .7 to .99
 
 
 @pytest.mark.parametrize("rollouts", [16, 128])

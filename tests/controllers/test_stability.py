@@ -88,7 +88,9 @@ def test_one_outlier_does_not_hold_the_rate_down_for_long():
         state = RULE.update(state, 1e7 if step == 5 else 0.01 * state["factor"] ** 2, 0.01)
         factors.append(state["factor"])
     assert factors[4] == 1.0 and factors[5] == 0.25
-    assert sum(factor < 0.5 for factor in factors) <= 20 and factors[-1] > 0.9  # 53 of them as long as all of it counted
+    assert (
+        sum(factor < 0.5 for factor in factors) <= 20 and factors[-1] > 0.9
+    )  # 53 of them as long as all of it counted
     assert RULE.update(RULE.init(), 9.9, 0.01)["whole"] == 9.9  # below 1000 times the target it is what it is
 
 

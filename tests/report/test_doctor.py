@@ -99,32 +99,6 @@ def test_silent_on_a_healthy_run(record):
     assert names(learned) == []
 
 
-HELD = TOKENS | {"stability": {"class": "Stability", "region": {"class": "Region", "kl": 0.01}}}
-
-
-def test_of_a_run_whose_loop_sets_the_rate_the_rate_is_no_cause_and_no_advice(record):
-    for step in (0.3, 1e-5):  # too far, and next to nothing
-        assert any(sign.name.startswith("learning rate") for sign in examine(record(**FLAT, sync__moved=step)).causes)
-        told = examine(record(run=HELD, **FLAT, sync__moved=step)).text()
-        assert "learning rate" not in told and "learning_rate" not in told
-    fell = examine(record(run=HELD, **BAD, sync__moved=0.3))
-    assert fell.outcomes[0].experiment.endswith("stability.region.kl=0.0009")  # a third of the rate
-
-
-def test_steps_that_the_loop_undid_are_a_sign_from_a_quarter_on(record):
-    directory = record(run=HELD, loop__kept=1.0)
-    for undone, found in ((2, []), (3, ["steps undone"])):
-        relabel(directory, **{"loop/kept": [0.0] * undone + [1.0] * (12 - undone)})
-        assert names(directory) == found
-    assert examine(directory).causes[0].experiment.endswith("learning_rate=1e-05")  # they went too far at the least factor
-    relabel(directory, **{"loop/not_finite": [1.0, *[None] * 11]})
-    (sign,) = examine(directory).causes
-    assert "undid 3 of 12 steps" in sign.evidence and sign.experiment.endswith("correction=MaskedWeight()'")
-    stopped = examine(record(run=HELD, stopped="NotFinite", loop__kept=0.0, loop__not_finite=1.0))
-    assert [sign.name for sign in stopped.causes] == ["not finite", "steps undone"]
-    assert "learning_rate" not in stopped.text()
-
-
 def test_a_falling_evaluation_is_named_first(record):
     directory = record(exam=(0.47, 0.06), entropy__sampled=(0.3, 0.01), samples__doubled=1.0)
     diagnosis = examine(directory)

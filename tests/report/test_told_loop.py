@@ -1,4 +1,12 @@
+"""What is said of the closed loop: as steps happen, at a run's end, and by the doctor on written records."""
+
+import test_doctor
+from test_doctor import BAD, FLAT, TOKENS, names, relabel
+
+from gimbal.report.doctor import examine
 from gimbal.report.loop import account, event
+
+record = test_doctor.record  # the fixture
 
 
 def test_a_step_is_told_where_much_of_it_was_taken_back():
@@ -23,3 +31,31 @@ def test_the_account_of_a_run():
         "0.05 times at the end"
     )
     assert account({"loss": [1.0]}) == ""
+
+
+HELD = TOKENS | {"stability": {"class": "Stability", "region": {"class": "Region", "kl": 0.01}}}
+
+
+def test_of_a_run_whose_loop_sets_the_rate_the_rate_is_no_cause_and_no_advice(record):
+    for step in (0.3, 1e-5):  # too far, and next to nothing
+        assert any(sign.name.startswith("learning rate") for sign in examine(record(**FLAT, sync__moved=step)).causes)
+        told = examine(record(run=HELD, **FLAT, sync__moved=step)).text()
+        assert "learning rate" not in told and "learning_rate" not in told
+    fell = examine(record(run=HELD, **BAD, sync__moved=0.3))
+    assert fell.outcomes[0].experiment.endswith("stability.region.kl=0.0009")  # a third of the rate
+
+
+def test_steps_that_the_loop_undid_are_a_sign_from_a_quarter_on(record):
+    directory = record(run=HELD, loop__kept=1.0)
+    for undone, found in ((2, []), (3, ["steps undone"])):
+        relabel(directory, **{"loop/kept": [0.0] * undone + [1.0] * (12 - undone)})
+        assert names(directory) == found
+    assert (
+        examine(directory).causes[0].experiment.endswith("learning_rate=1e-05")
+    )  # they went too far at the least factor
+    relabel(directory, **{"loop/not_finite": [1.0, *[None] * 11]})
+    (sign,) = examine(directory).causes
+    assert "undid 3 of 12 steps" in sign.evidence and sign.experiment.endswith("correction=MaskedWeight()'")
+    stopped = examine(record(run=HELD, stopped="NotFinite", loop__kept=0.0, loop__not_finite=1.0))
+    assert [sign.name for sign in stopped.causes] == ["not finite", "steps undone"]
+    assert "learning_rate" not in stopped.text()

@@ -20,9 +20,9 @@ class Fallback(AbstractPart):
 
     The band ends at best - max(``errors`` standard errors, ``share`` x abs(best)). best is the highest slow mean of the scores of a
     step (over 19 or so), and a fast one (6 or so) is compared with it; the standard error is that of their difference, from how far
-    scores of neighbouring steps lie apart. Before the tenth score nothing is judged. None of 3600 simulated runs of 200 steps whose score
-    only strayed returned, and a fall from .8 to .2 was answered within 8 steps (docs/stability.md); where scores of neighbouring steps
-    go together, more will.
+    scores of neighbouring steps lie apart. Before the tenth score nothing is judged. None of 3600 simulated runs of 200 steps returned
+    whose score only strayed, and a fall from .8 to .2 was answered within 8 steps (docs/stability.md); where scores of neighbouring
+    steps go together, more will.
 
     A version is a candidate until all that is trained on was drawn by it or newer ones; then, if the score is in the band, it is
     the good one, and the present one is the next candidate. After a return only what was drawn since counts, the learning rate is half
@@ -48,7 +48,16 @@ class Fallback(AbstractPart):
 
     def init(self) -> State:
         """``since``: scores of older versions do not count. ``candidate``, ``good``: versions; -1 is none."""
-        return {"since": 0.0, "candidate": 0.0, "good": -1.0, "below": 0.0, "returns": 0.0, "care": 1.0, "variance": 0.0, "pairs": 0.0}
+        return {
+            "since": 0.0,
+            "candidate": 0.0,
+            "good": -1.0,
+            "below": 0.0,
+            "returns": 0.0,
+            "care": 1.0,
+            "variance": 0.0,
+            "pairs": 0.0,
+        }
 
     def update(self, state: State, score: float, oldest: int, version: int) -> State:
         """After the step to ``version``, whose batch scored ``score`` and was drawn by version ``oldest`` and newer ones.
@@ -64,7 +73,9 @@ class Fallback(AbstractPart):
             # A mean over all scores until there are many: one that began at the first of them would stray with it.
             fresh = max(1 - keep, 1 / count)
             new[name] = (1 - fresh) * state.get(name, 0.0) + fresh * score
-            new[f"{name}/error2"] = (1 - fresh) ** 2 * state.get(f"{name}/error2", 0.0) + fresh**2  # of one score's variance
+            new[f"{name}/error2"] = (1 - fresh) ** 2 * state.get(
+                f"{name}/error2", 0.0
+            ) + fresh**2  # of one score's variance
         if count >= FIRST and new["slow"] > state.get("best", -math.inf):
             new["best"], new["best/error2"] = new["slow"], new["slow/error2"]
         inside = "best" not in new or new["fast"] >= new["best"] - self._width(new)

@@ -278,7 +278,7 @@ class Learner(AbstractLocalLearner):
         if self.loop is not None:
             if "loop" not in state:
                 raise ValueError(
-                    "the checkpoint holds no state of Stability: its run was without it, or of an earlier version of gimbal; begin a new "
-                    "run from its weights, policy.model=.../model"
+                    "the checkpoint holds no state of Stability: its run was without it, or of an earlier version of gimbal; begin a "
+                    "new run from its weights, policy.model=.../model"
                 )
             self.loop.load_state_dict(state["loop"])

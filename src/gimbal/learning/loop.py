@@ -68,8 +68,8 @@ class Loop:
         self.undone = self.undone + 1 if kept == 0.0 else 0
         if self.undone >= MOST_UNDONE:
             raise NotFinite(
-                f"{self.undone} steps in a row were undone, the last at {factor:.3g} times the learning rate given, and the weights are "
-                f"those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
+                f"{self.undone} steps in a row were undone, the last at {factor:.3g} times the learning rate given, and the weights "
+                f"are those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
             )
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
         told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
@@ -81,11 +81,10 @@ class Loop:
             return
         schedule = statistics.fmean(self.schedules) if self.schedules else 1.0
         after = dict(self.rule.update(self.state, attempted, target, schedule))
-        if metrics.get("signal_frac", 1.0) > 0:
-            self.state = after
-        # Without an advantage only momentum and regularisers move the weights. Little of that would raise the rate of what has an
-        # advantage; but regularisers that go too far, go so at any rate that stays.
-        elif metrics.get("grad_norm", 0.0) > 0 and self.rule.back(attempted, target) < 1.0 and after["factor"] < self.factor:
+        # Without an advantage only momentum and regularisers move the weights. How little says nothing of the rate of what has an
+        # advantage; but a regulariser that goes too far does so each time.
+        too_far = metrics.get("grad_norm", 0.0) > 0 and self.rule.back(attempted, target) < 1.0
+        if metrics.get("signal_frac", 1.0) > 0 or (too_far and after["factor"] < self.factor):
             self.state = after
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
@@ -198,7 +197,9 @@ class Loop:
         score = {} if self.rule.fallback is None else self.rule.fallback.init()
         wanted: Mapping[str, Mapping[str, Any]] = {"rule": self.rule.init(), "score": score}
         lacking = sorted(self.state_dict().keys() - state.keys())
-        lacking += [f"{part}/{name}" for part in wanted if part in state for name in wanted[part].keys() - state[part].keys()]
+        lacking += [
+            f"{part}/{name}" for part in wanted if part in state for name in wanted[part].keys() - state[part].keys()
+        ]
         if not lacking and score and state["score"]["good"] >= 0 and not state["good"]:
             lacking = ["good/weights"]
         if lacking:
@@ -210,6 +211,6 @@ class Loop:
             for name, value in state[part].items():
                 if not math.isfinite(value) or (name == "factor" and value <= 0):
                     raise ValueError(
-                        f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the file is "
-                        "damaged; resume from an earlier checkpoint"
+                        f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the "
+                        "file is damaged; resume from an earlier checkpoint"
                     )

@@ -439,7 +439,7 @@ class TrainingSession:
         shutil.rmtree(old, ignore_errors=True)
 
     def _conclude(self) -> Summary:
-        trainer, run, record = self.trainer, self.trainer.run, Record(self.directory)
+        trainer, run, gap = self.trainer, self.trainer.run, self.totals["prob_diff"]
         summary = Summary(
             recipe=self.recipe,
             seed=run.seed,
@@ -449,12 +449,10 @@ class TrainingSession:
             before=self.totals["before"],
             after=trainer.examine().metrics() if run.held_out is not None else {},
             max_age=int(self.totals["max_age"]),
-            mean_discrepancy=None
-            if math.isnan(gap := self.totals["prob_diff"])
-            else gap / max(1, trainer.learner.version),
+            mean_discrepancy=None if math.isnan(gap) else gap / max(1, trainer.learner.version),
             peak_memory_mb=peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
-            undone=sum(share == 0 for share in record("loop/kept")),
+            undone=sum(share == 0 for share in Record(self.directory)("loop/kept")),
         )
         self._save_model()
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
