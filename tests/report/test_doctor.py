@@ -162,6 +162,7 @@ SICK = {
         ({"stopped": "NotDelivered"}, {"stopped": "RewardError"}),
     ],
     "not finite": [({"stopped": "NotFinite"}, {"stopped": "KeyError"})],
+    "steps undone": [({"loop__kept": 0.0}, {"loop__kept": 0.01})],
     "lost samples": [
         ({"samples__doubled": 1.0}, {}),
         ({"samples__missing": 1.0}, {"samples__missing": 1.0, "drops/rollouts/not_finite": 12.0}),
