@@ -33,6 +33,7 @@ from gimbal.learning.updates.base import (
     assembled,
     memories,
 )
+from gimbal.learning.updates.yielded import accepted, begun, moves_the_policy, without_gradient
 from gimbal.ops.paths import get_at, replace_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
@@ -63,6 +64,7 @@ class Learner(AbstractLocalLearner):
         self._method = method
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         self.memories = memories(method)
+        moves_the_policy(method)
         given = {**models, POLICY: policy}
         self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
         self.models.parts |= self.memories  # saved and resumed with what else is remembered
@@ -158,14 +160,14 @@ class Learner(AbstractLocalLearner):
         tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
         micros = self.ranks.micro_batches(minibatch, tokens, whole_groups=whole)
         # In step: the second losses of all micro-batches make the second move.
-        under_way = [method.losses(models, micro) for micro in micros]
+        under_way = [begun(method, models, micro) for micro in micros]
         while True:
             found: Metrics = defaultdict(float)
             loss = None
             for losses in under_way:
                 if (loss := next(losses, None)) is None:
                     return
-                self._descend(loss)
+                self._descend(accepted(method, models, loss))
                 for name, value in loss.metrics.items():
                     found[name] += value
             assert loss is not None, "a minibatch has at least one micro-batch"
@@ -179,10 +181,14 @@ class Learner(AbstractLocalLearner):
                 f"the loss of step {self.version} is {value}; the update was not applied. "
                 "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually fixes it"
             )
+        trained = self.models.trained(loss.of)
         if loss.value.requires_grad:
             # The weights of models that it goes through but is not of get no gradient, and none is computed for them.
             others = set(self.models.optimizers) - set(loss.of)
-            loss.value.backward(inputs=self.models.trained(loss.of) if others else None)
+            loss.value.backward(inputs=trained if others else None)
+        # A loss of 0 may be of decisions that do not count. Any other that reaches no weight would train nothing, at every step.
+        if loss.value.item() != 0 and all(weight.grad is None for weight in trained):
+            raise without_gradient(self._method, loss)
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:
         method, models = self.method, self.models
@@ -190,7 +196,7 @@ class Learner(AbstractLocalLearner):
         chosen = {name: specs[name].optimizer for name in names}
         norms: dict[str, float] = {}
         for name, optimizer in chosen.items():
-            assert optimizer is not None, f"a loss is of {name}, which has no optimizer"
+            assert optimizer is not None  # accepted() refused the loss
             norms[name] = self.ranks.clip(models[name], optimizer.max_grad_norm)
             if not math.isfinite(norms[name]):
                 self._forget()

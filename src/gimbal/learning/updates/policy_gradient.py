@@ -218,6 +218,11 @@ class AbstractPolicyGradient(AbstractUpdate):
             if number == 0:
                 weight_NS = weight_NS * micro.facts["correction"]
             term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
+            if number == 0 and logprob_NS.requires_grad and not term.requires_grad and term.item() != 0:
+                wanted = (
+                    "a loss of the logprob_NS that it is given, with its gradient; columns of the batch are constants"
+                )
+                raise wrong(part, "__call__", terms.loss_NS, wanted)
             loss = loss + term
             if number == 0:
                 metrics |= _of_objective(term, logprob_NS, share_NS, micro)
