@@ -205,6 +205,11 @@ SICK = {
         (FLAT | {"length__truncated_frac": 0.4}, FLAT | {"length__truncated_frac": 0.2}),
         # It learns to stop in time; steps too large take it to the limit.
         (FLAT | {"length__truncated_frac": (0.5, 0.11)}, FLAT | {"length__truncated_frac": (0.0, 1.0)}),
+        # A model that was never taught to end: more pass than end by themselves.
+        (
+            FLAT | {"length__truncated_frac": 1.0, "pass_rate": 0.0},
+            FLAT | {"length__truncated_frac": 0.9, "pass_rate": 0.2},
+        ),
     ],
     "entropy bonus too strong": [
         (
@@ -269,6 +274,7 @@ SICK = {
             {"length__truncated_frac": (0.0, 0.5), "pass_rate": 0.3},
             {"length__truncated_frac": (0.0, 0.2), "pass_rate": 0.3},
         ),
+        ({"length__truncated_frac": 0.6, "pass_rate": 0.3}, {"length__truncated_frac": 0.9, "pass_rate": 0.3}),
         (FLAT | {"length__mean": (20.0, 80.0)}, {"length__mean": (20.0, 80.0)}),
         (FLAT | {"length__mean": (20.0, 80.0)}, FLAT | {"length__mean": (20.0, 80.0), "run": CONTROL}),
     ],

@@ -31,6 +31,7 @@ HELD, USUAL_KL = (
 # Of the returns' variance explained: clearly worse than a constant, which is more than a critic that has yet to learn.
 WORSE = -0.2
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
+ALL_CUT_OFF = 0.99
 SURE = 3.0  # standard errors, told from step to step
 
 
@@ -148,13 +149,25 @@ def cut_short(record: Record) -> Sign | None:
     first = record("length/truncated_frac")[:1]
     if early is None or late is None or min(early, *first) < CUT_OFF or late < CUT_OFF / 3:
         return None
+    if _pass_cut_off(record):
+        return None
     limit = record.setting("sampling.max_length", 64)
     evidence = (
         f"{early:.0%} of rollouts are cut off at max_length={limit} from the first steps on (limit {CUT_OFF:.0%})"
     )
+    if min(early, late) >= ALL_CUT_OFF:
+        evidence += "; a model that never ends by itself fills any limit: look whether its texts break off in the middle of an answer"
     return Sign(
         name="max_length too small", evidence=evidence, experiment=record.again(f"sampling.max_length={4 * limit}")
     )
+
+
+def _pass_cut_off(record: Record) -> bool:
+    """Whether more pass than end by themselves, so that being cut off does not keep them from it: a model that goes on after its
+    answer, as one that was never taught to end does."""
+    both = ("pass_rate", "length/truncated_frac")
+    rows = [row for row in record.rows if all(row.get(name) is not None for name in both)]
+    return bool(rows) and statistics.fmean(row[both[0]] + row[both[1]] for row in rows) > 1
 
 
 def loud_entropy(record: Record) -> Sign | None:
@@ -317,13 +330,17 @@ def length_runaway(record: Record) -> Sign | None:
     length, passes, cut = record.ends("length/mean"), record.ends("pass_rate"), record.late("length/truncated_frac")
     if length is None or passes is None or passes.by >= WORTH or _no_matter(record):
         return None
-    first, last = length.start.value, length.end.value
-    if not (last >= GROWN * first and length.by > SURE * (length.error or 0.0)) and (cut or 0.0) < CUT_OFF:
+    first, last, cut = length.start.value, length.end.value, cut or 0.0
+    grown = last >= GROWN * first and length.by > SURE * (length.error or 0.0)
+    if not grown and (cut < CUT_OFF or _pass_cut_off(record)):
         return None
-    evidence = (
-        f"the length of rollouts went from {first:.1f} to {last:.1f} tokens ({last / first:.2f}x, limit {GROWN:g}x), {cut or 0:.0%} "
-        f"are cut off, and the pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
+    evidence = f"the length of rollouts went from {first:.1f} to {last:.1f} tokens ({last / first:.2f}x"
+    evidence += (
+        f", limit {GROWN:g}x), {cut:.0%} are cut off"
+        if grown
+        else f"), and {cut:.0%} are cut off (limit {CUT_OFF:.0%})"
     )
+    evidence += f", and the pass rate went from {passes.start.value:.3f} to {passes.end.value:.3f}"
     limit, count = record.setting("sampling.max_length", 64), len(record.run.get("rewards") or ())
     penalty = f"OverlongPenalty(limit={limit}, zone={limit // 2})"
     return Sign(name="length run-away", evidence=evidence, experiment=record.again(f"rewards.{count}={penalty}"))
