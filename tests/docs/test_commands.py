@@ -54,7 +54,9 @@ def desk(tmp_path, monkeypatch):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
-    _, tool, recipe, workflow = re.findall(r"```python\n(.*?)```", DATA, re.S)
+    _, tool, recipe, workflow, environment = re.findall(r"```python\n(.*?)```", DATA, re.S)
+    registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
+    (tmp_path / "corridor.py").write_text(environment + registered)
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
     )

@@ -71,15 +71,20 @@ def resolve(reference: str) -> Any:
             f"{name} was defined in a notebook or an interactive session, and is known only there: continue in that session, or "
             f"put it into a file and write path/file.py:{name} in place of {reference} in {RECIPE_FILE}"
         )
+    module = imported(place, reference)
+    if name not in vars(module):
+        raise ValueError(f"{place} has no {name}{nearest(name, vars(module))}")
+    return vars(module)[name]
+
+
+def imported(place: str, reference: str) -> types.ModuleType:
+    """The module that a reference begins with: ``path/file.py`` or ``pkg.module``."""
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
+        return _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
     except ModuleNotFoundError as error:
         raise ValueError(f"{reference}: there is no module {error.name}") from error
     except Exception as error:  # whatever a user's module raises
         raise broken(reference, error) from error
-    if name not in vars(module):
-        raise ValueError(f"{place} has no {name}{nearest(name, vars(module))}")
-    return vars(module)[name]
 
 
 def broken(reference: str, error: Exception) -> ValueError:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-import os
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from gimbal.config.classes import nearest
+from gimbal.config.parts import broken, imported, label
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.ops import stable_hash
 from gimbal.records import Task
@@ -17,15 +19,19 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Gymnasium(AbstractTasks):
-    """Task i is one episode of a registered environment, reset with a seed derived from (``seed``, i).
+    """Task i is one episode of an environment, reset with a seed derived from (``seed``, i).
 
-    ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment; ``module:Name-v0`` is one of
-    a user's own.
+    ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name that gymnasium knows,
+    or a class of a user's own, ``file.py:Class`` or ``pkg.module:Class`` (``module:Name-v0`` is a name that a module registers).
     """
 
-    environment: str = "CartPole-v1"
+    environment: str | Callable[..., Any] = "CartPole-v1"
     seed: int = 0
     size: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.environment, str):
+            object.__setattr__(self, "environment", label(self.environment))
 
     def __len__(self) -> int:
         return self.size
@@ -33,14 +39,19 @@ class Gymnasium(AbstractTasks):
     def __getitem__(self, index: int) -> Task:
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} of {self.size}")
-        name = (self.environment, self.seed, index)
+        name = (self.source, self.seed, index)
         seed = stable_hash("gymnasium", *name) % 2**31  # the range that all environments take
-        return Task(id="/".join(map(str, name)), source=self.environment, seed=seed)
+        return Task(id="/".join(map(str, name)), source=self.source, seed=seed)
+
+    @property
+    def source(self) -> str:
+        """Where the environment is found again."""
+        return str(self.environment)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registered(AbstractEnvironmentSpec):
-    """An environment that gymnasium knows under this name; ``module:Name-v0`` is one of a user's own."""
+    """An environment by its name: see ``Gymnasium.environment``."""
 
     source: str = "CartPole-v1"
 
@@ -54,12 +65,7 @@ class Environment(AbstractEnvironment):
     def __init__(self, source: str) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
-        if ":" in source and os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # module:Name-v0 may be a user's own, beside which he works
-        try:
-            self._env = gymnasium.make(source, disable_env_checker=True)
-        except (gymnasium.error.Error, ImportError) as error:
-            raise ValueError(f"gymnasium does not make {source!r}: {error}") from error
+        self._env = _made(source)
         seen, acts = self._env.observation_space, self._env.action_space
         if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
             raise ValueError(
@@ -113,3 +119,28 @@ class Environment(AbstractEnvironment):
 
     def close(self) -> None:
         self._env.close()
+
+
+def _made(source: str) -> Any:
+    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
+    import gymnasium
+
+    place, _, name = source.rpartition(":")
+    own = vars(imported(place, source)).get(name) if place else None
+    if own is None:
+        try:
+            return gymnasium.make(name, disable_env_checker=True)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise ValueError(
+                f"gymnasium does not make {source!r}: {error}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
+                "without a version, or module:Name-v0, which the module registers)"
+            ) from error
+    try:
+        made = own()
+    except Exception as error:  # whatever a user's class raises, told with the line of his file
+        raise broken(source, error) from error
+    if not isinstance(made, gymnasium.Env):
+        raise ValueError(
+            f"{source} makes a {type(made).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and step"
+        )
+    return made

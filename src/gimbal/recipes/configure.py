@@ -73,10 +73,10 @@ def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
-    before = recipe.tasks.environment if isinstance(recipe.tasks, Gymnasium) else ""
-    if not isinstance(run.tasks, Gymnasium) or run.tasks.environment == before:
+    before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium) else ""
+    if not isinstance(run.tasks, Gymnasium) or run.tasks.source == before:
         return run
-    world = Environment(run.tasks.environment)
+    world = Environment(run.tasks.source)
     sizes: dict[str, Any] = {}
     both = {"observations": world.observations, "actions": world.actions}
     if isinstance(run.policy, Gaussian | SquashedGaussian if world.real else Categorical):
@@ -88,7 +88,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):
-        sizes["held_out.tasks.environment"] = run.tasks.environment
+        sizes["held_out.tasks.environment"] = run.tasks.source
 
     def given(path: str) -> bool:
         short = "" if path.startswith("held_out.") else path.rpartition(".")[2]  # a short name means what is trained on

@@ -1,0 +1,64 @@
+"""An environment of a user's own, by its class or by the name under which a module registers it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gimbal import recipes
+from gimbal.config import Text, dump
+from gimbal.environments.gym import Gymnasium, Registered
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+CORRIDOR = re.search(r"```python\n(import gymnasium.*?)```", PAGE, re.DOTALL)[1]
+BROKEN = "\n\nclass Broken:\n    def __init__(self):\n        self.x = nothing\n\n\nclass Other:\n    pass\n"
+REGISTERED = "\n\ngymnasium.register('Corridor-v7', entry_point=Corridor, max_episode_steps=3)\n"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("corridor.py").write_text(CORRIDOR + BROKEN + REGISTERED)
+
+
+def test_a_class_is_an_environment():
+    run = recipes.load("cartpole", {"tasks.environment": Text("corridor.py:Corridor")})
+    world = Registered(source=run.tasks[0].source).open()
+    assert (run.policy.observations, run.policy.actions) == (world.observations, world.actions) == (2, 2)
+    assert run.held_out.tasks.environment == "corridor.py:Corridor"
+    world.reset(run.tasks[0], seed=0)
+    moments = [world.step(np.array([1])) for _ in range(5)]
+    assert [moment.terminated for moment in moments] == [False] * 4 + [True] and moments[-1].reward == 1.0
+
+
+def test_a_class_itself_is_saved_by_reference():
+    owned = Registered(source="corridor.py:Corridor").open()
+    tasks = Gymnasium(environment=type(owned._env))
+    assert tasks.environment == f"{Path('corridor.py').resolve()}:Corridor"
+    assert "corridor.py:Corridor" in dump(recipes.load("cartpole", {"tasks": tasks}), "cartpole")
+    assert Registered(source=tasks[0].source).open().interface == owned.interface
+
+
+def test_a_name_that_the_file_registers():
+    world = Registered(source="corridor.py:Corridor-v7").open()
+    world.reset(Gymnasium()[0], seed=0)
+    assert [world.step(np.array([0])).truncated for _ in range(3)] == [False, False, True]  # gymnasium's own limit
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("CartPol-v1", r"did you mean CartPole-v1\?.*one of your own is file.py:Class"),
+        ("corridor.py:Corridr-v1", r"one of your own is file.py:Class"),
+        (
+            "corridor.py:Broken",
+            r"corridor.py:Broken raises NameError: name 'nothing' is not defined \(corridor.py, line \d+",
+        ),
+        ("corridor.py:Other", "makes a Other; a gymnasium.Env is wanted"),
+        ("nowhere:Other-v0", "there is no module nowhere"),
+    ],
+)
+def test_what_is_no_environment_is_refused_with_the_remedy(source, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Registered(source=source).open()
