@@ -242,6 +242,17 @@ def test_more_refusals(tmp_path):
         api.compare({"a": [tmp_path / "a-*", tmp_path / "w"]})
 
 
+def test_each_pair_has_a_line_and_names_are_as_they_are_typed(tmp_path):
+    for clip in (0.2, 0.3, 0.4):
+        other = {"objective": {"class": "Clip", "clip": clip}}
+        for seed in (0, 1):
+            write(tmp_path / f"{clip}" / f"{seed}-{clip}", seed=seed, **other)
+    found = api.compare([tmp_path / str(clip) for clip in (0.2, 0.3, 0.4)])
+    assert [arm.name for arm in found.arms] == [f"grpo (objective.clip={clip})" for clip in (0.2, 0.3, 0.4)]
+    lines = str(found).splitlines()
+    assert lines[3] == "" and " ".join(lines[:3]) == found.verdict and all(line.endswith(".") for line in lines[:3])
+
+
 def test_json_and_figure(tmp_path):
     arm(tmp_path / "r", "a<b", [0.1] * 5, ALIKE, steps=20)
     arm(tmp_path / "r", "b", [0.1, 0.1, 0.02, 0.02, 0.02], ALIKE, **OTHER)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gimbal.cli.words import Arguments, parse
 
 HELP = """\
-gimbal doctor RUN [--json]
+gimbal doctor RUN [--runs DIRECTORY] [--json]
 
 Names what ails a run by what it left on disk. First what became of it: evaluation fell, reward fell, nothing learned; with the best
 step, the last and the checkpoint to go back to. Then the likely cause: no delivery, lost samples, mismatch, a wrong sign, reward
@@ -20,11 +20,12 @@ Draws rollouts with a checkpoint's weights in engine A and splits the log-ratio 
 add up: delivery, numerics (beside engine B), sampling, token drift, staleness (drawn by OLDER weights).
 
   --engine native:int8       an engine and its precision, or a part: 'Native(precision="bfloat16", cache="recompute")'
+  --runs DIRECTORY           where the name of a run is looked up, other than runs
   --json                     the same as JSON"""
 
 
 def doctor(argv: Sequence[str]) -> int:
-    arguments = parse(argv, ("help", "json"), ("engine", "against", "older", "rollouts"))
+    arguments = parse(argv, ("help", "json"), ("engine", "against", "older", "rollouts", "runs"))
     if "help" in arguments.flags:
         print(HELP)
         return 0
@@ -32,12 +33,12 @@ def doctor(argv: Sequence[str]) -> int:
         raise ValueError("gimbal doctor wants one run or one checkpoint (gimbal doctor --help)")
     if "engine" in arguments.flags:
         return _engines(Path(arguments.words[0]), arguments)
-    if arguments.flags.keys() - {"json"}:
+    if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts explain an engine; name it: --engine native:int8")
-    from gimbal.api import find_run
+    from gimbal.api import RUNS, find_run
     from gimbal.report.doctor import examine
 
-    diagnosis = examine(find_run(arguments.words[0]))
+    diagnosis = examine(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
     print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
     return 0
 

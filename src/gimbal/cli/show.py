@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
 
@@ -99,9 +100,10 @@ def show(argv: Sequence[str]) -> int:
     known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
     name = known.get(asked.lower()) or known.get(asked.lower().replace("_", ""))
     if name is None and ":" not in asked:
-        raise ValueError(
-            f"there is no {asked}{config.nearest(asked.lower(), known)} (gimbal list methods, gimbal list recipes)"
-        )
+        near = [known[lower] for lower in known if asked.lower() in lower][:3]
+        near = near or [known[lower] for lower in difflib.get_close_matches(asked.lower(), known, n=1)]
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"there is no {asked}{meant} (gimbal list methods, gimbal list recipes)")
     name = name or asked
     thing = recipes.function(name) if name in recipes.names() else config.find(name)
     file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]

@@ -209,7 +209,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
-    """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own."""
+    """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own, as it is typed."""
     stems = [{re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) for run in runs} for runs in groups]
     found = [stem.pop() if len(stem) == 1 else "" for stem in stems]
     if "" not in found and len(set(found)) == len(found):
@@ -218,7 +218,7 @@ def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
     if len(set(recipes)) == len(recipes):
         return recipes
     keys = [key for key in groups[0][0].settings if len({str(runs[0].settings.get(key)) for runs in groups}) > 1]
-    shown = [", ".join(f"{key.split('.')[-1]}={runs[0].settings.get(key)}" for key in keys[:2]) for runs in groups]
+    shown = [", ".join(f"{key}={runs[0].settings.get(key)}" for key in keys[:2]) for runs in groups]
     return [f"{recipe} ({words})" for recipe, words in zip(recipes, shown, strict=True)]
 
 

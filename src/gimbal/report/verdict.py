@@ -10,16 +10,20 @@ from gimbal.report.console import duration
 
 
 def verdict(comparison: Comparison) -> str:
-    """One sentence for each pair, or for an arm that stands alone."""
+    return " ".join(sentences(comparison))
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """One for each pair, or for an arm that stands alone."""
     arms = {arm.name: arm for arm in comparison.arms}
     if len(arms) == 1:
-        return _alone(comparison, comparison.arms[0])
-    sentences = []
+        return [_alone(comparison, comparison.arms[0])]
+    found = []
     for pair in comparison.pairs:
         words = [_tokens(comparison, pair, arms), _final(comparison, pair, arms)]
         text = "; ".join(part for part in words if part)
-        sentences.append((text[0].upper() + text[1:] if text.startswith("no ") else text) + ".")
-    return " ".join(sentences)
+        found.append((text[0].upper() + text[1:] if text.startswith("no ") else text) + ".")
+    return found
 
 
 def _alone(comparison: Comparison, arm: ArmResult) -> str:
@@ -113,7 +117,7 @@ def table(comparison: Comparison) -> str:
         for row, arm in zip(rows, comparison.arms, strict=True):
             assert arm.tokens is not None and arm.seconds is not None
             row += [amount(arm.tokens.mean), amount(arm.seconds.mean), f"{arm.tokens.reached}/{len(arm.runs)}"]
-    text = [comparison.verdict, "", *_aligned([head, *rows])]
+    text = [*sentences(comparison), "", *_aligned([head, *rows])]
     if comparison.pairs:
         head = ["", "difference", "P(improvement)", "p"] + ["tokens", "p", "seconds"] * bool(comparison.thresholds)
         rows = []
