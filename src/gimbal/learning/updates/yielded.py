@@ -54,8 +54,8 @@ def without_gradient(update: AbstractUpdate, loss: Loss) -> OwnError:
     of = " and ".join(loss.of)
     return OwnError(
         f"the loss of {of} that {_name(update)} yields has no gradient (its value is {loss.value.item():.3g}), so nothing would be "
-        "learned: compute it from models.policy.evaluate(batch.decisions, temperature=models.forward.temperature).logprob_NS; "
-        "models.evaluated(batch) and the columns of the batch are constants"
+        "learned: models.evaluated(batch) and the columns of the batch are constants; compute it from "
+        "models.policy.evaluate(batch.decisions, temperature=models.forward.temperature).logprob_NS"
     )
 
 
