@@ -97,7 +97,10 @@ def test_keys_of_controllers_hold_dots(run):
         (["optimization.checkpointing=2"], r"it must be true or false"),
         (["ahead=later"], r"ahead is later; it must be one of ready, full"),
         (["objective=None"], r"objective is None; it must be an objective, such as objective='ClippedRatio\(\)'"),
-        (["objective=TruncatedWeight()"], r"objective is TruncatedWeight; it must be an objective"),
+        (
+            ["objective=TruncatedWeight()"],
+            r"objective is TruncatedWeight \(kind: Correction\); it must be an objective",
+        ),
         (["tasks.parameters=5"], r"a mapping: set an entry with tasks.parameters.NAME=VALUE"),
         (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a file of rows \(rows.jsonl\)"),
         (["held_out=5"], r"held_out is 5; it must be a file of rows \(held_out=heldout.jsonl\), or HeldOut\("),
@@ -105,6 +108,11 @@ def test_keys_of_controllers_hold_dots(run):
         (["rewards=mine.py"], r"rewards=mine.py.*; it must be a function \(reward=mine.py:score\)"),
         (["rewards=a:f,b:g*c"], r"rewards.1=b:g\*c cannot be read; it must be a function \(reward=mine.py:score\)"),
         (["controllers=5"], r"controllers is 5; it must be a mapping"),
+        (
+            ["budget=Allocated()"],
+            r"budget is Allocated \(kind: Curriculum\); it must be one of Fixed",
+        ),
+        (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of Calculator, Registered"),
         (["staleness=5"], r"staleness is 5; it must be one of DropStale, "),
         (["objective=ClipedRatio()"], r"did you mean ClippedRatio\?"),
         (["objective=ClippedRatio(clip=1)"], r"ClippedRatio has no field clip"),

@@ -66,6 +66,8 @@ def test_chat_messages_stay_messages():
             '{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}',
             "line 1: there are a prompt and the column messages",
         ),
+        ('{"prompt": "a", "prompt": "b"}', "line 1: the key 'prompt' is there twice"),
+        ('{"prompt": "a", "b": [{"c": 1, "c": 1}]}', "line 1: the key 'c' is there twice"),
         ("\n", "holds no tasks"),
     ],
 )

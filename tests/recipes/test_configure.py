@@ -171,11 +171,12 @@ def test_unknown_recipes_and_things_that_are_no_recipes():
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("def mine(:\n", r"raises SyntaxError: .* \(own.py, line 1\)"),
+        ("def mine(:\n", r"raises SyntaxError: [^()]* \(own.py, line 1\)$"),
         ("1 / 0\n", r"raises ZeroDivisionError: .* \(own.py, line 1\)"),
         ("\ndef mine():\n    return {}['x']\n", r"own.py:mine raises KeyError: 'x' \(own.py, line 3\)"),
         ("def mine():\n    return int('x')\n", r"raises ValueError: invalid literal .* \(own.py, line 2\)"),
-        ("def mine(seed):\n    pass\n", "raises TypeError: .*'seed'"),
+        ("def mine(seed):\n    pass\n", "raises TypeError: .*'seed'$"),
+        ("def mine():\n    return 5\n", "own.py:mine returned 5; it must return a gimbal.Run"),
         ("from gimbal import Sampling\ndef mine():\n    Sampling(max_length=0)\n", "^max_length is 0"),
     ],
 )
@@ -188,6 +189,8 @@ def test_a_recipe_of_ones_own_that_breaks_says_where(tmp_path, source, sentence)
 def test_a_file_without_its_function_is_told_how_it_is_written():
     with pytest.raises(ValueError, match=r"path/file\.py:function"):
         recipes.load("mine.py")
+    with pytest.raises(ValueError, match=r"'mine\.py:' is not a reference; write pkg"):
+        recipes.load("mine.py:")
 
 
 def test_a_critic_on_hidden_states_is_as_wide_as_the_policy(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -52,11 +52,20 @@ def expected(annotation: Any, path: str) -> str:
         return describe(annotation)
     if annotation.__name__ in KINDS:
         return KINDS[annotation.__name__]
-    names = sorted(entry.name for entry in catalogue().values() if annotation.__name__ in entry.bases)
+    kinds = set(_kinds(annotation))
+    names = sorted(entry.name for entry in catalogue().values() if entry.part and kinds & set(entry.bases))
     if not names:
         return f"{annotation.__name__}(...), whose fields `gimbal show {annotation.__name__}` lists"
     more = " and others (gimbal list methods)" if len(names) > NAMED else ""
     return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()', or your own, {path}='file.py:Class(field=value)'"
+
+
+def _kinds(kind: type) -> Iterator[str]:
+    """Its name and those of its kinds: a tool is an environment too."""
+    yield kind.__name__
+    for narrower in kind.__subclasses__():
+        if narrower.__name__.startswith("Abstract"):
+            yield from _kinds(narrower)
 
 
 # One's own classes and functions, and files of rows: mine.py:Count, pkg.mod:score*0.7, heldout.jsonl.

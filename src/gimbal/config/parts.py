@@ -64,7 +64,7 @@ def find(name: str) -> type:
 def resolve(reference: str) -> Any:
     """What ``pkg.module:name`` or ``path/file.py:name`` refers to."""
     place, _, name = reference.rpartition(":")
-    if not place:
+    if not place or not name:
         raise ValueError(f"{reference!r} is not a reference; write pkg.module:name or path/file.py:name")
     if place == "__main__" and name not in vars(sys.modules[place]):
         raise ValueError(
@@ -92,12 +92,13 @@ def broken(reference: str, error: Exception) -> ValueError:
     file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
     if isinstance(error, ValueError) and PACKAGE in Path(file).parents:
         return ValueError(str(error))
-    if isinstance(error, SyntaxError):
-        file, line = error.filename or file, error.lineno
+    said = str(error)
+    if isinstance(error, SyntaxError):  # whose own words hold file and line too
+        file, line, said = error.filename or file, error.lineno, error.msg
     where = (
         "" if PACKAGE in Path(file).parents else f" ({Path(file).name}, line {line})"
     )  # called with the wrong arguments
-    return ValueError(f"{reference} raises {type(error).__name__}: {error}{where}")
+    return ValueError(f"{reference} raises {type(error).__name__}: {said}{where}")
 
 
 def _import_here(module: str) -> types.ModuleType:
@@ -361,9 +362,19 @@ def _read_part(value: Any, base: type, path: str) -> Any:
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)
     if not isinstance(data, base):
-        got = type(data).__name__ if dataclasses.is_dataclass(data) else shown(data)
+        got = _kind(data) if dataclasses.is_dataclass(data) else shown(data)
         raise ValueError(f"{path} is {got}; it must be {expected(base, path)}")
     return data
+
+
+def _kind(part: Any) -> str:
+    """Its class, and what it is where a part of another kind is wanted: Allocated is no budget but a curriculum."""
+    name = type(part).__name__
+    bases = catalogue()[name].bases if name in catalogue() else ()
+    kind = next(
+        (base.removeprefix("Abstract").removesuffix("Spec") for base in bases if base.startswith("Abstract")), ""
+    )
+    return f"{name} (kind: {kind})" if kind else name
 
 
 def _long(value: Any, base: type) -> Any:

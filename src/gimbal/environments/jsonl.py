@@ -79,6 +79,18 @@ def short(value: Any) -> Any:
     return Rows(rows=value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
+class _Twice(ValueError):
+    """Of two values of one key all but the last would be lost without a word."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(ascii(next(name for name in names if names.count(name) > 1))[:80])
+    return row
+
+
 def _lines(path: Path) -> Iterable[tuple[str, Any]]:
     """("line 3", its value) of every line that is not blank."""
     if path.exists() and not path.is_file():  # a pipe would be waited for, for good, and is empty when a run is resumed
@@ -96,9 +108,11 @@ def _lines(path: Path) -> Iterable[tuple[str, Any]]:
         if not line.strip():
             continue
         try:
-            yield f"line {number}", json.loads(line)
+            yield f"line {number}", json.loads(line, object_pairs_hook=_once)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
+        except _Twice as error:
+            raise ValueError(f"{path}, line {number}: the key {error} is there twice; leave one of them out") from error
         except RecursionError as error:
             raise ValueError(f"{path}, line {number}: it is nested too deeply") from error
         except ValueError as error:  # Python reads no more

@@ -66,13 +66,13 @@ class Optimization:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it lies in [0, 1)")
         for name in ("epsilon", "weight_decay"):
             if not 0 <= getattr(self, name) < MOST:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0 to {MOST:g}")
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0, below {MOST:g}")
         for name in ("warmup_steps", "max_grad_norm"):
             if getattr(self, name) < 0:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be 0 or above")
         for name in ("learning_rate", "critic_learning_rate"):
             if not 0 <= getattr(self, name) < MOST:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0 to {MOST:g}")
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0, below {MOST:g}")
 
     def adamw(self, learning_rate: float) -> AdamW:
         """The optimiser of a model that is moved at this rate."""

@@ -16,6 +16,7 @@ from typing import Any
 from gimbal.config import flatten, methods, nearest, read_file, resolve
 from gimbal.config import load as load_saved
 from gimbal.config.classes import first_sentence
+from gimbal.config.own import told
 from gimbal.config.parts import broken
 
 
@@ -137,5 +138,5 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
         except Exception as error:  # whatever a user's recipe raises
             raise broken(recipe, error) from error
     if not isinstance(run, AbstractRun):
-        raise ValueError(f"the recipe {recipe} returned a {type(run).__name__}; it must return a gimbal.Run")
+        raise ValueError(f"the recipe {recipe} returned {told(run)}; it must return a gimbal.Run")
     return configured(run, overrides or {}, notice)

@@ -403,7 +403,7 @@ class TrainingSession:
             # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.
             self._save()
             raise
-        self.totals["seconds"] += time.perf_counter() - started
+        self.totals["seconds"] += max(0.0, time.perf_counter() - started)
         self.totals["max_age"] = max(self.totals["max_age"], metrics["staleness/max"])
         self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)
         step = trainer.learner.version
