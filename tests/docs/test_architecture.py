@@ -34,16 +34,17 @@ def methods(name):
 
 
 def test_classes_that_are_named_are_there():
+    pages_own = set(re.findall(r"^@dataclass.*\nclass (\w+)", "\n".join(BLOCKS), re.M))
     named = set(re.findall(r"`([A-Z][A-Za-z]+)[`(]", PAGE)) | set(re.findall(r"^class (\w+)", "\n".join(BLOCKS), re.M))
     assert len(named) >= 10
-    assert sorted(named - CLASSES.keys()) == []
+    assert sorted(named - CLASSES.keys() - pages_own) == [] and pages_own == {"BatchReinforce"}
 
 
 def test_signatures_are_those_of_the_code():
     seen = 0
     for block in BLOCKS:
         for name, body in re.findall(r"^class (\w+).*?:(.*?)(?=^\S|\Z)", block, re.DOTALL | re.M):
-            real = methods(name)
+            real = methods(name) if name in CLASSES else methods("AbstractUpdate")
             for method, given in re.findall(r"(\w+)\((self[^)]*)\)", body):
                 arguments = [re.sub(r":.*", "", a).strip() for a in re.sub(r"\[[^\]]*\]", "", given).split(",")]
                 assert real[method] == arguments, f"{name}.{method}"

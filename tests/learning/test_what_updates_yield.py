@@ -1,7 +1,11 @@
 """An update of a user's own that would train nothing, or cannot be moved by, is refused in one sentence at its first step."""
 
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from gimbal.learning.method import AdamW
 from gimbal.learning.updates.base import AbstractUpdate, Loss, ModelSpec
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives.base import AbstractObjective
+from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Terms
 
 MOVED = {"policy": ModelSpec(optimizer=AdamW(learning_rate=0.1))}
@@ -117,3 +122,21 @@ def test_an_objective_without_gradient_is_refused():
     learner = Learner(Line(), PolicyGradient(objective=Still(), advantage=ReturnToGo()))
     with pytest.raises(OwnError, match=r"Still .*must return a loss of the logprob_NS that it is given"):
         learner.step(learner.prepare(batch_of()))
+
+
+def test_the_update_of_the_page_is_reinforce_with_a_baseline():
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    own = ModuleType("upd")
+    sys.modules["upd"] = own  # where its dataclass looks itself up
+    exec(re.search(r"```python\n(from [^`]*class BatchReinforce.*?)```", page, re.DOTALL)[1], vars(own))
+    del sys.modules["upd"]
+    run, batch, policy = own.mine(), batch_of(), Line()
+    assert run.tasks == grpo().tasks and run.learns == own.BatchReinforce()
+    learner = Learner(policy, run.update)
+    learner.forward_backward(learner.prepare(batch))
+    above_N = batch.return_N - batch.return_N.mean()
+    loss = -(above_N[:, None] * policy.evaluate(batch.decisions).logprob_NS).sum() / batch.mask_NS.sum()
+    torch.testing.assert_close(policy.w.grad, torch.autograd.grad(loss, policy.w)[0])
+    before = policy.w.detach().clone()
+    assert learner.step(learner.prepare(batch))["return"] == pytest.approx(float(batch.return_N.mean()))
+    assert not torch.equal(policy.w, before)
