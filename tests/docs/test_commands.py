@@ -57,6 +57,10 @@ def desk(tmp_path, monkeypatch):
     _, tool, recipe, workflow, environment = re.findall(r"```python\n(.*?)```", DATA, re.S)
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
     (tmp_path / "corridor.py").write_text(environment + registered)
+    own_update = re.search(
+        r"```python\n(from [^`]*class BatchReinforce.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.S
+    )
+    (tmp_path / "upd.py").write_text(own_update[1])
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
     )
