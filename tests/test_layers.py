@@ -43,7 +43,6 @@ SIBLINGS = {
     ("workflows", "engines"),
     ("runtime", "report"),
     ("config", "durable"),
-    ("serve", "report"),
 }
 SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
 ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py"}

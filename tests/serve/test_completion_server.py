@@ -118,7 +118,7 @@ def test_turns_of_a_session_are_one_row_of_the_very_tokens(server, policy):
     told = second["prompt_token_ids"][len(known) :]
     assert policy.tokenizer.decode(told) == "Try again: 12 + 32 =\n"
     ask(server, QUESTION, reply, "Another's.", session="episode-2")  # of another session: nothing of it is known
-    assert [len(session.rows) for session in server.answers.sessions.values()] == [1, 1]
+    assert [len(session.rows) for session in server.answers.sessions.open.values()] == [1, 1]
     (row,) = server.take("episode-1").rows
     a, b, c = len(first["token_ids"]), len(told), len(second["token_ids"])
     assert row.mask_S.tolist() == [True] * a + [False] * b + [True] * c
@@ -140,17 +140,17 @@ def test_a_rewritten_history_begins_a_row(server, policy):
 def test_what_is_on_file_is_what_was_drawn(server, policy):
     ask(server, QUESTION, session="e", n=2)
     post(server, "/e/v1/completions", {"prompt": "1 + 1 ="})
-    (kept,) = read(server.answers.record)
+    (kept,) = read(server.answers.sessions.record)
     for ours, theirs in zip(server.take("e").rows, kept.rows, strict=True):
         assert torch.equal(ours.decisions.ids_NL, theirs.decisions.ids_NL)
         for name in ("behavior_S", "version_S", "mask_S", "reward_S", "part_S", "turn_S"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
         assert (ours.text, ours.stop, ours.sampling) == (theirs.text, theirs.stop, theirs.sampling)
-    with server.answers.record.open("a") as file:
+    with server.answers.sessions.record.open("a") as file:
         file.write('{"session": "torn')
-    assert len(read(server.answers.record)[0].exchanges) == 3
-    ask(server, QUESTION, session="e")  # by a server that was started again, say: a torn line damages no other
-    assert len(read(server.answers.record)[0].exchanges) == 4
+    assert len(read(server.answers.sessions.record)[0].exchanges) == 3
+    ask(server, QUESTION, session="f")  # by a server that was started again, say: a torn line damages no other
+    assert [len(session.exchanges) for session in read(server.answers.sessions.record)] == [3, 1]
 
 
 def test_new_weights_arrive_between_requests(server, policy):

@@ -151,8 +151,8 @@ def test_a_reward_ends_a_session_once(policy):
         assert post(server, "/s/v1/reward", {"score": -0.5}) == {"session": "s", "score": -0.5}
         for path, body in [("reward", {"score": 1}), ("completions", {"prompt": "a"})]:
             assert "is over" in refused(server, f"/s/v1/{path}", body)[1]
-        assert server.take("s").score == -0.5
-        ask(server, QUESTION, session="s")  # a name is free again once its session was taken
+        assert server.take("s").score == -0.5 and not server.take("s").exchanges
+        assert "is over" in refused(server, "/s/v1/completions", {"prompt": "a"})[1]
 
 
 def test_what_was_being_drawn_when_the_reward_came_is_refused_and_counted(policy):

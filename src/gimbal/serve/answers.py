@@ -7,19 +7,17 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from gimbal import durable
 from gimbal.engines.base import Request
 from gimbal.policies.token import Sampling, TokenPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
-from gimbal.serve.driver import Awaited, Driver
-from gimbal.serve.exchanges import Exchange, Session, rewarded, written
+from gimbal.serve.driver import Awaited, Busy, Driver
+from gimbal.serve.exchanges import Exchange
+from gimbal.serve.sessions import Over, Sessions
 
 Prompt = tuple[str, list[int]]  # as text, and as tokens
 
@@ -36,52 +34,23 @@ class Answers:
         name: str,
         seed: int,
         fixed: bool,
-        record: Path | None,
-        keep: int | None,
+        sessions: Sessions,
     ) -> None:
         self.driver, self.policy, self.sampling, self.name = driver, policy, sampling, name
-        self.seed, self.fixed, self.record, self.keep = seed, fixed, record, keep
-        self.sessions: dict[str, Session] = {}
+        self.seed, self.fixed, self.sessions = seed, fixed, sessions
         self.count = 0  # of requests to the engine
         self.rewritten = 0  # contexts that continue no answer of their session, though it has some: each begins a row
         self._longest_token = max(map(len, policy.tokenizer.get_vocab()))
-        self._lock = threading.Lock()  # of sessions, count and the record
+        self._lock = threading.Lock()  # of the counts
         self._encoding = threading.Lock()  # a tokenizer is no place for two threads
-        if record is not None:
-            record.parent.mkdir(parents=True, exist_ok=True)
-
-    def take(self, session: str) -> Session:
-        with self._lock:
-            return self.sessions.pop(session, Session(name=session))
 
     def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
-        if self.keep is not None:
-            raise ValueError(
-                f"a server that holds the newest {self.keep} answers may lose some of an episode's: keep=None"
-            )
-        made = self.take(session).episode(task, sample)
+        if (keep := self.sessions.keep) is not None:
+            raise ValueError(f"a server that holds the newest {keep} answers may lose some of an episode's: keep=None")
+        made = self.sessions.take(session).episode(task, sample)
         if isinstance(made, Drop):
-            with self._lock:
-                self.driver.drops[made.reason] += 1
+            self.driver.drop(made.reason)
         return made
-
-    def reward(self, session: str, score: float) -> None:
-        """The session is over with it."""
-        with self._lock:
-            self._open(session)
-            if session not in self.sessions:
-                raise ValueError(f"session {session!r} has had no answers; nothing can be rewarded")
-            if self.record is not None:
-                durable.append(self.record, rewarded(session, score) + "\n")
-            self.sessions[session] = replace(self.sessions[session], score=score)
-
-    def _over(self, session: str) -> bool:
-        return session in self.sessions and self.sessions[session].score is not None
-
-    def _open(self, session: str) -> None:
-        """What came after the reward is not what it was given for."""
-        if self._over(session):
-            raise ValueError(f"session {session!r} has its reward and is over; give each episode a name of its own")
 
     def health(self) -> dict[str, Any]:
         driver = self.driver
@@ -100,11 +69,12 @@ class Answers:
         tickets: list[Awaited] = []
         try:
             for number in range(len(prompts) * asked.n):
-                tickets.append(self._ticket(asked, prompts, number))
-                self.driver.submit(tickets[-1])
+                self.driver.submit(ticket := self._ticket(asked, prompts, number))
+                tickets.append(ticket)
             rollouts = [await asyncio.wrap_future(ticket.future) for ticket in tickets]
-        finally:
-            self._give_up(tickets)
+        except BaseException as error:
+            self._give_up(tickets, error)
+            raise
         drawn_from = [prompt for prompt in prompts for _ in range(asked.n)]
         return await asyncio.to_thread(self._remembered, asked, drawn_from, rollouts)
 
@@ -112,7 +82,7 @@ class Answers:
         """The same as server-sent events, as it is drawn. With tools each answer is one piece: a call is one only once it is whole."""
         prompts = await asyncio.to_thread(self.encoded, asked)
         loop, news = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Rollout | None]]()
-        frame, tickets = replies.frame(asked, self.name, chunk=True), list[Awaited]()
+        frame, tickets = replies.frame(asked, self.name, chunk=True), dict[int, Awaited]()  # that have not ended
 
         def tell(number: int, rollout: Rollout | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, (number, rollout))
@@ -120,11 +90,11 @@ class Answers:
         try:
             for number in range(len(prompts) * asked.n):
                 progress = None if asked.tools else partial(tell, number)
-                tickets.append(self._ticket(asked, prompts, number, progress))
-                self.driver.submit(tickets[-1])
-                tickets[-1].future.add_done_callback(lambda _, number=number: tell(number, None))
-            said, left, exchanges = [""] * len(tickets), len(tickets), list[Exchange]()
-            while left:
+                self.driver.submit(ticket := self._ticket(asked, prompts, number, progress))
+                tickets[number] = ticket
+                ticket.future.add_done_callback(lambda _, number=number: tell(number, None))
+            said, exchanges = [""] * len(tickets), list[Exchange]()
+            while tickets:
                 number, rollout = await news.get()
                 first = not said[number]
                 if rollout is not None:
@@ -134,10 +104,8 @@ class Answers:
                         said[number] = text
                         yield replies.event(frame | {"choices": [made]})
                     continue
-                left -= 1
-                (exchange,) = await asyncio.to_thread(
-                    self._remembered, asked, [prompts[number // asked.n]], [tickets[number].future.result()]
-                )
+                drawn = [tickets.pop(number).future.result()]
+                (exchange,) = await asyncio.to_thread(self._remembered, asked, [prompts[number // asked.n]], drawn)
                 exchanges.append(exchange)
                 whole = replies.choice(asked, number, exchange, self.policy)
                 rest = replies.visible(exchange.rollout)[len(said[number]) :]
@@ -145,15 +113,19 @@ class Answers:
             if asked.usage:
                 yield replies.event(frame | {"choices": [], "usage": replies.usage(asked, exchanges)})
             yield replies.event("[DONE]")
-        finally:
-            self._give_up(tickets)
+        except BaseException as error:
+            self._give_up(list(tickets.values()), error)
+            raise
 
     def encoded(self, asked: Asked) -> list[Prompt]:
         """Text and tokens of every prompt, or a ValueError that says what does not fit."""
         room = self.policy.model.config.max_position_embeddings
         most = room * self._longest_token
-        with self._lock:
-            self._open(asked.session)
+        self.sessions.going_on(asked.session)
+        if self.driver.engine.version < 0:
+            raise ValueError(
+                "the engine has no weights yet: server.load(learner.version, policy.state_dict()) comes first"
+            )
         if asked.chat:
             prompts = [self._continuing(asked.session, self._chat(asked, most), special=False)]
         else:
@@ -186,32 +158,20 @@ class Answers:
         request = Request(group=count, task=task, sample=sample, sampling=asked.sampling, seed=seed)
         return Awaited(request=request, progress=progress)
 
-    def _give_up(self, tickets: Sequence[Awaited]) -> None:
+    def _give_up(self, tickets: Sequence[Awaited], error: BaseException) -> None:
         for ticket in tickets:
-            if not ticket.future.done():
-                self.driver.cancel(ticket, "client gone")
+            self.driver.cancel(ticket, _reason(error))
 
     def _remembered(self, asked: Asked, prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Exchange]:
         exchanges = []
         for (text, _), rollout in zip(prompts, rollouts, strict=True):
             said = self.policy.tokenizer.decode(replies.drawn(rollout))
             exchanges.append(Exchange(session=asked.session, rollout=rollout, text=text + said))
-        lines = "".join(written(exchange) + "\n" for exchange in exchanges)
-        with self._lock:
-            if self._over(asked.session):  # it was rewarded while this was drawn
-                self.driver.drops["after the reward"] += len(exchanges)
-            self._open(asked.session)
-            if self.record is not None:
-                durable.append(self.record, lines)
-            session = self.sessions.pop(asked.session, Session(name=asked.session))
-            self.sessions[asked.session] = replace(session, exchanges=(*session.exchanges, *exchanges))
-            held = sum(len(one.exchanges) for one in self.sessions.values()) if self.keep is not None else 0
-            while self.keep is not None and held > self.keep:
-                oldest = self.sessions[next(iter(self.sessions))]  # the session that has been silent for longest
-                self.sessions[oldest.name] = replace(oldest, exchanges=oldest.exchanges[1:])
-                held -= 1
-                if len(oldest.exchanges) == 1:
-                    del self.sessions[oldest.name]
+        try:
+            self.sessions.remember(asked.session, exchanges)
+        except (Over, OSError) as error:  # it ended while this was drawn, or the disk is full: the client is told
+            self.driver.drop(_reason(error), len(exchanges))
+            raise
         return exchanges
 
     def _chat(self, asked: Asked, most: int) -> str:
@@ -232,10 +192,9 @@ class Answers:
     def _continuing(self, name: str, text: str, *, special: bool) -> Prompt:
         """What continues from an answer of this session begins with the very tokens that were drawn. ``special``: a first prompt is
         encoded with the tokenizer's own tokens around it."""
+        known, before = self.sessions.continued(name, text)
         with self._lock:
-            session = self.sessions.get(name)
-            before = None if session is None else session.continued(text)
-            self.rewritten += session is not None and before is None
+            self.rewritten += known and before is None
         with self._encoding:
             if before is None:
                 return text, self.policy.tokenizer.encode(text, add_special_tokens=special)
@@ -250,6 +209,21 @@ class Answers:
         if len(prompt) > most or not all(0 <= token < len(tokenizer) for token in prompt):
             raise ValueError(f"prompt holds what is none of the model's token ids, which are 0 to {len(tokenizer) - 1}")
         return tokenizer.decode(prompt), prompt
+
+
+def _reason(error: BaseException) -> str:
+    """Why answers were drawn, or begun, and not recorded."""
+    match error:
+        case Over():
+            return error.reason
+        case asyncio.CancelledError() | GeneratorExit():
+            return "client gone"
+        case Busy():
+            return "busy"
+        case OSError():
+            return "not recorded"
+        case _:
+            return "engine error"
 
 
 def _fits(text: str, most: int) -> None:

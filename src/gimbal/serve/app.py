@@ -111,7 +111,7 @@ class Handlers:
     async def _rewarded(self, request: Request) -> Response:
         session, data = await self._asked(request)
         score = rewarded(data)
-        await asyncio.to_thread(self.answers.reward, session, score)
+        await asyncio.to_thread(self.answers.sessions.reward, session, score)
         return JSONResponse({"session": session, "score": score})
 
     async def _answered(self, request: Request, *, chat: bool) -> Response:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from gimbal.policies.token import Sampling
@@ -85,7 +85,14 @@ def rewarded(data: bytes) -> float:
     body = _body(data)
     if set(body) != {"score"} or body["score"] is None:
         raise ValueError('a reward is {"score": NUMBER}')
-    return _number(body, "score", 0.0)
+    return score_of(body["score"])
+
+
+def score_of(value: Any) -> float:
+    """Within bounds that advantages can be computed in."""
+    if value is None:
+        raise ValueError("score is None; it must be a number")
+    return _number({"score": value}, "score", 0.0)
 
 
 def _body(data: bytes) -> dict[str, Any]:
@@ -173,9 +180,9 @@ def _number(body: Mapping[str, Any], key: str, default: float) -> float:
     if value is None:
         return default
     least, most = BOUNDS[key]
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):  # numpy's are
         raise ValueError(f"{key} is {_short(value)}; it must be a number")
-    if not (math.isfinite(value) and least <= value <= most):
+    if not least <= body[key] <= most:  # which NaN does not either
         raise ValueError(f"{key} is {_short(value)}; it must lie between {least} and {most}")
     return float(value)
 

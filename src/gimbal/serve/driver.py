@@ -77,12 +77,21 @@ class Driver:
         self._inbox.put(partial(self._enter, ticket))
 
     def cancel(self, ticket: Awaited, reason: str) -> None:
-        """Give the answer up, if it is not there yet."""
+        """Give the answer up, and count it."""
         self._inbox.put(partial(self._leave, ticket, reason))
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Counted by several threads."""
+        with self._lock:
+            self.drops[reason] += count
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         """New weights, between two steps of the engine: answers under way continue with them."""
         with self._engine_lock:
+            if version < self.engine.version:
+                raise ValueError(
+                    f"version {version} is older than {self.engine.version}, which is loaded; versions only rise: give learner.version"
+                )
             self.engine.load(version, state)
 
     def close(self) -> None:
@@ -127,8 +136,10 @@ class Driver:
 
     def _leave(self, ticket: Awaited, reason: str) -> None:
         if ticket.future.done():
+            if ticket.future.exception() is None:  # drawn, and nobody has it
+                self.drop(reason)
             return
-        self.drops[reason] += 1
+        self.drop(reason)
         if self._drawing.pop(ticket.request.key, None) is not None:
             self._out_of_engine([ticket])
         for queue in (self._suspects, self._held):
@@ -156,7 +167,7 @@ class Driver:
         if self.failure is not None:
             return
         if len(several) == 1:
-            self.drops["engine error"] += 1
+            self.drop("engine error")
             several[0].future.set_exception(EngineError(f"the engine failed: {error}"))
         else:
             self._suspects.extend(several)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import torch
 
 from gimbal.policies.token import Sampling, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Part, Rollout, Task
-from gimbal.report.files import JsonLines
+from gimbal.serve.asked import score_of
+
+HEAD = re.compile(rb'\{"session": ("(?:[^"\\]|\\.)*"), "(score|task)": ')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +70,39 @@ class Session:
 def rows(exchanges: Iterable[Exchange]) -> list[Rollout]:
     """The token-exact paths through a session's exchanges, in order: each becomes a row, with a turn for each answer.
 
-    An exchange whose context begins with the tokens of a row extends that row: what was said in between becomes observations,
-    which are not masked in and count as turns no more than tools' answers do. Any other exchange begins a row; so does one that was
-    drawn at another temperature, for the learner evaluates a row at one. No token is in two rows as a decision.
+    An exchange whose context begins with the tokens of a row extends that row, the longest where there are several: what was said
+    in between becomes observations, which are not masked in and count as turns no more than tools' answers do. Any other exchange
+    begins a row; so does one that was drawn at another temperature, for the learner evaluates a row at one. No token is in two rows
+    as a decision.
+
+    Rows are found by a hash of their tokens, so that the work grows with the tokens alone, not with the rows that are there.
     """
     found: list[Rollout] = []
+    told: list[list[int]] = []  # the tokens of each row
+    ending: dict[tuple[Sampling, int], set[int]] = {}  # the rows of one distribution, by the hash of their tokens
     for exchange in exchanges:
-        rollout, first = exchange.rollout, int(_tokens(exchange.rollout).prompt_N[0])
-        context = exchange.ids[:first]
-        places = [
+        rollout, ids = exchange.rollout, exchange.ids
+        first, drawn_from = int(_tokens(rollout).prompt_N[0]), _drawn_from(rollout.sampling)
+        hashes = list(accumulate(ids, _hashed, initial=0))
+        places = (
             place
-            for place, row in enumerate(found)
-            if context[: len(_ids(row))] == _ids(row) and _drawn_from(row.sampling) == _drawn_from(rollout.sampling)
-        ]
-        if places:
-            place = max(places, key=lambda place: len(_ids(found[place])))
-            found[place] = _extended(found[place], rollout)
+            for length in range(first, 0, -1)
+            for place in sorted(ending.get((drawn_from, hashes[length]), ()))
+            if told[place] == ids[:length]  # hashes may collide
+        )
+        if (place := next(places, None)) is not None:
+            ending[drawn_from, hashes[len(told[place])]].remove(place)
+            found[place], told[place] = _extended(found[place], rollout), ids
         else:
-            found.append(
-                replace(rollout, part_S=torch.zeros_like(rollout.version_S), turn_S=torch.zeros_like(rollout.version_S))
-            )
+            place, zeros_S = len(found), torch.zeros_like(rollout.version_S)
+            found.append(replace(rollout, part_S=zeros_S, turn_S=zeros_S))
+            told.append(ids)
+        ending.setdefault((drawn_from, hashes[-1]), set()).add(place)
     return found
+
+
+def _hashed(before: int, token: int) -> int:
+    return hash((before, token))
 
 
 def _extended(row: Rollout, rollout: Rollout) -> Rollout:
@@ -143,22 +160,78 @@ def rewarded(session: str, score: float) -> str:
     return json.dumps({"session": session, "score": score})
 
 
-def read(path: str | Path) -> list[Session]:
-    """The sessions of a file that an endpoint wrote, in the order of their beginning. A line that was torn by a kill is left out."""
+def read(path: str | Path, only: str | None = None) -> list[Session]:
+    """The sessions of a file that an endpoint wrote, or those of one name, in the order of their beginning. A line that was torn by a
+    kill is left out; one that holds something else is a ValueError."""
     found: list[Session] = []
-    places: dict[str, int] = {}  # of the sessions that have no reward yet; one that has it is over, and its name free
-    for row in JsonLines(Path(path)).read():
-        name = row["session"]
-        if name not in places:
-            places[name] = len(found)
-            found.append(Session(name=name))
-        place = places[name]
-        if "score" in row:
-            found[place] = replace(found[place], score=row["score"])
-            del places[name]
-        else:
-            found[place] = replace(found[place], exchanges=(*found[place].exchanges, _read(row)))
+    places: dict[str, int] = {}  # of the sessions that have no reward yet
+    said: dict[int, list[Exchange]] = {}
+    for number, line in _lines(Path(path)):
+        if only is not None and (head := _head(line)) is not None and head[0] != only:
+            continue
+        with _line(path, number):
+            row = _row(line)
+            if row is None or (only is not None and row["session"] != only):
+                continue
+            name = row["session"]
+            if not isinstance(name, str):
+                raise ValueError(f"its session is {name!r}, which is no name")
+            if name not in places:
+                places[name] = len(found)
+                found.append(Session(name=name))
+            place = places[name]
+            if "score" in row:
+                found[place] = replace(found[place], score=score_of(row["score"]))
+                del places[name]
+            else:
+                said.setdefault(place, []).append(_read(row))
+    return [replace(session, exchanges=tuple(said.get(place, ()))) for place, session in enumerate(found)]
+
+
+def ended(path: Path) -> dict[str, bool]:
+    """Every name on file, and whether its last line is a reward. Answers are not decoded: a record may hold gigabytes."""
+    found: dict[str, bool] = {}
+    for number, line in _lines(path):
+        if (head := _head(line)) is not None:
+            found[head[0]] = head[1]
+            continue
+        with _line(path, number):
+            if (row := _row(line)) is not None:
+                found[str(row["session"])] = "score" in row
     return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    if not path.is_file():
+        raise ValueError(f"{path} is no file; give the one that gimbal serve --record FILE.jsonl wrote")
+    with path.open("rb") as file:
+        yield from enumerate(file, 1)
+
+
+def _head(line: bytes) -> tuple[str, bool] | None:
+    """The session of a whole line as ``written`` and ``rewarded`` make it, and whether it is a reward; None: look closer."""
+    matched = HEAD.match(line) if line.endswith(b"}\n") else None
+    return None if matched is None else (json.loads(matched[1]), matched[2] == b"score")
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:  # torn by a kill: the others stay
+        return None
+    if not isinstance(row, dict):
+        raise ValueError("it is no JSON object")
+    return row
+
+
+@contextmanager
+def _line(path: str | Path, number: int) -> Iterator[None]:
+    """What does not fit together in a line was changed by somebody, who is told which it is."""
+    try:
+        yield
+    except (AssertionError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        said = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}, line {number} is not as gimbal serve wrote it: {said}; mend or remove it") from error
 
 
 def _read(row: dict[str, Any]) -> Exchange:
@@ -176,6 +249,9 @@ def _read(row: dict[str, Any]) -> Exchange:
         sampling=Sampling(**(row["sampling"] | {"stop": tuple(row["sampling"]["stop"])})),
         text=row["answer"],
     )
+    rollout.validate()
+    if (drawn := len(row["token_ids"])) != rollout.length:
+        raise ValueError(f"it has {drawn} tokens and {rollout.length} log-probabilities")
     return Exchange(session=row["session"], rollout=rollout, text=row["text"])
 
 

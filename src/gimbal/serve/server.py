@@ -26,14 +26,16 @@ from gimbal.serve.answers import Answers
 from gimbal.serve.app import application, close_idle
 from gimbal.serve.driver import Driver
 from gimbal.serve.exchanges import Session
+from gimbal.serve.sessions import Sessions
 
 
 class CompletionServer:
     """A server over a live engine, which nobody else may step from then on. ``with`` closes it.
 
     ``sampling`` holds where a request says nothing; ``fixed`` holds it also where a request asks for another temperature or truncation
-    (agents tend to ask for temperature 0, which cannot be trained on). ``record`` is the file that each exchange is appended to. Of
-    the answers given, the newest ``keep`` are held in memory until they are taken; None is all.
+    (agents tend to ask for temperature 0, which cannot be trained on). ``record`` is the file that each exchange is appended to; what
+    it holds already is known. Of the answers given, ``keep`` are held in memory until they are taken, those of open sessions and
+    the newest first; None is all.
     """
 
     def __init__(
@@ -50,12 +52,11 @@ class CompletionServer:
         record: Path | None = None,
         keep: int | None = None,
     ) -> None:
+        sessions = Sessions(record, keep)  # before anything is open: it may refuse the record
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=1024)
         self.driver = Driver(engine)
-        self.answers = Answers(
-            self.driver, policy, sampling, name=name, seed=seed, fixed=fixed, record=record, keep=keep
-        )
+        self.answers = Answers(self.driver, policy, sampling, name=name, seed=seed, fixed=fixed, sessions=sessions)
         config = uvicorn.Config(
             application(self.answers, host),
             http="h11",  # the others differ in what they let through
@@ -97,13 +98,13 @@ class CompletionServer:
         self.driver.load(version, state)
 
     def reward(self, session: str, score: float) -> None:
-        """What the session earned, if its agent does not say so itself."""
-        self.answers.reward(session, score)
+        """What the session earned, if its agent does not say so itself: a number within the bounds of /v1/reward."""
+        self.answers.sessions.reward(session, score)
 
     def take(self, session: str = "") -> Session:
-        """What was said in a session, which is then forgotten."""
-        return self.answers.take(session)
+        """What was said in a session, which is over then, and forgotten."""
+        return self.answers.sessions.take(session)
 
     def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
-        """The session as attempt number ``sample`` at a task, for a group of such; it is then forgotten. /health counts drops."""
+        """The session as attempt number ``sample`` at a task, for a group of such; it is over then. /health counts drops."""
         return self.answers.episode(session, task, sample)
