@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -229,12 +230,17 @@ def _line(path: str | Path, number: int) -> Iterator[None]:
     """What does not fit together in a line was changed by somebody, who is told which it is."""
     try:
         yield
-    except (AssertionError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path}, line {number} is not as gimbal serve wrote it: {said}; mend or remove it") from error
 
 
 def _read(row: dict[str, Any]) -> Exchange:
+    lengths = {key: len(row[key]) for key in ("token_ids", "logprobs", "versions")}
+    if len(set(lengths.values())) > 1 or not row["token_ids"]:
+        raise ValueError(f"its columns are not of one length: {lengths}")
+    if not all(map(math.isfinite, row["logprobs"])):
+        raise ValueError("a log-probability is not finite")
     columns = {key: row[key] for key in ("prompt_ids", "messages", "tools") if row.get(key)}
     behavior_S = torch.tensor(row["logprobs"], dtype=torch.float32)
     rollout = Rollout(
@@ -249,9 +255,6 @@ def _read(row: dict[str, Any]) -> Exchange:
         sampling=Sampling(**(row["sampling"] | {"stop": tuple(row["sampling"]["stop"])})),
         text=row["answer"],
     )
-    rollout.validate()
-    if (drawn := len(row["token_ids"])) != rollout.length:
-        raise ValueError(f"it has {drawn} tokens and {rollout.length} log-probabilities")
     return Exchange(session=row["session"], rollout=rollout, text=row["text"])
 
 

@@ -97,7 +97,7 @@ class CompletionServer:
         """New weights, between two steps of the engine: answers under way continue with them."""
         self.driver.load(version, state)
 
-    def reward(self, session: str, score: float) -> None:
+    def reward(self, session: str, score: object) -> None:
         """What the session earned, if its agent does not say so itself: a number within the bounds of /v1/reward."""
         self.answers.sessions.reward(session, score)
 

@@ -65,8 +65,8 @@ class Sessions:
             while self.keep is not None and self._held > self.keep:
                 self._forget()
 
-    def reward(self, name: str, score: float) -> None:
-        score = score_of(score)
+    def reward(self, name: str, given: object) -> None:
+        score = score_of(given)
         if not name:
             raise ValueError("a reward is for a session with a name, and ends it: POST it to /NAME/v1/reward")
         with self._lock:
