@@ -80,25 +80,25 @@ def rows(exchanges: Iterable[Exchange]) -> list[Rollout]:
     """
     found: list[Rollout] = []
     told: list[list[int]] = []  # the tokens of each row
-    ending: dict[tuple[Sampling, int], set[int]] = {}  # the rows of one distribution, by the hash of their tokens
+    ended_with: dict[Sampling, dict[int, set[int]]] = {}  # the rows of one distribution, by the hash of their tokens
     for exchange in exchanges:
         rollout, ids = exchange.rollout, exchange.ids
-        first, drawn_from = int(_tokens(rollout).prompt_N[0]), _drawn_from(rollout.sampling)
+        first, ending = int(_tokens(rollout).prompt_N[0]), ended_with.setdefault(_drawn_from(rollout.sampling), {})
         hashes = list(accumulate(ids, _hashed, initial=0))
         places = (
             place
             for length in range(first, 0, -1)
-            for place in sorted(ending.get((drawn_from, hashes[length]), ()))
+            for place in sorted(ending.get(hashes[length], ()))
             if told[place] == ids[:length]  # hashes may collide
         )
         if (place := next(places, None)) is not None:
-            ending[drawn_from, hashes[len(told[place])]].remove(place)
+            ending[hashes[len(told[place])]].remove(place)
             found[place], told[place] = _extended(found[place], rollout), ids
         else:
             place, zeros_S = len(found), torch.zeros_like(rollout.version_S)
             found.append(replace(rollout, part_S=zeros_S, turn_S=zeros_S))
             told.append(ids)
-        ending.setdefault((drawn_from, hashes[-1]), set()).add(place)
+        ending.setdefault(hashes[-1], set()).add(place)
     return found
 
 
