@@ -148,7 +148,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
     for shift, gap in ((0.0, 0.01), (0.1, 0.0001)):  # the second is proved with hardly a gap
         trainer_S, sampler_S = torch.full((4,), shift), torch.full((4,), shift + gap)
         proof(engine, 0)
-    trainer_S, sampler_S = torch.full((4,), 0.13), torch.full((4,), 0.11)
+    trainer_S, sampler_S = torch.full((4,), 0.13), torch.full((4,), 0.105)
     assert proof(engine, 0)["sync/unproved_versions"] == 1
     sampler_S = proof.seen[""].proved[1]
     with pytest.raises(NotDelivered, match=r"followed by 0\.00"):
