@@ -223,9 +223,8 @@ def test_openais_own_client(server, policy):
     answer = client.chat.completions.create(model="tiny", messages=messages, logprobs=True, seed=1, temperature=0.9)
     choice = answer.choices[0]
     assert choice.message.content == policy.decode(choice.token_ids)
-    assert [item.logprob for item in choice.logprobs.content] == server.answers.sessions["agent"].exchanges[
-        0
-    ].rollout.behavior_S.tolist()
+    (recorded,) = server.answers.sessions.open["agent"].exchanges
+    assert [item.logprob for item in choice.logprobs.content] == recorded.rollout.behavior_S.tolist()
     pieces = client.chat.completions.create(model="tiny", messages=messages, seed=1, temperature=0.9, stream=True)
     assert "".join(piece.choices[0].delta.content for piece in pieces) == choice.message.content
     plain = client.completions.create(model="tiny", prompt=QUESTION, max_tokens=4, logprobs=1)
