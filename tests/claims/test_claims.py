@@ -13,6 +13,8 @@ CLAIMS = Path(__file__).parent.parent.parent / "claims"
 sys.path.insert(0, str(CLAIMS))
 
 import dose
+import grid
+import grid_page
 import page
 
 from gimbal.advantages import DiscrepancyPenalty
@@ -200,3 +202,32 @@ def test_why_the_price_decides_nothing(question, age, priced):
         rates = [dose.best(RUNS, question, age, one) for one in (arm, without)]
         assert rates[0] != rates[1] or end(arm) >= end(without), arm
         assert all(sum(run["size"]) < 0.1 * sum(run["of"]) for run in dose.fresh(RUNS, question, age, arm))
+
+
+def test_the_hypercube_has_each_level_as_often_as_any_other_and_no_cell_twice():
+    cells = grid.hypercube()
+    assert len(set(cells)) == grid.CELLS == 40 and cells == grid.hypercube()
+    for place, levels in enumerate(grid.LEVELS.values()):
+        counts = [sum(cell[place] == level for cell in cells) for level in levels]
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("arm", ["loop", "decoupled", "plain", "tuned"])
+def test_arms_of_the_grid_differ_in_nothing_but_what_they_are_named_after(arm):
+    cell = grid.Cell("spell_backward", 4, "int4", 2, 3e-4)
+    run, loop = (grid.run_of(grid.Job(one, cell, 0)) for one in (arm, "loop"))
+    check(run)
+    apart = {item.name for item in fields(run) if vars(run)[item.name] != vars(loop)[item.name]}
+    assert apart == {"loop": set(), "plain": {"correction", "optimization", "stability"}}.get(arm, {"stability"})
+    assert run.max_staleness == 4 and (run.prompts_per_step, run.num_generations) == (32, 2)
+
+
+def test_what_the_readme_says_of_the_closed_loop_follows_from_the_record():
+    readme = " ".join((CLAIMS.parent / "README.md").read_text(encoding="utf-8").split())
+    assert grid_page.headline(grid.load()) in readme
+
+
+def test_a_loop_on_record_returned_to_no_past_weights():
+    """They were recorded while the loop could; it has not been able to since, so they hold."""
+    for run in grid.load():
+        assert all(not step.get("loop/returns") for step in run.get("loop", ()))
