@@ -178,7 +178,7 @@ FAULTS = [
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A way to make a run sick: ``count`` of these recipes get it, drawn by lot."""
+    """A way to make a run sick: ``count`` of these recipes get it, drawn at random."""
 
     name: str
     expected: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,11 @@ sys.path.insert(0, str(HERE))
 import dose  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
+from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
 
-from gimbal.report.figure import COLOURS, STYLE  # noqa: E402
+from gimbal.report.figure import COLOURS  # noqa: E402
 
 Runs = Sequence[Mapping[str, Any]]
-WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 200, 46, 54, 60  # of a panel, its first corner, and between two
 
 HEAD = """# Claims
 
@@ -200,17 +199,12 @@ def figure(runs: Runs) -> str:
             f"learning rate, age {tuned}, one run each",
         ),
     ]
-    legend = "".join(
-        f'<circle cx="{LEFT + 4}" cy="{TOP + HEIGHT + 58 + 18 * i}" r="5" fill="{colour(arm)}"/>'
-        f'<text x="{LEFT + 16}" y="{TOP + HEIGHT + 62 + 18 * i}">{html.escape(f"{arm}: {dose.AGE[arm].says}")}</text>'
-        for i, arm in enumerate(seen)
-    )
-    width, height = LEFT + 2 * (WIDTH + GAP), TOP + HEIGHT + 70 + 18 * len(seen)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"><style>{STYLE}</style>'
-        f'<title>Held-out pass@1 after {dose.STEPS} steps</title><text class="title" x="{LEFT}" y="22">'
-        f"Held-out pass@1 after {dose.STEPS} steps: median and range of {len(dose.SEEDS)} seeds; dashed: before training</text>"
-        f"{''.join(panels)}{legend}</svg>\n"
+    title = f"Held-out pass@1 after {dose.STEPS} steps"
+    return drawing(
+        title,
+        f"{title}: median and range of {len(dose.SEEDS)} seeds; dashed: before training",
+        panels,
+        [(colour(arm), f"{arm}: {dose.AGE[arm].says}") for arm in seen],
     )
 
 
@@ -225,19 +219,8 @@ def panel(left: float, lines: Mapping[str, list[tuple[int, list[float]]]], ticks
         return f"{left + place * step:.1f},{TOP + HEIGHT * (1 - value):.1f}"
 
     y = TOP + HEIGHT * (1 - dose.BEFORE)
-    parts = [
-        f'<path class="axis" d="M{left},{TOP} v{HEIGHT} h{WIDTH}"/>',
-        f'<path class="axis" stroke-dasharray="4 4" d="M{left},{y:.1f} h{WIDTH}"/>',
-        f'<text class="dim" x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 36}" text-anchor="middle">{html.escape(below)}</text>',
-    ]
-    parts += [
-        f'<text class="dim" x="{left + i * step:.1f}" y="{TOP + HEIGHT + 17}" text-anchor="middle">{one}</text>'
-        for i, one in enumerate(ticks)
-    ]
-    parts += [
-        f'<text class="dim" x="{left - 8}" y="{TOP + HEIGHT * (1 - tick) + 4:.1f}" text-anchor="end">{tick:g}</text>'
-        for tick in (0, 0.5, 1)
-    ]
+    parts = frame(left, ticks, below)
+    parts.append(f'<path class="axis" stroke-dasharray="4 4" d="M{left},{y:.1f} h{WIDTH}"/>')
     for arm, points in lines.items():
         band = [at(i, max(found)) for i, found in points] + [at(i, min(found)) for i, found in reversed(points)]
         middle = [at(i, statistics.median(found)) for i, found in points]

@@ -8,7 +8,9 @@ import pytest
 from gimbal import api, recipes
 from gimbal.config import Text, dump, flatten, load, paths
 from gimbal.config.overrides import reachable
+from gimbal.controllers import Fallback, Region, Stability
 from gimbal.environments.jsonl import Rows
+from gimbal.objectives import ExactKL
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun
 
@@ -216,3 +218,12 @@ def test_a_field_of_the_evaluation_does_not_bring_the_recipes_own_tasks_back():
     assert recipes.load("grpo", rows, told.append).held_out is None and "no held-out evaluation" in told[0]
     exam = recipes.load("grpo", {**rows, "held_out.every": Text("1"), "held_out.tasks": Text("mine.jsonl")}).held_out
     assert (exam.every, exam.tasks.path) == (1, "mine.jsonl")
+
+
+def test_the_closed_loop_and_an_exact_divergence_as_they_are_typed():
+    typed = {"stability": "Stability(by_age=0)", "stability.fallback": "Fallback(most=1)", "stability.region.kl": ".02"}
+    typed["regularisers"] = "(ExactKL(coef=.01),)"
+    run = recipes.load("grpo", {key: Text(value) for key, value in typed.items()})
+    assert run.stability == Stability(by_age=0.0, region=Region(kl=0.02), fallback=Fallback(most=1))
+    assert run.regularisers == (ExactKL(coef=0.01),)
+    assert recipes.load("stable", {"stability": Text("none")}).stability is None

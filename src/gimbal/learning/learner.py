@@ -175,7 +175,8 @@ class Learner(AbstractLocalLearner):
 
     def _descend(self, loss: Loss) -> None:
         """Add its gradient to those of the models that it is of."""
-        if not math.isfinite(value := self.ranks.total({"loss": loss.value.item()})["loss"]):
+        own = loss.value.item()  # read once: on an accelerator each reading waits for it
+        if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
             raise NotFinite(
                 f"the loss of step {self.version} is {value}; the update was not applied. "
@@ -187,7 +188,7 @@ class Learner(AbstractLocalLearner):
             others = set(self.models.optimizers) - set(loss.of)
             loss.value.backward(inputs=trained if others else None)
         # A loss of 0 may be of decisions that do not count. Any other that reaches no weight would train nothing, at every step.
-        if loss.value.item() != 0 and all(weight.grad is None for weight in trained):
+        if own != 0 and all(weight.grad is None for weight in trained):
             raise without_gradient(self._method, loss)
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:

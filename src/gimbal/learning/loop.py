@@ -1,4 +1,4 @@
-"""The closed loop's hands: it measures how far a step moved the policy, takes back what went too far, and keeps weights to return to.
+"""The closed loop around a learner step: measures how far it moved the policy, scales back what went too far, keeps good weights.
 
 The rules are ``controllers/stability.py`` and ``controllers/fallback.py``; here are weights, and nothing that knows what a decision is.
 """
@@ -27,7 +27,7 @@ Weights = dict[str, Tensor]
 
 
 class Loop:
-    """Around each step of a learner. It remembers the numbers of its rules, and the weights of two past versions."""
+    """Around each step of a learner. It remembers the numbers of its rules and, with a fallback, the weights of two past versions."""
 
     def __init__(self, rule: Stability, models: Models) -> None:
         self.rule, self.models = rule, models
