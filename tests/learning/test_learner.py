@@ -17,7 +17,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
-from gimbal.policies import token
+from gimbal.policies import logits
 from gimbal.runtime.local import Trainer
 
 
@@ -58,7 +58,7 @@ def test_activation_checkpointing_changes_nothing(batch):
 
 def test_chunked_log_probabilities_are_the_unchunked(batch, monkeypatch):
     whole = gradients(10**6, batch)
-    monkeypatch.setattr(token, "CHUNK", 700)  # a few rows of logits at a time
+    monkeypatch.setattr(logits, "rows", lambda weight: 7)  # tokens whose logits are held at a time
     chunked = gradients(10**6, batch)
     for a, b in zip(whole[1], chunked[1], strict=True):
         torch.testing.assert_close(a, b, atol=1e-9, rtol=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import LARGE
 from gimbal.config.own import out_of_memory
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
+from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA, whole_model
 from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 
@@ -29,11 +29,6 @@ LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
-STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
-    "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
-    "logprob_NSV": lambda p_CV, logits_CV, norm_C: logits_CV - norm_C[:, None],
-}
-CHUNK = 1 << 22  # logits held at once (4M floats, 16 MiB) when log-probabilities are taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,15 +227,15 @@ class TokenPolicy(AbstractPolicy):
         id_K = decisions.ids_NL[row_K, position_NS[row_K, column_K]]
         hidden_KH = hidden_RLH[layout.row_K, layout.column_K]
         statistics = [name for name in columns if name != "hidden_NSH"]
-        picked = self._pick(hidden_KH, id_K, temperature, statistics)
+        found = picked(self.model.get_output_embeddings(), hidden_KH, id_K, temperature, statistics)
 
         def scatter(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(n, s, *x_K.shape[1:]).index_put((row_K, column_K), x_K)
 
-        asked = dict(zip(statistics, picked[1:], strict=True))
+        asked = dict(zip(statistics, found[1:], strict=True))
         if "hidden_NSH" in columns:
             asked["hidden_NSH"] = hidden_KH
-        return Evaluation(logprob_NS=scatter(picked[0]), columns={name: scatter(x) for name, x in asked.items()})
+        return Evaluation(logprob_NS=scatter(found[0]), columns={name: scatter(x) for name, x in asked.items()})
 
     def _hidden(self, layout: Layout, checkpointing: bool) -> Float[Tensor, "R L H"]:
         if checkpointing and not self._checkpointing:
@@ -249,32 +244,13 @@ class TokenPolicy(AbstractPolicy):
             enable = self.model.activation_checkpointing_enable if new else self.model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
             self._checkpointing = True
-        self.model.train(checkpointing and torch.is_grad_enabled())
+        self.model.eval()
+        if self._checkpointing:
+            # Blocks recompute in training mode alone. Their layers stay in evaluation mode: dropout would be of another policy.
+            for module in self.model.modules():
+                if hasattr(module, "gradient_checkpointing"):
+                    module.training = checkpointing and torch.is_grad_enabled()
         return self.model.base_model(**layout.inputs(self.model.dtype), use_cache=False).last_hidden_state
-
-    def _pick(
-        self, hidden_KH: Tensor, id_K: Tensor, temperature: float, statistics: Sequence[str]
-    ) -> tuple[Tensor, ...]:
-        """Log-probability and statistics of each token, in chunks whose logits are recomputed in the backward pass."""
-        head = self.model.get_output_embeddings()
-        rows = max(1, CHUNK // head.weight.shape[0])
-
-        def one(hidden_CH: Tensor, id_C: Tensor) -> tuple[Tensor, ...]:
-            logits_CV = head(hidden_CH).float() / temperature
-            norm_C = logits_CV.logsumexp(-1)
-            logprob_C = logits_CV.gather(-1, id_C[:, None])[:, 0] - norm_C
-            if not statistics:
-                return (logprob_C,)
-            p_CV = (logits_CV - norm_C[:, None]).exp()
-            return logprob_C, *(STATISTICS[name](p_CV, logits_CV, norm_C) for name in statistics)
-
-        if len(id_K) <= rows:
-            return one(hidden_KH, id_K)
-        pieces = [
-            checkpoint(one, h, i, use_reentrant=False)
-            for h, i in zip(hidden_KH.split(rows), id_K.split(rows), strict=True)
-        ]
-        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Tokens), type(decisions)
