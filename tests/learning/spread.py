@@ -33,6 +33,7 @@ CASES = (  # recipe, shape, steps
     ("stable", "one group", 3),  # steps that are taken back in part
     ("entropy", "one row", 1),
 )
+MIXED = ("grpo", "three groups")  # once more, in bfloat16 with weights in float32
 
 
 def batches(shape: str) -> list:
@@ -51,14 +52,14 @@ def method(name: str):
     return replace(run, optimization=own, stability=narrow)
 
 
-def steps(name: str, data: list, ranks) -> dict:
+def steps(name: str, data: list, ranks, compute: torch.dtype | None = None) -> dict:
     """Metrics, gradients and weights of all steps; the same names whoever did them."""
     run = method(name)
     critic = run.critic.load(0) if run.critic else None
     reference = ranks.shard(Shallow().load()) if "reference_NS" in column_needs(run) else None
-    learner = Learner(
-        ranks.shard(Shallow().load()), run, critic=critic, reference=reference, total_steps=3, ranks=ranks
-    )
+    policy = Shallow().load()
+    policy.compute = compute
+    learner = Learner(ranks.shard(policy), run, critic=critic, reference=reference, total_steps=3, ranks=ranks)
     found: dict = {"metrics": [], "gradients": {}}
     for number, batch in enumerate(data):
         prepared = learner.prepare(batch)
@@ -83,6 +84,7 @@ def main(directory: Path, runs: list[list[str]]) -> None:
     ranks = join()
     assert not isinstance(ranks, Alone)
     found = {(name, shape): steps(name, data[shape][:count], ranks) for name, shape, count in CASES}
+    found["mixed"] = steps(MIXED[0], data[MIXED[1]], ranks, torch.bfloat16)
     torch.save(found, directory / f"rank{ranks.rank}.pt")
     for words in runs:  # in these processes too: to start others takes longer than to run
         assert cli.main(words) == 0

@@ -97,6 +97,22 @@ def test_gradients_weights_and_metrics_of_two_processes_are_those_of_one(single_
         assert first[name, shape]["metrics"] == second[name, shape]["metrics"], name
 
 
+@pytest.mark.slow
+def test_mixed_precision_in_two_processes_keeps_weights_and_sums_in_float32(single_thread, spread_out):
+    data = torch.load(spread_out / "batches.pt", weights_only=False)[spread.MIXED[1]]
+    one = spread.steps(spread.MIXED[0], data, Alone(), torch.bfloat16)
+    two = torch.load(spread_out / "rank0.pt")["mixed"]
+    exact = spread.steps(spread.MIXED[0], data, Alone())["gradients"]
+    for found in (one, two):
+        for name, gradient in found["gradients"].items():
+            assert gradient.dtype == torch.float32
+            # Not the same way in both: weights that are no matrices are rounded too where they are gathered.
+            assert 0 < float((gradient - exact[name]).norm()) < 0.1 * float(exact[name].norm()), name
+        assert all(w.dtype == torch.float32 for w in found["weights"].values())
+    finer = [g for g in two["gradients"].values() if not torch.equal(g, g.bfloat16().float())]
+    assert len(finer) == len(two["gradients"])  # a sum in bfloat16 would have its 8 bits
+
+
 def recorded(directory):
     return [deterministic(json.loads(line)) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 

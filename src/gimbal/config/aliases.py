@@ -75,6 +75,7 @@ EXPLAINED = {
     "mini_batch_size": _SIZE,
     "per_device_train_batch_size": "gimbal counts prompts, not rollouts: prompts_per_step; memory is optimization.microbatch_tokens",
     "gradient_accumulation_steps": "micro-batches follow from optimization.microbatch_tokens and never change the gradient",
+    "bf16": "policy.mixed_precision=bf16 computes in bfloat16 with weights in float32; policy.dtype=bfloat16 holds them in it too",
     "max_prompt_length": "prompts are never cut",
     "loss": _OBJECTIVE,
     "loss_type": f"{_OBJECTIVE}; {_AGGREGATION}",

@@ -24,6 +24,11 @@ from gimbal.records import AbstractDecisions, Group, TrainBatch
 class AbstractTrained(ABC):
     """Whose weights samplers draw by, and what it says of recorded decisions: the trainer's side of every proof of delivery."""
 
+    @property
+    @abstractmethod
+    def compute(self) -> torch.dtype | None:
+        """The type that log-probabilities are computed in, where that is not the weights' own."""
+
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """What training changes, whole: this is what travels."""
@@ -46,6 +51,10 @@ class OfPolicy(AbstractTrained):
 
     def __init__(self, policy: AbstractPolicy) -> None:
         self.policy = policy
+
+    @property
+    def compute(self) -> torch.dtype | None:
+        return self.policy.compute
 
     def weights(self) -> dict[str, Tensor]:
         return self.policy.weights()
@@ -117,6 +126,10 @@ class AbstractLocalLearner(AbstractLearner):
     """One whose policy is in this process, whole."""
 
     policy: AbstractPolicy
+
+    @property
+    def compute(self) -> torch.dtype | None:
+        return self.policy.compute
 
     def weights(self) -> dict[str, Tensor]:
         return self.policy.weights()

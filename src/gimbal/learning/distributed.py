@@ -33,7 +33,7 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gimbal.dataflow.packing import micro_batches
@@ -143,8 +143,10 @@ class Sharded(AbstractRanks):
         return orders[0]
 
     def _cut(self, policy: AbstractPolicy) -> None:
+        # Weights are gathered in the type that is computed in; gradients are summed over the ranks in that of the weights.
+        mixed = MixedPrecisionPolicy(param_dtype=policy.compute, reduce_dtype=torch.float32 if policy.compute else None)
         for block in [*_blocks(policy), policy]:
-            fully_shard(block, mesh=self.mesh)
+            fully_shard(block, mesh=self.mesh, mp_policy=mixed)
             assert isinstance(block, FSDPModule)
             block.set_gradient_divide_factor(1.0)  # denominators are global, so gradients are summed
             block.set_force_sum_reduction_for_comms(True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,10 +32,12 @@ class Evaluation:
 class AbstractPolicy(nn.Module, ABC):
     """A torch module that evaluates decisions. How it samples is the business of an engine of its family.
 
-    ``provides`` names the columns that ``evaluate`` can be asked for; a part that needs another one is refused.
+    ``provides`` names the columns that ``evaluate`` can be asked for; a part that needs another one is refused. ``compute`` is the type
+    that ``evaluate`` computes in, where that is not the weights' own.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
+    compute: torch.dtype | None = None
 
     @abstractmethod
     def evaluate(

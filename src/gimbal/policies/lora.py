@@ -32,8 +32,17 @@ class LoRA:
         if self.rank < 1:
             raise ValueError(f"policy.lora.rank is {self.rank}; it must be at least 1")
 
-    def attach(self, model: Any, seed: int) -> None:
-        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` draws A."""
+    def attach(self, model: Any, seed: int, dtype: torch.dtype | None = None) -> None:
+        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` draws A. ``dtype`` is of the adapters where it
+        is not the model's."""
+        self._attached(model, seed)
+        if dtype is not None and dtype != model.dtype:
+            for weight in model.parameters():
+                weight.data = weight.data.to(dtype) if weight.requires_grad else weight.data
+            if self.adapter:  # again: what was loaded took the model's own type on the way
+                _peft().set_peft_model_state_dict(model, _peft().load_peft_weights(self.adapter, "cpu"), ADAPTER)
+
+    def _attached(self, model: Any, seed: int) -> None:
         LoraConfig = _peft().LoraConfig
         if self.adapter:
             try:

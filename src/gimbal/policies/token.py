@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from gimbal.policies.lora import LoRA, whole_model
 from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
+MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
 TINY = "gimbal-tiny"  # the model shipped in the package
 LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
@@ -121,10 +122,11 @@ class TokenPolicy(AbstractPolicy):
 
     provides: ClassVar[frozenset[str]] = frozenset({*STATISTICS, "hidden_NSH"})
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any, compute: torch.dtype | None = None) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
+        self.compute = compute
         self._checkpointing = False
 
     @property
@@ -217,6 +219,14 @@ class TokenPolicy(AbstractPolicy):
         checkpointing: bool = False,
     ) -> Evaluation:
         assert isinstance(decisions, Tokens), type(decisions)
+        # Each weight is used once a pass; with torch's cache all casts would stay until its end, whatever is recomputed.
+        mixed = torch.autocast(decisions.ids_NL.device.type, self.compute, cache_enabled=False)
+        with mixed if self.compute is not None else nullcontext():
+            return self._evaluated(decisions, temperature, columns, checkpointing)
+
+    def _evaluated(
+        self, decisions: Tokens, temperature: float, columns: Collection[str], checkpointing: bool
+    ) -> Evaluation:
         n, s = decisions.shape
         where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
         layout = shared(*where) or apart(*where)
@@ -275,7 +285,9 @@ class TokenPolicy(AbstractPolicy):
 class CausalLM(AbstractPolicySpec):
     """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package), or one of an adapter, merged in.
 
-    ``dtype`` is that of the trained weights. Hub names are looked up by transformers in its cache and then on the network.
+    ``dtype`` is that of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with these weights in float32, and adds
+    gradients up in float32; what LoRA freezes is then held in bfloat16. Hub names are looked up by transformers in its cache and then
+    on the network.
     ``fresh`` keeps the architecture and the tokenizer and draws the weights again from the run's seed. ``lora`` trains adapters of the
     model instead of its weights; checkpoints then hold the adapter alone.
     """
@@ -284,12 +296,30 @@ class CausalLM(AbstractPolicySpec):
 
     model: str = TINY
     dtype: Dtype = "float32"
+    mixed_precision: MixedPrecision = "no"
     fresh: bool = False
     lora: LoRA | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(Dtype):
             raise ValueError(f"policy.dtype is {self.dtype}; choose among {', '.join(get_args(Dtype))}")
+        if self.mixed_precision not in get_args(MixedPrecision):
+            raise ValueError(
+                f"policy.mixed_precision is {self.mixed_precision}; choose among {', '.join(get_args(MixedPrecision))}"
+            )
+        if self._mixed and self.dtype != "float32":
+            raise ValueError(
+                f"policy.mixed_precision=bf16 trains float32 weights, and policy.dtype is {self.dtype}: leave one of them out"
+            )
+
+    @property
+    def _mixed(self) -> bool:
+        return self.mixed_precision == "bf16"
+
+    @property
+    def _held(self) -> torch.dtype:
+        """Of the model's weights as they are loaded: without adapters those that are trained."""
+        return torch.bfloat16 if self._mixed and self.lora is not None else getattr(torch, self.dtype)
 
     @property
     def path(self) -> str:
@@ -316,8 +346,9 @@ class CausalLM(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> TokenPolicy:
         policy = self._whole(seed)
+        policy.compute = torch.bfloat16 if self._mixed else None
         if self.lora is not None:
-            self.lora.attach(policy.model, seed)
+            self.lora.attach(policy.model, seed, getattr(torch, self.dtype))
             policy.model.eval()
         return policy
 
@@ -351,14 +382,14 @@ class CausalLM(AbstractPolicySpec):
                     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self.path))
                 assert tokenizer is not None, "it would have raised"
                 model.generation_config.eos_token_id = tokenizer.eos_token_id
-                return TokenPolicy(model.to(getattr(torch, self.dtype)).eval(), tokenizer)
+                return TokenPolicy(model.to(self._held).eval(), tokenizer)
             if adapter:
-                model, unfit = whole_model(self.path, dtype=getattr(torch, self.dtype)), ""
+                model, unfit = whole_model(self.path, dtype=self._held), ""
             else:
                 with _quiet(logging):
                     model, found = AutoModelForCausalLM.from_pretrained(
                         self.path,
-                        dtype=getattr(torch, self.dtype),
+                        dtype=self._held,
                         ignore_mismatched_sizes=True,  # they are told below, by name
                         output_loading_info=True,
                     )
@@ -382,7 +413,7 @@ class CausalLM(AbstractPolicySpec):
     def at(self, directory: Path) -> CausalLM:
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
-        return CausalLM(model=str(directory), dtype=self.dtype)
+        return CausalLM(model=str(directory), dtype=self.dtype, mixed_precision=self.mixed_precision)
 
 
 def _hub_has(name: str) -> None:

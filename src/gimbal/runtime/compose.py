@@ -315,7 +315,7 @@ def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdic
         yield Advice(
             f"policy.dtype={dtype} holds weights so coarsely that an update of less than about 1/{LOST[dtype]} of a weight is lost. An "
             f"update is about the learning rate, {rate:g} here, so weights above {LOST[dtype] * rate:.2g} hardly move: "
-            "policy.dtype=float32"
+            "policy.dtype=float32, with policy.mixed_precision=bf16 to compute in bfloat16 all the same"
         )
 
 

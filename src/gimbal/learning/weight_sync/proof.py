@@ -101,7 +101,8 @@ class DeliveryProof:
     @cached_property
     def rounding(self) -> float:
         """What the trainer's own precision may cause: its numbers are as coarse as those of a sampler that runs in it."""
-        coarse = any(w.is_floating_point() and w.dtype.itemsize < 4 for w in self.source.weights().values())
+        types = {w.dtype for w in self.source.weights().values()} | {self.source.compute or torch.float32}
+        coarse = any(kind.is_floating_point and kind.itemsize < 4 for kind in types)
         return TOLERANCE["bfloat16"] if coarse else 0.0
 
     def resumed(self, engine: AbstractEngine, version: int) -> None:
