@@ -33,6 +33,8 @@ CASES = (  # recipe, shape, steps
     ("stable", "one group", 3),  # steps that are taken back in part
     ("entropy", "one row", 1),
 )
+OPTIMIZERS = {"muon": {"optimizer": "muon"}, "sgd": {"optimizer": "sgd"}, "half": {"optimizer_dtype": "bfloat16"}}
+CASES += tuple((name, "three groups", 1) for name in OPTIMIZERS)  # grpo by each
 MIXED = ("grpo", "three groups")  # once more, in bfloat16 with weights in float32
 
 
@@ -44,10 +46,11 @@ def batches(shape: str) -> list:
 
 
 def method(name: str):
-    run = recipes.load(name)
+    run = recipes.load("grpo" if name in OPTIMIZERS else name)
     # With the usual 1e-8 Adam makes a whole step of a gradient that is only rounding.
     own = replace(run.optimization, epsilon=1e-6, microbatch_tokens=128, checkpointing=name == "gspo")
     own = replace(own, minibatches=min(2, own.minibatches), epochs=1)
+    own = replace(own, **OPTIMIZERS.get(name, {}))
     narrow = None if run.stability is None else replace(run.stability, region=Region(kl=1e-3))
     return replace(run, optimization=own, stability=narrow)
 

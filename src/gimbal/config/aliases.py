@@ -16,6 +16,7 @@ _SAME = {
     "optimization.beta1": "adam_beta1",
     "optimization.beta2": "adam_beta2",
     "optimization.epsilon": "adam_epsilon adam_eps",
+    "optimization.optimizer": "optim optimizer_name actor_rollout_ref.actor.optim.optimizer",
     "optimization.checkpointing": "gradient_checkpointing enable_gradient_checkpointing activation_checkpointing",
     "optimization.microbatch_tokens": "ppo_max_token_len_per_gpu max_tokens_per_gpu max_tokens_per_mb",
     "objective.clip_low": "epsilon_low clip_ratio_low ratio_clip_min pg_clip_low",

@@ -39,6 +39,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from gimbal.dataflow.packing import micro_batches
 from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.learner import Learner, NotFinite
+from gimbal.learning.optimizers import stacks
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Metrics
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, column_needs
@@ -145,7 +146,7 @@ class Sharded(AbstractRanks):
     def _cut(self, policy: AbstractPolicy) -> None:
         # Weights are gathered in the type that is computed in; gradients are summed over the ranks in that of the weights.
         mixed = MixedPrecisionPolicy(param_dtype=policy.compute, reduce_dtype=torch.float32 if policy.compute else None)
-        for block in [*_blocks(policy), policy]:
+        for block in [*(block for stack in stacks(policy) for block in stack.children()), policy]:
             fully_shard(block, mesh=self.mesh, mp_policy=mixed)
             assert isinstance(block, FSDPModule)
             block.set_gradient_divide_factor(1.0)  # denominators are global, so gradients are summed
@@ -208,13 +209,6 @@ def _idle(micro: TrainBatch) -> TrainBatch:
     """A micro-batch that weighs nothing, for a rank with fewer than others: all must go through the layers as often."""
     weightless = {n: torch.zeros_like(x) for n, x in micro.facts.items() if n.startswith(("weight/", "share/"))}
     return replace(micro.with_columns(weightless), row_N=None)
-
-
-def _blocks(policy: nn.Module) -> list[nn.Module]:
-    """The blocks of its outermost stacks."""
-    if isinstance(policy, nn.ModuleList):
-        return list(policy)
-    return [block for child in policy.children() for block in _blocks(child)]
 
 
 def _hollow(weight: nn.Parameter) -> nn.Parameter:

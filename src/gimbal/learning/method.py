@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-from torch import nn
+from gimbal.learning.optimizers import MOST_BETA2, SGD, AbstractOptimizer, AdamW, AdamW8bit, Muon
+
+__all__ = ["AdamW", "Optimization"]
 
 MOST = 1000.0  # of a learning rate and its like: beyond it weights are not numbers any more after a step
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamW:
-    """The optimiser of one model; its gradient is clipped to ``max_grad_norm`` by itself."""
-
-    learning_rate: float
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-
-    def over(self, module: nn.Module) -> torch.optim.AdamW:
-        return torch.optim.AdamW(
-            [p for p in module.parameters() if p.requires_grad],
-            lr=self.learning_rate,
-            betas=(self.beta1, self.beta2),
-            eps=self.epsilon,
-            weight_decay=self.weight_decay,
-            fused=True,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Optimization:
-    """How a step moves the weights: AdamW on clipped gradients, ``epochs`` passes over the batch of ``minibatches`` updates each.
+    """How a step moves the weights: by clipped gradients, in ``epochs`` passes over the batch of ``minibatches`` updates each.
+
+    ``optimizer`` is the policy's; critics have AdamW. "adamw_8bit" holds moments of 8 bits (extra ``8bit``), "muon" is for the
+    matrices of the blocks, beside AdamW for the rest, "sgd" takes ``beta1`` as its momentum. ``optimizer_dtype`` is the type of AdamW's
+    moments, "" being the weights' own.
 
     ``learning_rate`` is reached linearly over ``warmup_steps`` learner steps, then constant, or decays to 0 at the run's end.
     ``microbatch_tokens`` bounds the positions of one forward pass; it changes memory and speed, never the gradient.
@@ -45,6 +28,8 @@ class Optimization:
 
     learning_rate: float = 1e-3
     critic_learning_rate: float = 1e-3
+    optimizer: Literal["adamw", "adamw_8bit", "muon", "sgd"] = "adamw"
+    optimizer_dtype: Literal["", "float32", "bfloat16"] = ""
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
@@ -73,9 +58,39 @@ class Optimization:
         for name in ("learning_rate", "critic_learning_rate"):
             if not 0 <= getattr(self, name) < MOST:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0, below {MOST:g}")
+        if self.optimizer_dtype and self.optimizer != "adamw":
+            raise ValueError(
+                f"optimization.optimizer_dtype is of AdamW's moments, and optimizer is {self.optimizer}: leave it out"
+            )
+        if self.optimizer_dtype == "bfloat16" and self.beta2 > MOST_BETA2:
+            raise ValueError(
+                f"with beta2={self.beta2} a second moment in bfloat16 would hardly change any more: beta2={MOST_BETA2} or below, or "
+                "optimizer_dtype=float32"
+            )
+
+    def of_policy(self) -> AbstractOptimizer:
+        """The policy's optimiser."""
+        adamw = self.adamw(self.learning_rate)
+        rate, decay, norm = self.learning_rate, self.weight_decay, self.max_grad_norm
+        match self.optimizer:
+            case "adamw":
+                return replace(adamw, dtype=self.optimizer_dtype)
+            case "adamw_8bit":
+                return AdamW8bit(
+                    learning_rate=rate,
+                    weight_decay=decay,
+                    max_grad_norm=norm,
+                    beta1=self.beta1,
+                    beta2=self.beta2,
+                    epsilon=self.epsilon,
+                )
+            case "muon":
+                return Muon(learning_rate=rate, weight_decay=decay, max_grad_norm=norm, rest=adamw)
+            case "sgd":
+                return SGD(learning_rate=rate, weight_decay=decay, max_grad_norm=norm, momentum=self.beta1)
 
     def adamw(self, learning_rate: float) -> AdamW:
-        """The optimiser of a model that is moved at this rate."""
+        """The optimiser of another model, that is moved at this rate."""
         return AdamW(
             learning_rate=learning_rate,
             beta1=self.beta1,

@@ -21,7 +21,7 @@ CHUNK = 1 << 21  # numbers of the last layer's step held at once
 
 @torch.no_grad()
 def preview(
-    policy: AbstractPolicy, optimizer: torch.optim.AdamW, batch: TrainBatch, hidden_NSH: Tensor, temperature: float
+    policy: AbstractPolicy, optimizer: torch.optim.Optimizer, batch: TrainBatch, hidden_NSH: Tensor, temperature: float
 ) -> dict[str, Float[Tensor, "N S"]]:
     """``step_slope_NS`` and ``step_variance_NS`` of a batch with advantages; see ``last_layer_step``. 0 where the mask is False."""
     if not isinstance(policy, TokenPolicy) or several():

@@ -31,7 +31,8 @@ from gimbal import ops
 from gimbal.composition import AbstractPart, AbstractRemembering
 from gimbal.controllers.base import AbstractController
 from gimbal.controllers.stability import Stability
-from gimbal.learning.method import AdamW, Optimization
+from gimbal.learning.method import Optimization
+from gimbal.learning.optimizers import AbstractOptimizer
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.ops.paths import walk
@@ -60,7 +61,7 @@ class ModelSpec:
     first: bool = False
     follows: str = ""
     rate: float = 0.0
-    optimizer: AdamW | None = None
+    optimizer: AbstractOptimizer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

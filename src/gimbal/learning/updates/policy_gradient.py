@@ -70,7 +70,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         return *self.summed, self.advantage, *self.shaping, *self.reward_shaping, *self.masks, *corrections
 
     def models(self) -> dict[str, ModelSpec]:
-        specs = {POLICY: ModelSpec(optimizer=self.optimization.adamw(self.optimization.learning_rate))}
+        specs = {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
         if self.critic is not None:
             own = self.optimization.adamw(self.optimization.critic_learning_rate)
             specs[CRITIC] = ModelSpec(load=self.critic.load, optimizer=None if self.critic.fitted else own)

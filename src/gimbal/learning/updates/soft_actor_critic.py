@@ -79,7 +79,7 @@ class SoftActorCritic(AbstractUpdate):
     def models(self) -> dict[str, ModelSpec]:
         rates = self.optimization
         return {
-            POLICY: ModelSpec(optimizer=rates.adamw(rates.learning_rate)),
+            POLICY: ModelSpec(optimizer=rates.of_policy()),
             CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
             TEMPERATURE: ModelSpec(

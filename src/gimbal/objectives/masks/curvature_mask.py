@@ -9,7 +9,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gimbal.composition import AbstractRemembering, Advice, Composition, State, Verdict
+from gimbal.composition import AbstractRemembering, Advice, Composition, Refusal, State, Verdict
 from gimbal.objectives.base import AbstractMask
 from gimbal.records import TrainBatch
 
@@ -73,5 +73,10 @@ class CurvatureMask(AbstractMask, AbstractRemembering):
         return {"learning_rate": metrics["lr"]}
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if self.learning_rate != whole.run.learns.optimization.learning_rate:
+        optimization = whole.run.learns.optimization
+        if optimization.optimizer != "adamw":
+            yield Refusal(
+                f"CurvatureMask foresees steps of AdamW, and optimization.optimizer is {optimization.optimizer}: optimizer=adamw"
+            )
+        if self.learning_rate != optimization.learning_rate:
             yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")
