@@ -17,7 +17,7 @@ from gimbal.config.own import OwnError, fault
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import TINY
+from gimbal.policies.loading import TINY
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary

@@ -81,9 +81,9 @@ class HiddenValue(AbstractCriticSpec):
 class TrunkValueNetwork(AbstractMembers):
     """V(s) = scale * head(h(s)), h the last hidden state of a transformer that is the critic's own."""
 
-    def __init__(self, trunk: Any, spec: TrunkValue, seed: int) -> None:
+    def __init__(self, trunk: Any, spec: TrunkValue, seed: int, *, shares: bool) -> None:
         super().__init__()
-        self.trunk, self.scale = trunk, spec.scale
+        self.trunk, self.scale, self.shares = trunk, spec.scale, shares
         self.head = mlp([trunk.config.hidden_size, spec.heads], GAIN, seed)
 
     def members(
@@ -91,8 +91,8 @@ class TrunkValueNetwork(AbstractMembers):
     ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
         assert isinstance(decisions, Tokens), type(decisions)
         where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
-        layout = shared(*where) or apart(*where)
-        hidden_RLH = self.trunk(**layout.inputs(self.trunk.dtype), use_cache=False).last_hidden_state
+        layout = (shared(*where) if self.shares else None) or apart(*where)
+        hidden_RLH = self.trunk(**layout.inputs(self.trunk), use_cache=False).last_hidden_state
         hidden_KH = hidden_RLH[layout.row_K, layout.column_K].to(_dtype(self.head))
         value_KM = self.scale * self.head(hidden_KH).float()
         value_NSM = value_KM.new_zeros(*decisions.shape, value_KM.shape[-1])
@@ -118,12 +118,13 @@ class TrunkValue(AbstractCriticSpec):
 
     def load(self, seed: int) -> TrunkValueNetwork:
         stream = stable_hash("critic", seed)
-        trunk = self.trunk.load(stream).model.base_model
+        policy = self.trunk.load(stream)
+        trunk = policy.model.base_model
         if self.layers:
             stack = next(child for child in trunk.children() if isinstance(child, nn.ModuleList))
             del stack[self.layers :]
             trunk.config.num_hidden_layers = len(stack)
-        return TrunkValueNetwork(trunk, self, stream).eval()
+        return TrunkValueNetwork(trunk, self, stream, shares=policy.shares).eval()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from _horizons(self.heads, whole)

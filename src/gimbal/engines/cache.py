@@ -9,6 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from gimbal.policies import exact
+from gimbal.policies.layout import attention
+
 EXTENT = 16  # attention reads the cache in multiples of this many positions
 
 
@@ -92,3 +95,48 @@ class SlotCache(Cache):
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
         return self._extent or int(query_length), 0
+
+
+_continuing: dict[str, bool] = {}
+
+
+def check_continues(model: Any) -> None:
+    """Refuse a model that says something else token by token, with this cache, than in one forward pass of its own."""
+    if (known := exact.kind(model)) not in _continuing:
+        with torch.inference_mode(), exact.narrow(model):
+            ids = exact.tried(model)
+            wanted = model(input_ids=ids, use_cache=False).logits[:, exact.PROMPT :]
+            found = exact.attempted(lambda: _token_by_token(model, ids))
+            _continuing[known] = found is not None and not exact.far(found, wanted)
+    if not _continuing[known]:
+        kinds = vars(model.config.get_text_config()).get("layer_types") or ()
+        others = ", ".join(sorted(set(kinds) - exact.LAYERS))
+        raise ValueError(
+            f"{exact.name_of(model)} keeps {f'layers of {others}' if others else 'a state'} that the native engine's cache of keys and "
+            "values does not hold, so it would sample from another distribution than the model's: engine='VLLM()'"
+        )
+
+
+def _token_by_token(model: Any, ids: Tensor) -> Tensor:
+    """The logits after the prompt of ``exact.tried``, as the engine comes to them."""
+    cache, first = SlotCache(len(ids)), exact.PROMPT
+    cache.collect()
+    model(input_ids=ids[:, :first], past_key_values=cache, use_cache=True)
+    collected = cache.collected()
+    for row in range(len(ids)):
+        cache.reserve(ids.shape[1], collected[:, :, row])
+        cache.place([row], collected[:, :, row])
+    logits, place_1L = [], torch.arange(cache.capacity, device=ids.device)[None]
+    for at in range(first, ids.shape[1]):
+        position_B1 = torch.full((len(ids), 1), at, device=ids.device)
+        cache.decode(position_B1[:, 0], cache.capacity)
+        logits.append(
+            model(
+                input_ids=ids[:, at : at + 1],
+                position_ids=position_B1,
+                attention_mask=attention(model, (place_1L <= position_B1)[:, None], position_B1, place_1L),
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+        )
+    return torch.stack(logits, 1)

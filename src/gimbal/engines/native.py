@@ -31,13 +31,13 @@ from gimbal.engines.base import (
     check_slots,
     overtaken,
 )
-from gimbal.engines.cache import EXTENT, SlotCache
+from gimbal.engines.cache import EXTENT, SlotCache, check_continues
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.layout import additive, apart, shared
+from gimbal.policies.layout import apart, attention, shared
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
@@ -91,6 +91,7 @@ class NativeEngine(AbstractEngine):
     """The live engine. Rows are parallel arrays; Python loops only over rollouts that start, end or carry stop strings."""
 
     def __init__(self, spec: Native, policy: TokenPolicy) -> None:
+        check_continues(policy.model)
         self.spec, self.policy = spec, policy
         self.device = next(policy.parameters()).device
         self.copy = ModelCopy(policy.model, spec.precision)
@@ -153,11 +154,12 @@ class NativeEngine(AbstractEngine):
         position_B = self.length_B[:n] - 1
         extent = -(-self._longest // EXTENT) * EXTENT
         self.slots.decode(position_B, extent)
-        mask_BL = torch.arange(extent, device=self.device) <= position_B[:, None]
+        place_1L = torch.arange(extent, device=self.device)[None]
+        mask_B1L = (place_1L <= position_B[:, None])[:, None]
         logits_BV = self.copy.module(
             input_ids=self.ids_BL[live, position_B][:, None],
             position_ids=position_B[:, None],
-            attention_mask=additive(mask_BL, self.copy.module.dtype)[:, None, None],
+            attention_mask=attention(self.copy.module, mask_B1L, position_B[:, None], place_1L),
             past_key_values=self.slots,
             use_cache=True,
         ).logits[:, -1]
@@ -221,8 +223,8 @@ class NativeEngine(AbstractEngine):
         assert len(rows_of) == len(canary), "this engine draws tokens"
         tokens = Tokens.stack(rows_of).to(self.device)
         where = (tokens.ids_NL, tokens.prompt_N, tokens.length_N)
-        layout = shared(*where) or apart(*where)
-        logits_RLV = self.copy.module(**layout.inputs(self.copy.module.dtype), use_cache=False).logits
+        layout = (shared(*where) if self.policy.shares else None) or apart(*where)
+        logits_RLV = self.copy.module(**layout.inputs(self.copy.module), use_cache=False).logits
         logits_DV = logits_RLV[layout.row_K, layout.column_K].float()
         rows = Distributions.of([rollout.sampling for rollout in canary for _ in range(rollout.length)], self.device)
         id_D = torch.cat([tokens.label_NS[row, : rollout.length] for row, rollout in enumerate(canary)])

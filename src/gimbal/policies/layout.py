@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers, as transformers calls them
 LONGEST = 1024  # positions of a shared row: beyond, its quadratic attention costs more than the prompts it saves
 
 
@@ -23,16 +24,35 @@ class Layout:
     row_K: Int[Tensor, " K"]
     column_K: Int[Tensor, " K"]
 
-    def inputs(self, dtype: torch.dtype) -> dict[str, Any]:
-        """Keywords of the forward pass of a transformers model that computes in ``dtype``."""
+    def inputs(self, model: Any) -> dict[str, Any]:
+        """Keywords of the forward pass of a transformers model."""
         if self.mask_RLL is None:
             # Rows are padded on the right and padding is never read, so the causal mask alone suffices.
             return {"input_ids": self.ids_RL}
+        assert self.position_RL is not None, "rows behind one prompt say where they are"
         return {
             "input_ids": self.ids_RL,
             "position_ids": self.position_RL,
-            "attention_mask": additive(self.mask_RLL, dtype)[:, None],
+            "attention_mask": attention(model, self.mask_RLL, self.position_RL, self.position_RL),
         }
+
+
+def attention(
+    model: Any, mask_RQK: Bool[Tensor, "R Q K"], query_RQ: Int[Tensor, "R Q"], key_RK: Int[Tensor, "R K"]
+) -> Any:
+    """The attention mask of a transformers model in the form that it takes: [R, 1, Q, K], or one for each kind of its layers.
+
+    ``mask_RQK`` is where queries may look; the two others are their positions and those of the keys. A model that is given such a mask
+    applies no window of its own: its layers would see further than they do in ``generate``, in trainer and sampler alike.
+    """
+    config, dtype = model.config.get_text_config(), model.dtype
+    window = vars(config).get("sliding_window")
+    kinds = vars(config).get("layer_types") or ()
+    if window is None or mask_RQK.shape[-1] <= window or (kinds and SLIDING not in kinds):
+        return additive(mask_RQK, dtype)[:, None]
+    near_RQK = query_RQ[:, :, None] - key_RK[:, None] < window
+    sliding = additive(mask_RQK & near_RQK, dtype)[:, None]
+    return {FULL: additive(mask_RQK, dtype)[:, None], SLIDING: sliding} if kinds else sliding
 
 
 def additive(mask: Bool[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:

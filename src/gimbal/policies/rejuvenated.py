@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from gimbal.ops.seeds import stable_hash
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.token import TINY, CausalLM, Dtype, TokenPolicy, Tokens
+from gimbal.policies.loading import TINY
+from gimbal.policies.token import CausalLM, Dtype, TokenPolicy, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,24 +12,30 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from gimbal.composition import LARGE
+from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
 from gimbal.config.own import out_of_memory
+from gimbal.policies import exact
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.layout import Layout, apart, shared
+from gimbal.policies.loading import TINY, hub_has, quiet, said, some, unfit
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA, whole_model
 from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
-TINY = "gimbal-tiny"  # the model shipped in the package
 LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
-HUB_SECONDS = 10.0  # for the hub to say whether it has a model
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what configs call their number
+STRETCHED = (
+    "dynamic",
+    "longrope",
+)  # kinds of position scales that change for a whole batch once one of its rows is long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,11 @@ def of_tokens(sampling: AbstractSampling) -> Sampling:
     if not isinstance(sampling, Sampling):
         raise ValueError(f"{sampling} does not say how tokens are drawn: a language model is sampled by Sampling(...)")
     return sampling
+
+
+def roles(messages: Any) -> tuple[str, ...]:
+    """Who speaks in a chat, in order; nobody in what is none."""
+    return tuple(message["role"] for message in messages) if is_chat(messages) else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +139,12 @@ class TokenPolicy(AbstractPolicy):
         self.tokenizer = tokenizer
         self.compute = compute
         self._checkpointing = False
+        self._spoken: set[tuple[str, ...]] = {()}  # orders of roles that the chat template has taken
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether rows of one prompt may be evaluated behind one copy of it."""
+        return exact.shares(self.model)
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -167,20 +184,45 @@ class TokenPolicy(AbstractPolicy):
     @cached_property
     def context(self) -> int:
         """The most tokens that the model is made for; where its config does not say, what the tokenizer says."""
-        return (
-            vars(self.model.config.get_text_config()).get("max_position_embeddings") or self.tokenizer.model_max_length
-        )
+        config = self.model.config.get_text_config()
+        said = (
+            config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
+        )  # GPT-2 has n_positions
+        return said or self.tokenizer.model_max_length
 
     @cached_property
     def longest_token(self) -> int:
         """In characters."""
         return max(map(len, self.tokenizer.get_vocab()))
 
+    @cached_property
+    def steady(self) -> int:
+        """How many tokens a row may have before positions are scaled in another way, for all rows beside it too."""
+        config = self.model.config.get_text_config()
+        rope = vars(config).get("rope_parameters") or vars(config).get("rope_scaling") or {}
+        if rope.get("rope_type") not in STRETCHED:
+            return self.context
+        return (
+            rope.get("original_max_position_embeddings")
+            or vars(config).get("original_max_position_embeddings")
+            or self.context
+        )
+
     def accepts(self, task: Task, length: int) -> str:
         size = len((task.prompt or str(task.columns.get("messages", ""))).encode())
-        if "prompt_ids" not in task.columns and size + length + TEMPLATE <= self.context:
+        most = min(self.context, self.steady)
+        told = roles(task.columns.get("messages"))
+        if "prompt_ids" not in task.columns and size + length + TEMPLATE <= most and told in self._spoken:
             return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
         asked = len(self.encode_task(task))
+        self._spoken.add(told)  # its chat template takes turns in this order
+        if asked + length > self.steady:
+            raise ValueError(
+                f"the prompt of task {task.id} has {asked:,} tokens, and with sampling.max_length={length} decisions it passes the "
+                f"{self.steady:,} from which on {exact.name_of(self.model)} scales positions in another way, for all rows of a batch at "
+                f"once: log-probabilities would depend on neighbours. sampling.max_length={max(1, self.steady - asked)} does not pass "
+                'it; neither does rope_type="default" in config.json'
+            )
         if asked + length <= self.context:
             return ""
         return (
@@ -205,7 +247,12 @@ class TokenPolicy(AbstractPolicy):
             )
         if self.tokenizer.chat_template is None:
             raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        try:
+            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        except TemplateError as error:  # what templates raise for roles that their models were not trained on
+            raise ValueError(
+                f"the chat template of this tokenizer refuses task {task.id}, of the roles {', '.join(roles(messages))}: {error}"
+            ) from error
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
@@ -229,7 +276,7 @@ class TokenPolicy(AbstractPolicy):
     ) -> Evaluation:
         n, s = decisions.shape
         where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
-        layout = shared(*where) or apart(*where)
+        layout = (shared(*where) if self.shares else None) or apart(*where)
         hidden_RLH = self._hidden(layout, checkpointing)
         step_S = torch.arange(s, device=decisions.ids_NL.device)
         position_NS = decisions.prompt_N[:, None] + step_S
@@ -260,7 +307,7 @@ class TokenPolicy(AbstractPolicy):
             for module in self.model.modules():
                 if hasattr(module, "gradient_checkpointing"):
                     module.training = checkpointing and torch.is_grad_enabled()
-        return self.model.base_model(**layout.inputs(self.model.dtype), use_cache=False).last_hidden_state
+        return self.model.base_model(**layout.inputs(self.model), use_cache=False).last_hidden_state
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Tokens), type(decisions)
@@ -335,18 +382,46 @@ class CausalLM(AbstractPolicySpec):
         return frozenset({LARGE} if self.large else ())
 
     @property
-    def width(self) -> int | None:
-        """How many numbers a hidden state has, by the directory's config.json; None where none is there, or it does not say."""
+    def described(self) -> Mapping[str, Any]:
+        """What config.json of its directory says of its text model; nothing where none is there: loading it says what is wrong."""
         try:
             said = json.loads((Path(self.path) / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # loading the model says what is wrong
-            return None
-        held = said.get("text_config", said) if isinstance(said, dict) else {}
-        return next((held[name] for name in ("hidden_size", "n_embd", "d_model") if name in held), None)
+        except (OSError, ValueError):
+            return {}
+        return said.get("text_config", said) if isinstance(said, dict) else {}
+
+    @property
+    def width(self) -> int | None:
+        """How many numbers a hidden state has; None where the description does not say."""
+        return next(
+            (self.described[name] for name in ("hidden_size", "n_embd", "d_model") if name in self.described), None
+        )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        experts = next((name for name in EXPERTS if (self.described.get(name) or 1) > 1), "")
+        sampled = str(vars(whole.run.engine).get("precision", self.dtype))
+        if not experts or (sampled, self.dtype) in (("float32", "float32"), ("float64", "float64")):
+            return
+        number = self.described[experts]
+        told = f"{self.model} chooses among {number} experts, and gimbal does not replay the sampler's choices"
+        if sampled != self.dtype:
+            yield Refusal(
+                f"{told}: sampled in {sampled} and trained in {self.dtype}, some tokens get other experts in the trainer, and "
+                f"log-probabilities that are off by tenths of a nat: engine.precision={self.dtype}, or policy.dtype={sampled}"
+            )
+        else:
+            yield Advice(
+                f"{told}: in {sampled} rounding alone sends some tokens to other experts (up to 0.2 nats on a small model); "
+                "correction=TruncatedWeight() bounds what they weigh, policy.dtype=float32 engine.precision=float32 has no such gap"
+            )
 
     def load(self, seed: int = 0) -> TokenPolicy:
         policy = self._whole(seed)
         policy.compute = torch.bfloat16 if self._mixed else None
+        assert policy.shares in (True, False), (
+            "asked here, so that what cannot be trained is refused before anything starts"
+        )
         if self.lora is not None:
             self.lora.attach(policy.model, seed, getattr(torch, self.dtype))
             policy.model.eval()
@@ -373,7 +448,7 @@ class CausalLM(AbstractPolicySpec):
                 f"{self.path} holds no tokenizer; save it beside the weights: tokenizer.save_pretrained({self.path!r})"
             )
         if not local.exists():
-            _hub_has(self.path)
+            hub_has(self.path)
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.path)
             if self.fresh:
@@ -384,16 +459,16 @@ class CausalLM(AbstractPolicySpec):
                 model.generation_config.eos_token_id = tokenizer.eos_token_id
                 return TokenPolicy(model.to(self._held).eval(), tokenizer)
             if adapter:
-                model, unfit = whole_model(self.path, dtype=self._held), ""
+                model, wrong = whole_model(self.path, dtype=self._held), ""
             else:
-                with _quiet(logging):
+                with quiet(logging):
                     model, found = AutoModelForCausalLM.from_pretrained(
                         self.path,
                         dtype=self._held,
                         ignore_mismatched_sizes=True,  # they are told below, by name
                         output_loading_info=True,
                     )
-                unfit = _unfit(found)
+                wrong = unfit(found)
         except Exception as error:
             # For missing, malformed and truncated files transformers raises whatever its parsing met: a KeyError, a SafetensorError.
             if out_of_memory(error):
@@ -403,65 +478,14 @@ class CausalLM(AbstractPolicySpec):
                 if local.exists()
                 else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
             )
-            raise ValueError(f"{self.path}{where} does not load as a causal language model: {_said(error)}") from error
-        if unfit:
-            raise ValueError(f"the weights in {self.path} are not those of its config.json: {unfit}")
+            raise ValueError(f"{self.path}{where} does not load as a causal language model: {said(error)}") from error
+        if wrong:
+            raise ValueError(f"the weights in {self.path} are not those of its config.json: {wrong}")
         if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
-            raise ValueError(f"the weights in {self.path} are not all finite numbers: {_some(broken)}")
+            raise ValueError(f"the weights in {self.path} are not all finite numbers: {some(broken)}")
         return TokenPolicy(model.eval(), tokenizer)
 
     def at(self, directory: Path) -> CausalLM:
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return CausalLM(model=str(directory), dtype=self.dtype, mixed_precision=self.mixed_precision)
-
-
-def _hub_has(name: str) -> None:
-    """Refuse at once a name that is no directory and that the hub cannot give: transformers would ask again for a minute."""
-    from huggingface_hub import HfApi, try_to_load_from_cache
-
-    try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):  # where it lies, if it was fetched before
-            HfApi().model_info(name, timeout=HUB_SECONDS)
-    except (
-        Exception
-    ) as error:  # of the hub's client or of the HTTP library under it: each means that there is no such model to be had
-        why = " ".join(str(error).split())[:120]
-        raise ValueError(
-            f"there is no model directory {name}, and the Hugging Face hub gives no model of that name ({why}); "
-            f"give policy.model=DIRECTORY, or {TINY}"
-        ) from error
-
-
-@contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
-    """Without transformers' table of what did not fit, which the refusal says in a sentence."""
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-
-
-def _said(error: Exception) -> str:
-    return f"it lacks {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-
-
-def _unfit(found: Mapping[str, Any]) -> str:
-    """What a model's description and its weights do not have in common, by what ``from_pretrained`` says of its loading."""
-    shapes = [
-        f"{name} is {list(theirs)} in the file and {list(ours)} in config.json"
-        for name, theirs, ours in found["mismatched_keys"]
-    ]
-    said = {
-        "no weights for": _some(sorted(found["missing_keys"])),  # they would be drawn at random, and trained from there
-        "no place for": _some(sorted(found["unexpected_keys"])),
-        "another shape": _some(sorted(shapes)),
-    }
-    return "; ".join(f"{what} {names}" for what, names in said.items() if names)
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest

@@ -1,0 +1,117 @@
+"""Whether a transformers model does what we count on, asked of the model itself: a few tokens, and its own forward pass as the judge.
+
+Trainer and sampler share much of what could go wrong with an architecture: a mask that its layers do not mind, a scale after the output
+layer. Both would then agree, and be wrong together, so that no gap between them shows it. What differs is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gimbal.policies.layout import SLIDING, apart, shared
+
+PROMPT, DRAWN = 7, 6  # tokens that are tried
+WINDOW = 3  # the window of sliding layers while they are, so that it matters
+GAPS = {torch.float64: 1e-4, torch.float32: 1e-4}  # between logits, in units of their spread, that rounding may explain
+COARSE = 0.1  # of all other precisions
+LAYERS = frozenset({"full_attention", SLIDING})  # kinds of layers whose state is keys and values of each position
+AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "logits_soft_cap")  # what configs call it
+
+
+def tried(model: Any) -> Int[Tensor, "two L"]:
+    """Two rows of one prompt."""
+    config = model.config
+    marks = {value for name, value in vars(config).items() if name.endswith("_token_id") and isinstance(value, int)}
+    size = model.get_input_embeddings().weight.shape[0]
+    plain = [token for token in range(size // 2, size) if token not in marks] or list(range(size))
+    ids = [plain[(5 * n + n * n) % len(plain)] for n in range(PROMPT + 2 * DRAWN)]
+    rows = [ids[:PROMPT] + ids[PROMPT:-DRAWN], ids[:PROMPT] + ids[-DRAWN:]]
+    return torch.tensor(rows, device=model.device)
+
+
+def far(found: Float[Tensor, "*rows V"], wanted: Float[Tensor, "*rows V"]) -> bool:
+    """Whether the logits of most positions are further apart than rounding explains. A few may be: where experts are chosen, rounding
+    decides between near equals."""
+    gap = (found.double() - wanted.double()).abs().mean(-1) / wanted.double().std(-1).clamp(min=1e-9)
+    return not float(gap.median()) <= GAPS.get(wanted.dtype, COARSE)
+
+
+@contextmanager
+def narrow(model: Any) -> Iterator[None]:
+    """Within it the windows of sliding layers are shorter than what is tried."""
+    config = model.config.get_text_config()
+    window = vars(config).get("sliding_window")
+    if window is not None:
+        config.sliding_window = min(window, WINDOW)
+    try:
+        yield
+    finally:
+        if window is not None:
+            config.sliding_window = window
+
+
+def name_of(model: Any) -> str:
+    return model.config.get_text_config().model_type
+
+
+def kind(model: Any) -> str:
+    """What decides about all of this: the architecture, whatever its weights."""
+    return f"{type(model).__name__} {model.dtype} {model.config._attn_implementation} {model.config.to_json_string()}"
+
+
+_sharing: dict[str, bool] = {}
+
+
+def shares(model: Any) -> bool:
+    """Whether rows may stand behind one copy of their prompt. ValueError where its log-probabilities cannot be had at all."""
+    if (known := kind(model)) not in _sharing:
+        with torch.no_grad(), narrow(model):
+            _sharing[known] = _shares(model)
+    return _sharing[known]
+
+
+def _shares(model: Any) -> bool:
+    name, config = name_of(model), vars(model.config.get_text_config())
+    if changed := next((key for key in AFTER_HEAD if config.get(key) not in (None, 1)), ""):
+        raise ValueError(
+            f"{name} changes its logits after the output layer ({changed}={config[changed]}), and the trainer does not: it would "
+            "train on other log-probabilities than those sampled from; policy.model takes a model without that, such as Gemma 3 for Gemma 2"
+        )
+    ids = tried(model)
+    wanted = model(input_ids=ids, use_cache=False).logits
+    if far(model(input_ids=ids[:, :PROMPT], use_cache=False).logits, wanted[:, :PROMPT]):
+        raise ValueError(
+            f"{name} looks ahead: what it says of a token changes with those after it, so it cannot be sampled token by token; "
+            "policy.model takes a causal language model"
+        )
+    head = model.get_output_embeddings()
+    if head is None or model.base_model is model:
+        raise ValueError(
+            f"{name} has no output layer apart from its body, which the trainer takes log-probabilities with; policy.model takes "
+            "a model of an architecture like Llama's, Qwen's, Gemma 3's or GPT-2's"
+        )
+    if far(head(model.base_model(input_ids=ids, use_cache=False).last_hidden_state), wanted):
+        raise ValueError(
+            f"{name} does more after its body than its output layer, and the trainer does not: it would train on other "
+            "log-probabilities than those sampled from; policy.model takes a model of an architecture like Llama's, Qwen's, Gemma 3's or GPT-2's"
+        )
+    where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
+    layout, plain = shared(*where), apart(*where)
+    assert layout is not None, "they have one prompt"
+    behind = attempted(lambda: model(**layout.inputs(model), use_cache=False).logits[layout.row_K, layout.column_K])
+    # The second row alone: the first stands next to the prompt in any case.
+    return behind is not None and not far(behind[DRAWN:], wanted[plain.row_K, plain.column_K][DRAWN:])
+
+
+def attempted(attempt: Callable[[], Tensor]) -> Tensor | None:
+    """None where a model does not take what it is given: a mask or a cache of ours."""
+    try:
+        return attempt()
+    except (RuntimeError, TypeError, AttributeError, LookupError, ValueError, AssertionError):
+        return None  # its modules say so in any of these
