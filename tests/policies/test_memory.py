@@ -52,6 +52,7 @@ def gradients(learns, columns=(), **settings):
 @pytest.mark.parametrize("kind", MODELS)
 def test_checkpointing_recomputes_each_block_once_and_gives_the_same_bits(kind, lora):
     learns, calls = policy(kind, lora), []
+    assert learns.shares, "tried before its layers are counted"
     stack = next(m for m in learns.modules() if isinstance(m, nn.ModuleList) and len(m) == 3)
     # Of a layer within each block: a block's own hooks stay outside the checkpoint.
     for number, block in enumerate(stack):

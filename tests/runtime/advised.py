@@ -1,6 +1,8 @@
 """For each rule by which a part advises on a run: such a run, the sentence, and what it says to type."""
 
-from refused import CRITIC, DECOUPLED, OLD, TEMPERED
+from dataclasses import replace
+
+from refused import CRITIC, DECOUPLED, OLD, ROUTED, TEMPERED
 from small import Digits
 
 from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
@@ -70,6 +72,11 @@ VCPO = {
 }
 
 ADVICE = [
+    (
+        {**ROUTED, "policy": replace(ROUTED["policy"], dtype="bfloat16")},
+        "policy.dtype=float32 engine.precision=float32 has no such gap",
+        {"policy": ROUTED["policy"], "engine": Native(precision="float32")},
+    ),
     ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
     ({}, "no clip ever acts", {"optimization": Optimization(minibatches=4)}),
     (

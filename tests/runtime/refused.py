@@ -1,6 +1,6 @@
 """For each rule by which a part refuses a run: such a run, the reason, and what it says to type."""
 
-from small import Digits
+from small import Digits, described
 
 from gimbal.advantages import GAE, KLReward, Whitened
 from gimbal.advantages.estimators.median_centered import MedianCentered
@@ -53,7 +53,14 @@ AEPO = {**TEMPERED, "shaping": (TemperedImitation(),)}
 PUSHED = {"policy": Gaussian(observations=2, actions=1), "sampling": StepSampling()}
 STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
 
+ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(precision="bfloat16")}
+
 REFUSALS = [
+    (
+        ROUTED,
+        "some tokens get other experts in the trainer.*engine.precision=float32",
+        {"engine": Native(precision="float32")},
+    ),
     (
         {**CRITIC, "policy": CausalLM(), "critic": HiddenValue(width=64), "regularisers": (ValueLoss(),)},
         "set critic.width=128",

@@ -1,5 +1,9 @@
 """A run small enough for a test, with a reward that pays for digits: no worker process, and never constant over a group."""
 
+import atexit
+import json
+import shutil
+import tempfile
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -47,6 +51,14 @@ class Shallow(AbstractPolicySpec):
 
     def at(self, directory: Path) -> CausalLM:
         return CausalLM(model=str(directory))
+
+
+def described(**said: object) -> str:
+    """The directory of a model that is nothing but a config.json: what is asked of a run before any is loaded."""
+    directory = Path(tempfile.mkdtemp(prefix="described-"))
+    atexit.register(shutil.rmtree, directory)
+    (directory / "config.json").write_text(json.dumps(said))
+    return str(directory)
 
 
 def rows(count: int = 40) -> Rows:

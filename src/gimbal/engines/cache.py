@@ -97,7 +97,7 @@ class SlotCache(Cache):
         return self._extent or int(query_length), 0
 
 
-_continuing: dict[str, bool] = {}
+_continuing: dict[str, tuple[bool, str]] = {}
 
 
 def check_continues(model: Any) -> None:
@@ -106,14 +106,16 @@ def check_continues(model: Any) -> None:
         with torch.inference_mode(), exact.narrow(model):
             ids = exact.tried(model)
             wanted = model(input_ids=ids, use_cache=False).logits[:, exact.PROMPT :]
-            found = exact.attempted(lambda: _token_by_token(model, ids))
-            _continuing[known] = found is not None and not exact.far(found, wanted)
-    if not _continuing[known]:
+            found, why = exact.attempted(lambda: _token_by_token(model, ids))
+            _continuing[known] = found is not None and not exact.far(found, wanted), why
+    continues, why = _continuing[known]
+    if not continues:
         kinds = vars(model.config.get_text_config()).get("layer_types") or ()
         others = ", ".join(sorted(set(kinds) - exact.LAYERS))
         raise ValueError(
             f"{exact.name_of(model)} keeps {f'layers of {others}' if others else 'a state'} that the native engine's cache of keys and "
             "values does not hold, so it would sample from another distribution than the model's: engine='VLLM()'"
+            + (f" ({why})" if why else "")
         )
 
 

@@ -81,7 +81,7 @@ def _shares(model: Any) -> bool:
     if changed := next((key for key in AFTER_HEAD if config.get(key) not in (None, 1)), ""):
         raise ValueError(
             f"{name} changes its logits after the output layer ({changed}={config[changed]}), and the trainer does not: it would "
-            "train on other log-probabilities than those sampled from; policy.model takes a model without that, such as Gemma 3 for Gemma 2"
+            "train on other log-probabilities than those sampled from; policy.model takes a model without, such as Gemma 3 for Gemma 2"
         )
     ids = tried(model)
     wanted = model(input_ids=ids, use_cache=False).logits
@@ -99,19 +99,19 @@ def _shares(model: Any) -> bool:
     if far(head(model.base_model(input_ids=ids, use_cache=False).last_hidden_state), wanted):
         raise ValueError(
             f"{name} does more after its body than its output layer, and the trainer does not: it would train on other "
-            "log-probabilities than those sampled from; policy.model takes a model of an architecture like Llama's, Qwen's, Gemma 3's or GPT-2's"
+            "log-probabilities than those sampled from; policy.model takes a model of an architecture like Llama's or Qwen's"
         )
     where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
     layout, plain = shared(*where), apart(*where)
     assert layout is not None, "they have one prompt"
-    behind = attempted(lambda: model(**layout.inputs(model), use_cache=False).logits[layout.row_K, layout.column_K])
+    behind, _ = attempted(lambda: model(**layout.inputs(model), use_cache=False).logits[layout.row_K, layout.column_K])
     # The second row alone: the first stands next to the prompt in any case.
     return behind is not None and not far(behind[DRAWN:], wanted[plain.row_K, plain.column_K][DRAWN:])
 
 
-def attempted(attempt: Callable[[], Tensor]) -> Tensor | None:
-    """None where a model does not take what it is given: a mask or a cache of ours."""
+def attempted(attempt: Callable[[], Tensor]) -> tuple[Tensor | None, str]:
+    """The logits, or None and why a model does not take what it is given: a mask or a cache of ours."""
     try:
-        return attempt()
-    except (RuntimeError, TypeError, AttributeError, LookupError, ValueError, AssertionError):
-        return None  # its modules say so in any of these
+        return attempt(), ""
+    except (RuntimeError, TypeError, AttributeError, LookupError, ValueError, AssertionError) as error:
+        return None, " ".join(f"{type(error).__name__}: {error}".split())[:120]  # its modules say so in any of these

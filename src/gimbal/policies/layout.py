@@ -38,7 +38,7 @@ class Layout:
 
 
 def attention(
-    model: Any, mask_RQK: Bool[Tensor, "R Q K"], query_RQ: Int[Tensor, "R Q"], key_RK: Int[Tensor, "R K"]
+    model: Any, mask_RQK: Bool[Tensor, "R Q K"], query_RQ: Int[Tensor, "R Q"], key_RK: Int[Tensor, "#R K"]
 ) -> Any:
     """The attention mask of a transformers model in the form that it takes: [R, 1, Q, K], or one for each kind of its layers.
 

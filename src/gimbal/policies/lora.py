@@ -94,19 +94,21 @@ def _fits(directory: str, adapted: Any) -> None:
 def merged(model: Any) -> dict[str, Tensor]:
     """The weights of an adapted model with its adapters added in, in float32 and then in the model's own precision, under the names
     that they have without adapters: what an engine is given that takes whole models only."""
-    from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora import LoraLayer, ParamWrapper
 
     state: dict[str, Tensor] = {}
     changed: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     for name, tensor in model.state_dict().items():
         if ".lora_" in name:
             continue
-        owner, _, rest = name.partition(".base_layer.")
-        state[f"{owner}.{rest}" if rest else name] = tensor
+        state[name.replace(".base_layer", "")] = tensor
     for name, module in changed.items():
-        weight = module.get_base_layer().weight.detach()
+        own = (
+            module.parameter_name if isinstance(module, ParamWrapper) else "weight"
+        )  # experts are parameters, no layers
+        weight = module.get_base_layer().get_parameter(own).detach()
         change = module.get_delta_weight(ADAPTER).detach()
-        state[f"{name}.weight"] = (weight.float() + change.float()).to(weight.dtype)
+        state[f"{name.replace('.base_layer', '')}.{own}"] = (weight.float() + change.float()).to(weight.dtype)
     return state
 
 

@@ -196,30 +196,30 @@ class TokenPolicy(AbstractPolicy):
         return max(map(len, self.tokenizer.get_vocab()))
 
     @cached_property
-    def steady(self) -> int:
-        """How many tokens a row may have before positions are scaled in another way, for all rows beside it too."""
-        config = self.model.config.get_text_config()
-        rope = vars(config).get("rope_parameters") or vars(config).get("rope_scaling") or {}
+    def steady(self) -> int | None:
+        """How many tokens a row may have before positions are scaled in another way, for all rows beside it too; None: any."""
+        config = vars(self.model.config.get_text_config())
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if rope.get("rope_type") not in STRETCHED:
-            return self.context
+            return None
         return (
             rope.get("original_max_position_embeddings")
-            or vars(config).get("original_max_position_embeddings")
+            or config.get("original_max_position_embeddings")
             or self.context
         )
 
     def accepts(self, task: Task, length: int) -> str:
         size = len((task.prompt or str(task.columns.get("messages", ""))).encode())
-        most = min(self.context, self.steady)
+        most = min(self.context, self.steady or self.context)
         told = roles(task.columns.get("messages"))
         if "prompt_ids" not in task.columns and size + length + TEMPLATE <= most and told in self._spoken:
             return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
         asked = len(self.encode_task(task))
         self._spoken.add(told)  # its chat template takes turns in this order
-        if asked + length > self.steady:
+        if self.steady is not None and asked + length > self.steady:
             raise ValueError(
                 f"the prompt of task {task.id} has {asked:,} tokens, and with sampling.max_length={length} decisions it passes the "
-                f"{self.steady:,} from which on {exact.name_of(self.model)} scales positions in another way, for all rows of a batch at "
+                f"{self.steady:,} from which on {exact.name_of(self.model)} scales positions in another way, for all rows at "
                 f"once: log-probabilities would depend on neighbours. sampling.max_length={max(1, self.steady - asked)} does not pass "
                 'it; neither does rope_type="default" in config.json'
             )
