@@ -45,7 +45,8 @@ UNSAMPLED = {
 }  # fmt: skip
 # Beyond the zoo: attention sinks, windows of other forms, other positions, experts of other forms.
 ALSO_EXACT = {
-    "gpt_oss": {**EXPERTS, "sliding_window": 8}, "olmo3": {"sliding_window": 8}, "starcoder2": {"sliding_window": 8}, "mixtral": EXPERTS,
+    "gpt_oss": {**EXPERTS, "sliding_window": 8}, "olmo3": {"sliding_window": 8}, "starcoder2": {"sliding_window": 8},
+    "mixtral": EXPERTS,
     "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 24}, "gpt_neox": {}, "phi": {}, "opt": {},
     "smollm3": {},
 }  # fmt: skip

@@ -91,10 +91,10 @@ class NativeEngine(AbstractEngine):
     """The live engine. Rows are parallel arrays; Python loops only over rollouts that start, end or carry stop strings."""
 
     def __init__(self, spec: Native, policy: TokenPolicy) -> None:
-        check_continues(policy.model)
         self.spec, self.policy = spec, policy
         self.device = next(policy.parameters()).device
         self.copy = ModelCopy(policy.model, spec.precision)
+        check_continues(self.copy.module)
         self.slots = SlotCache(spec.slots)
         self.queue: deque[Live] = deque()
         self.rows: list[Live] = []

@@ -71,7 +71,7 @@ _sharing: dict[str, bool] = {}
 def shares(model: Any) -> bool:
     """Whether rows may stand behind one copy of their prompt. ValueError where its log-probabilities cannot be had at all."""
     if (known := kind(model)) not in _sharing:
-        with torch.no_grad(), narrow(model):
+        with torch.no_grad(), torch.autocast(model.device.type, enabled=False), narrow(model):
             _sharing[known] = _shares(model)
     return _sharing[known]
 

@@ -400,15 +400,17 @@ class CausalLM(AbstractPolicySpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         experts = next((name for name in EXPERTS if (self.described.get(name) or 1) > 1), "")
-        sampled = str(vars(whole.run.engine).get("precision", self.dtype))
-        if not experts or (sampled, self.dtype) in (("float32", "float32"), ("float64", "float64")):
+        trained = "bfloat16" if self._mixed else self.dtype
+        sampled = str(vars(whole.run.engine).get("precision", trained))
+        if not experts or (sampled == trained and trained in ("float32", "float64")):
             return
         number = self.described[experts]
         told = f"{self.model} chooses among {number} experts, and gimbal does not replay the sampler's choices"
-        if sampled != self.dtype:
+        both = trained if trained in ("float32", "bfloat16") else "float32 policy.dtype=float32"
+        if sampled != trained:
             yield Refusal(
-                f"{told}: sampled in {sampled} and trained in {self.dtype}, some tokens get other experts in the trainer, and "
-                f"log-probabilities that are off by tenths of a nat: engine.precision={self.dtype}, or policy.dtype={sampled}"
+                f"{told}: sampled in {sampled} and trained in {trained}, some tokens get other experts in the trainer, and "
+                f"log-probabilities that are off by tenths of a nat: engine.precision={both}"
             )
         else:
             yield Advice(
