@@ -2,7 +2,7 @@
 
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.pattern import Pattern

@@ -103,7 +103,10 @@ def test_keys_of_controllers_hold_dots(run):
         ),
         (["tasks.parameters=5"], r"a mapping: set an entry with tasks.parameters.NAME=VALUE"),
         (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a file of rows \(rows.jsonl\)"),
-        (["held_out=5"], r"held_out is 5; it must be a file of rows \(held_out=heldout.jsonl\), or HeldOut\("),
+        (
+            ["held_out=5"],
+            r"held_out is 5; it must be a share or a number of the tasks \(held_out=0.1, held_out=200\), a split",
+        ),
         (["rewards=score"], r"rewards=score; .*it must be a function \(reward=mine.py:score\), several with weights"),
         (["rewards=mine.py"], r"rewards=mine.py.*; it must be a function \(reward=mine.py:score\)"),
         (["rewards=a:f,b:g*c"], r"rewards.1=b:g\*c cannot be read; it must be a function \(reward=mine.py:score\)"),

@@ -11,7 +11,7 @@ import torch
 from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.allocated import Allocated, predict, text_features
 from gimbal.dataflow.curricula.epochs import Epochs
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.ops.allocation import allocate, mixed_failures
 from gimbal.records import Group, Task
 

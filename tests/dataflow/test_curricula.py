@@ -3,7 +3,7 @@ import pytest
 from gimbal.dataflow.base import Plan
 from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.epochs import Epochs, EpochsCurriculum
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.records import Task
 
 TASKS = Rows(rows=[{"prompt": str(i)} for i in range(7)])

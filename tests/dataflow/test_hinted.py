@@ -10,7 +10,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.filters.superseded import Superseded
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.environments.worked import Worked
 from gimbal.recipes.papers.data.ghpo import ghpo
 from gimbal.records import Drop, Group

@@ -11,7 +11,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.solved_share import SolvedShare
 from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.records import Drop, Group, Task
 
 TASKS = Rows(rows=[{"prompt": str(i)} for i in range(3)])

@@ -8,7 +8,7 @@ import pytest
 
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.tracked import Tracked
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.records import Group
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.scoring import score

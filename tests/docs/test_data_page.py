@@ -9,7 +9,7 @@ import pytest
 
 from gimbal import cli, recipes
 from gimbal.config import Text
-from gimbal.environments.jsonl import Jsonl
+from gimbal.environments.dataset import Dataset
 from gimbal.policies.token import Tokens
 from gimbal.records import Task
 from gimbal.rewards.function import Function
@@ -45,7 +45,7 @@ def tasks(tmp_path, monkeypatch):
     function = PYTHON[0]
     Path("rows.jsonl").write_text(rows)
     Path("mine.py").write_text(function + SEEN)
-    return Jsonl(path="rows.jsonl")
+    return Dataset(path="rows.jsonl")
 
 
 @pytest.mark.slow

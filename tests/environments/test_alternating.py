@@ -3,7 +3,7 @@
 import pytest
 
 from gimbal.environments.alternating import Alternating
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 
 
 def rows(letter, count):

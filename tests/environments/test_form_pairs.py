@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gimbal.environments.form_pairs import FormPairs
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum

@@ -6,7 +6,7 @@ import torch
 import yaml
 
 from gimbal.config import plain, read
-from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.environments.dataset import Dataset, Rows
 
 
 @pytest.fixture
@@ -23,15 +23,15 @@ def test_columns(write):
     path = write(
         '{"prompt": "2+2=", "answer": 4, "level": 1, "data_source": "sums"}\n\n{"prompt": "a\u2028b", "id": "x"}\n'
     )
-    first, second = Jsonl(path=path)[0], Jsonl(path=path)[1]
+    first, second = Dataset(path=path)[0], Dataset(path=path)[1]
     assert (first.id, first.prompt, first.answer, first.source) == ("tasks:1", "2+2=", "4", "sums")
     assert first.columns == {"answer": 4, "level": 1, "data_source": "sums"}
     assert (second.id, second.prompt, second.answer) == ("x", "a\u2028b", None)
-    assert len(Jsonl(path=path)) == 2
+    assert len(Dataset(path=path)) == 2
 
 
 def test_other_column_names(write):
-    task = Jsonl(path=write('{"question": "q", "solution": "s"}'), prompt="question", answer="solution")[0]
+    task = Dataset(path=write('{"question": "q", "solution": "s"}'), prompt="question", answer="solution")[0]
     assert (task.prompt, task.answer) == ("q", "s")
 
 
@@ -73,15 +73,15 @@ def test_chat_messages_stay_messages():
 )
 def test_mistakes_are_named_by_line(write, text, message):
     with pytest.raises(ValueError, match=message):
-        len(Jsonl(path=write(text)))
+        len(Dataset(path=write(text)))
 
 
 def test_a_missing_or_binary_file(tmp_path):
     with pytest.raises(ValueError, match=r"there is no file .*none\.jsonl"):
-        len(Jsonl(path=str(tmp_path / "none.jsonl")))
+        len(Dataset(path=str(tmp_path / "none.jsonl")))
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="cannot be read"):
-        len(Jsonl(path=str(tmp_path / "binary.jsonl")))
+        len(Dataset(path=str(tmp_path / "binary.jsonl")))
 
 
 def test_rows_from_python():
@@ -119,6 +119,5 @@ def test_rows_that_cannot_be_saved():
 def test_what_is_no_file_of_tasks_is_refused_at_once(tmp_path):
     """A pipe would be waited for, for good."""
     os.mkfifo(tmp_path / "pipe.jsonl")
-    for path in (tmp_path / "pipe.jsonl", tmp_path):
-        with pytest.raises(ValueError, match="is no file; a file of tasks has one JSON object a line"):
-            len(Jsonl(path=str(path)))
+    with pytest.raises(ValueError, match="is no file; a JSONL file has one JSON object a line, and is read again by"):
+        len(Dataset(path=str(tmp_path / "pipe.jsonl")))

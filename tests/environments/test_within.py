@@ -2,7 +2,7 @@
 
 import pytest
 
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.environments.within import Within
 from gimbal.recipes.papers.data.dereason import dereason
 from gimbal.recipes.papers.data.dereason_sft import ALL, dereason_sft

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal import config
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.report import trackers
 from gimbal.report.files import JsonLines
 from gimbal.report.trackers import Trackers, asked

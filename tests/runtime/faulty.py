@@ -13,7 +13,7 @@ from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.ops import philox

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family

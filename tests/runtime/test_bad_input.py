@@ -19,7 +19,7 @@ from gimbal.advantages import DiscrepancyPenalty, GroupCentered, Whitened
 from gimbal.config import Text
 from gimbal.controllers import Lagrangian
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import ClippedRatio, Reinforce, TruncatedWeight, ValueLoss
 from gimbal.policies.token import CausalLM, Sampling

@@ -8,7 +8,7 @@ import torch
 from gimbal.cli import main
 from gimbal.engines.offline import Offline
 from gimbal.environments.form_pairs import FormPairs
-from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.within import Within
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.base import AbstractReward
@@ -60,7 +60,7 @@ def test_solved_is_what_an_evaluation_calls_so():
 
 def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
     write_tasks(distilled(ExactAnswer()), tmp_path / "own.jsonl")
-    own = Jsonl(path=str(tmp_path / "own.jsonl"))
+    own = Dataset(path=str(tmp_path / "own.jsonl"))
     assert [task.id for task in (own[0], own[1], own[2])] == [TASKS[i].id for i in range(3)]
     pool = Within(tasks=own, column="pass_rate", above=0.1, upto=0.6)
     assert len(pool) == 1 and pool[0].prompt == "0: 2+2="
@@ -90,7 +90,7 @@ def test_by_the_policy_itself(single_thread):
 def test_chat_prompts_are_written_as_they_came(tmp_path):
     messages = [{"role": "user", "content": "2+2?"}]
     write_tasks([Rows(rows=[{"prompt": messages}])[0]], tmp_path / "own.jsonl")
-    assert Jsonl(path=str(tmp_path / "own.jsonl"))[0].columns["messages"] == messages
+    assert Dataset(path=str(tmp_path / "own.jsonl"))[0].columns["messages"] == messages
 
 
 @pytest.mark.slow
@@ -110,8 +110,8 @@ def test_the_command_line_writes_and_certifies(tmp_path, monkeypatch, capsys):
     ]
     CausalLM().load().save(tmp_path / "model")
     assert main(["eval", *small, "--keep", "own.jsonl"]) == 0
-    assert Jsonl(path="own.jsonl")[0].columns["pass_rate"] in (0.0, 0.5, 1.0)
-    test = "SafetyTest(tasks=Jsonl(path='few.jsonl'), skip=0, bound='hoeffding', limit={})"
+    assert Dataset(path="own.jsonl")[0].columns["pass_rate"] in (0.0, 0.5, 1.0)
+    test = "SafetyTest(tasks=Dataset(path='few.jsonl'), skip=0, bound='hoeffding', limit={})"
     assert main(["eval", *small, "--certify", test.format(3.0)]) == 0
     assert "passed: mean cost" in capsys.readouterr().out
     assert main(["eval", *small, "--certify", test.format(3.0)]) == 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gimbal import config
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.ops.confidence import student_width
 from gimbal.ops.seeds import philox
 from gimbal.recipes.papers.rewards.hc_rlhf import hc_rlhf

@@ -46,6 +46,9 @@ PARTS = dict.fromkeys(
     "KLPenalty",
 ) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
 
+# Parts that were called so before; what was typed and saved still holds.
+RENAMED = {"Jsonl": "Dataset"}
+
 # Who drives a rollout was said by the engine once, and is the workflow's to say now.
 _DRIVES = "who drives a rollout is the workflow, over any engine: "
 MOVED = {

@@ -20,14 +20,24 @@ SCALARS = {
 KINDS = {
     "AbstractReward": "a function (reward=mine.py:score), several with weights (reward=mine.py:score*0.7,mine.py:brevity*0.3), "
     "or a reward of gimbal (reward='ExactAnswer()'; gimbal list methods)",
-    "AbstractTasks": "a file of rows (rows.jsonl), or tasks of gimbal such as ReasoningGym(name='chain_sum') (gimbal list tasks)",
+    "AbstractTasks": "a file of rows (rows.jsonl), a directory of them, a dataset of the hub (openai/gsm8k), or tasks of gimbal such as "
+    "ReasoningGym(name='chain_sum') (gimbal list tasks)",
     "AbstractRuntimeSpec": "local or ray",
     "AbstractObjective": "an objective, such as objective='ClippedRatio()' or objective='Reinforce()' (gimbal list methods)",
     "AbstractAdvantage": "an estimator, such as advantage='GroupNormalized()' or advantage='LeaveOneOut()' (gimbal list methods)",
     "AbstractAggregation": "TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)",
-    "HeldOut": "a file of rows (held_out=heldout.jsonl), or HeldOut(tasks=..., samples=4)",
+    "HeldOut": "a share or a number of the tasks (held_out=0.1, held_out=200), a split of them (held_out=test), a file of rows "
+    "(held_out=heldout.jsonl), or HeldOut(tasks=..., samples=4)",
 }
+# Files of rows, by how their names end.
+DATA_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 NAMED = 6  # most parts of a kind that a sentence names
+
+
+def is_mixture(value: Mapping[Any, Any]) -> bool:
+    """Whether a mapping gives weights to files or datasets, and is not the fields of a part: {gsm8k.jsonl: 0.7, owner/code: 0.3}."""
+    named = all(isinstance(key, str) and ("/" in key or key.endswith(DATA_FILES)) for key in value)
+    return bool(value) and named and all(isinstance(item, int | float) for item in value.values())
 
 
 def describe(annotation: Any) -> str:
@@ -69,7 +79,9 @@ def _kinds(kind: type) -> Iterator[str]:
 
 
 # One's own classes and functions, and files of rows: mine.py:Count, pkg.mod:score*0.7, heldout.jsonl.
-OWN = re.compile(r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*(:[A-Za-z_]\w*(\*[-+.\de]+)?|\.jsonl?\b(?!:))")
+OWN = re.compile(
+    r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*(:[A-Za-z_]\w*(\*[-+.\de]+)?|\.(jsonl?|ndjson|csv|tsv|parquet)\b(?!:))"
+)
 
 
 def quoted(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 
 from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
 from gimbal.config.classes import nearest
+from gimbal.config.expected import is_mixture
 from gimbal.config.parts import Text, read
 
 Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the whole
@@ -174,7 +175,7 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in data.items():
         path = prefix + str(key).replace("__", ".")
-        if isinstance(value, Mapping) and "class" not in value and value:
+        if isinstance(value, Mapping) and "class" not in value and value and not is_mixture(value):
             flat |= flatten(value, path + ".")
         else:
             flat[path] = Text(value) if isinstance(value, str) else value

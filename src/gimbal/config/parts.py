@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from gimbal.config.aliases import MOVED
+from gimbal.config.aliases import MOVED, RENAMED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected, quoted
 
@@ -34,7 +34,7 @@ WEIGHTED = re.compile(rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?
 # Kinds of parts that have short forms (a function, a file's name), and what turns these into a part and leaves all else as it is.
 SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
-    "AbstractTasks": "gimbal.environments.jsonl:short",
+    "AbstractTasks": "gimbal.environments.forms:short",
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
@@ -52,6 +52,7 @@ def find(name: str) -> type:
     """The class of this name: one of gimbal's, or ``module:Class`` for one's own."""
     if ":" in name:
         return resolve(name)
+    name = RENAMED.get(name, name)
     if name not in catalogue() and name in MOVED:
         raise ValueError(f"there is no {name} any more: {MOVED[name]}")
     if name not in catalogue():
@@ -412,7 +413,7 @@ def expression(text: str, path: str, way: str) -> Any:
 
     ``way``: what the key expects, told where the text is neither, or a lone name that is no part's.
     """
-    if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), "None", "True", "False", "inf"):
+    if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), *RENAMED, "None", "True", "False", "inf"):
         raise ValueError(f"{path}={text}{nearest(text, catalogue())}; it must be {way}")
     own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
     source = "OWN" + quoted(own[2] or "()") if own else quoted(text)

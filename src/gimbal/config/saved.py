@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from gimbal import durable
+from gimbal.config.expected import DATA_FILES
 from gimbal.config.parts import RECIPE_FILE, find, label, plain, read
 
 
@@ -85,7 +86,7 @@ def _files(value: Any) -> Iterator[str]:
             yield from _files(item)
     elif isinstance(value, str) and "\n" not in value:
         place = value.rpartition(":")[0] if ".py:" in value else value
-        if place.endswith((".py", ".jsonl", ".json")) and not Path(place).is_absolute():
+        if place.endswith((".py", *DATA_FILES)) and not Path(place).is_absolute():
             yield place
 
 

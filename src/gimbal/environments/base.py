@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gimbal.composition import AbstractPart
 from gimbal.records import Task
 
@@ -19,6 +21,29 @@ class AbstractTasks(AbstractPart, ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Task: ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether they are to be asked for in their order: a stream, which has shuffled itself."""
+        return False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of its tasks by name, where there are several and metrics are to tell them apart."""
+        return ()
+
+    def questions(self) -> np.ndarray:
+        """A number for each task, alike where the same is asked. It says nothing in another process."""
+        return np.array([question(self[index]) for index in range(len(self))], np.int64)
+
+    def digests(self) -> dict[str, str]:
+        """What tells on a resume that the data are not what they were: a digest of each file."""
+        return {}
+
+
+def question(task: Task) -> int:
+    """The same number for tasks that ask the same: of the same text, and the same images."""
+    return hash((task.asked, *task.columns.get("images", ())))
 
 
 @dataclass(frozen=True, kw_only=True)

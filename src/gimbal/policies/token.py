@@ -247,8 +247,11 @@ class TokenPolicy(AbstractPolicy):
             )
         if self.tokenizer.chat_template is None:
             raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
+        tools = task.columns.get("tools")  # schemas of functions, which a template shows to the model
         try:
-            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            return self.tokenizer.apply_chat_template(
+                messages, tools=tools, add_generation_prompt=True, return_dict=False
+            )
         except TemplateError as error:  # what templates raise for roles that their models were not trained on
             raise ValueError(
                 f"the chat template of this tokenizer refuses task {task.id}, of the roles {', '.join(roles(messages))}: {error}"

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from gimbal.config import override, paths
 from gimbal.critics.mlp import ValueMLP
 from gimbal.critics.tokens import HiddenValue
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.forms import short
 from gimbal.environments.gym import Environment, Gymnasium
+from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.runtime import compose
-from gimbal.runtime.run import AbstractRun, Run
+from gimbal.runtime.run import AbstractRun, HeldOut, Run
 
-_NAMES = {"reward": "rewards", "reward_funcs": "rewards", "train_dataset": "tasks", "dataset": "tasks"}
+# Several names for one key. Those of datasets are TRL's, verl's and OpenRLHF's.
+_NAMES = {
+    "reward": "rewards",
+    "reward_funcs": "rewards",
+    **dict.fromkeys(("train_dataset", "dataset", "dataset_name", "data.train_files", "prompt_data"), "tasks"),
+    **dict.fromkeys(("eval_dataset", "data.val_files", "dataset_test_split"), "held_out"),
+    **dict.fromkeys(("data.prompt_key", "input_key"), "tasks.prompt"),
+    "label_key": "tasks.answer",
+    "dataset_config": "tasks.config",
+    "dataset_train_split": "tasks.split",
+    "dataset_streaming": "tasks.streaming",
+}
+READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that say how a row is read
 
 
 def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
@@ -39,11 +57,83 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
                 f"{of_exam[0]} is of the recipe's evaluation, which is on its own tasks and not on yours; add held_out.tasks=FILE.jsonl"
             )
         changes["held_out"] = None
-        notice("no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE.jsonl")
-    recipe, run = run, override(run, changes, notice)
+        notice(
+            "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1 to set tasks aside"
+        )
+    recipe, run = run, _with_data(run, changes, notice)
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run
+
+
+def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
+    """The run with its overrides; what they say of the tasks holds for each set of a mixture, and for the evaluation's rows too."""
+    given = changes.get("held_out")
+    amount = read_number(given)
+    split = str(given) if isinstance(given, str) and re.fullmatch(r"[A-Za-z_]\w*", given) and given != "None" else ""
+    if amount is None and not split:
+        return _alike(run, override(run, _spread(run, changes), notice), changes)
+    rest = {key: value for key, value in changes.items() if not f"{key}.".startswith("held_out.")}
+    run = override(run, _spread(run, rest), notice)
+    if amount is not None:
+        if not isinstance(run.tasks, Dataset | Rows | Mixed | Split):
+            raise ValueError(
+                f"held_out={given} sets rows of tasks aside, and these are {type(run.tasks).__name__}, made as they are asked for: "
+                f"held_out.tasks='{type(run.tasks).__name__}(...)', held_out=FILE, or leave it out"
+            )
+        tasks, held = parted(run.tasks, amount)
+    else:
+        tasks, held = run.tasks, _other_split(run.tasks, split)
+    run = replace(run, tasks=tasks, held_out=HeldOut(tasks=held))
+    return override(run, {key: value for key, value in changes.items() if key.startswith("held_out.")}, notice)
+
+
+def read_number(value: Any) -> float | None:
+    """The number that was given for a key which takes other things too."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):  # it is one of those
+        return None
+
+
+def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
+    if isinstance(tasks, Mixed):
+        return Mixed(sets=tuple(_other_split(each, split) for each in tasks.sets), names=tasks.names)
+    if not isinstance(tasks, Dataset):
+        raise ValueError(
+            f"held_out={split} is a split of the dataset that tasks names, and these are {type(tasks).__name__}: held_out=FILE"
+        )
+    return replace(tasks, split=split, streaming=False, size=0)
+
+
+def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """tasks.prompt=question of a mixture is that of each of its sets."""
+    tasks = run.tasks
+    if "tasks" in changes:
+        tasks = short(changes["tasks"])
+    if not isinstance(tasks, Mixed):
+        return dict(changes)
+    of_rows = {f"tasks.{item.name}" for item in fields(Dataset)} - {f"tasks.{item.name}" for item in fields(Mixed)}
+    spread: dict[str, Any] = {}
+    for key, value in changes.items():
+        inner = key.removeprefix("tasks.")
+        spread |= {f"tasks.sets.{n}.{inner}": value for n in range(len(tasks.sets))} if key in of_rows else {key: value}
+    return spread
+
+
+def _alike(before: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+    """Rows of an evaluation that was given by its file alone are read as those that are trained on: held_out=test.parquet
+    tasks.prompt=question."""
+    exam, tasks = run.held_out, run.tasks
+    tasks = tasks.sets[0] if isinstance(tasks, Mixed) else tasks
+    given = changes.get("held_out", changes.get("held_out.tasks"))
+    if exam is None or given is None or not isinstance(exam.tasks, Dataset) or not isinstance(tasks, Dataset):
+        return run
+    if not isinstance(short(given), Dataset):  # the whole part was written down
+        return run
+    said = {key.removeprefix("held_out.tasks.") for key in changes}
+    columns = {name: vars(tasks)[name] for name in READ_BY if name not in said}
+    return replace(run, held_out=replace(exam, tasks=replace(exam.tasks, **columns)))
 
 
 def _examined(changes: Mapping[str, Any]) -> bool:

@@ -29,8 +29,9 @@ def drawn(row: Mapping[str, Any]) -> float:
     return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
 
 
-def rollout_metrics(groups: Sequence[Group], *, judged: bool = True) -> dict[str, float]:
-    """Of everything that was sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong."""
+def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Sequence[str] = ()) -> dict[str, float]:
+    """Of everything that was sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong.
+    ``sources``: of tasks, to be told apart."""
     rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
@@ -57,7 +58,7 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True) -> dict[str
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
-    return metrics
+    return metrics | _by_source(groups, sources, judged=judged)
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:
@@ -163,3 +164,16 @@ def weight_metrics(correction_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N
         "is_weight/max": float(weight_K.max()),
         "is_weight/masked_frac": float((weight_K == 0).float().mean()),
     }
+
+
+def _by_source(groups: Sequence[Group], sources: Sequence[str], *, judged: bool) -> dict[str, float]:
+    """Of everything that was sampled and scored since the last step, apart by the source of the task."""
+    metrics: dict[str, float] = {}
+    for source in sources:
+        own = [group for group in groups if group.task.source == source]
+        metrics[f"source/{source}/frac"] = len(own) / max(1, len(groups))
+        if episodes := [episode for group in own for episode in group.episodes]:
+            metrics[f"source/{source}/reward"] = sum(episode.earned for episode in episodes) / len(episodes)
+            if judged:
+                metrics[f"source/{source}/pass_rate"] = sum(map(passed, episodes)) / len(episodes)
+    return metrics

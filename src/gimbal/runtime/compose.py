@@ -27,7 +27,10 @@ from gimbal.composition import (
 from gimbal.config.own import wrong
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.engines.base import RECORD
-from gimbal.environments.jsonl import Jsonl, Rows
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.mixture import Mixed
+from gimbal.environments.split import Split
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
@@ -48,6 +51,8 @@ LOST = {
 
 
 MOST_EPS, MOST_WEIGHT = 1.0, 1e6
+
+MOST_IMAGES = 100  # rows with images that are looked at before the first step
 
 MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
 
@@ -155,7 +160,7 @@ def accepted(
     """Refuse, before the first step, tasks that cannot be read or asked and rewards that cannot score them; what is doubtful of the
     tasks, the first such. ``rewards``: the run's, if open; ``policy``: if it is loaded.
 
-    Of rows every one is looked at; of other tasks, which may be made as they are asked for, the first.
+    Of rows every one is looked at (of streams and other tasks, which may be made as they are asked for, the first).
     """
     exam, doubts = run.held_out, list[str]()
     sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
@@ -177,6 +182,23 @@ def accepted(
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
     return doubts[:1]
+
+
+def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
+    """Of rows all, but for those with images, which are written to files as they are asked for; of other tasks the first."""
+    match tasks:
+        case Split():
+            yield from _looked_at(tasks.tasks)
+        case Mixed():
+            for each in tasks.sets:
+                yield from _looked_at(each)
+        case Rows() | Dataset(streaming=False):
+            for number, task in enumerate(tasks):
+                if number >= MOST_IMAGES and "images" in task.columns:
+                    return
+                yield task
+        case _:
+            yield tasks[0]
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:

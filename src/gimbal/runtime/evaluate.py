@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,10 +42,13 @@ class Exam:
     length: float
     pass_at: dict[int, float]
     greedy: float | None
+    by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
 
     def metrics(self) -> dict[str, float]:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
+        kind = "pass@1" if self.pass_at else "score"
+        figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
 
 
@@ -133,7 +136,20 @@ def examine(
         length=float(np.mean(lengths)) if lengths else math.nan,  # of none that was left
         pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
+        by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
     )
+
+
+def _by_source(
+    tasks: AbstractTasks, scored: Sequence[Sequence[tuple[float, bool]]], *, judged: bool
+) -> dict[str, float]:
+    """The mean over the tasks of each source: of the share of samples that solve a task where rewards judge, else of the score."""
+    found: dict[str, list[float]] = {source: [] for source in tasks.sources}
+    for index, values in enumerate(scored) if found else ():
+        source = tasks[index].source
+        if source in found:  # a row without one is in the figures of all
+            found[source].append(float(np.mean([value[judged] for value in values])))
+    return {source: float(np.mean(values)) for source, values in found.items() if values}
 
 
 def _drawn(engine: AbstractEngine) -> dict[int, list[Episode]]:

@@ -203,7 +203,7 @@ class Trainer:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
         family = self.run.policy.family
         judged = family.judged or bool(self.run.rewards)
-        metrics = rollout_metrics(seen or groups, judged=judged)
+        metrics = rollout_metrics(seen or groups, judged=judged, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(seen or groups)

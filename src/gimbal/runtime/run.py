@@ -14,7 +14,7 @@ from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.staleness import AbstractStaleness, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.jsonl import short as short_tasks
+from gimbal.environments.forms import short as short_tasks
 from gimbal.learning.updates.base import AbstractUpdate
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -11,11 +10,16 @@ from typing import Any
 
 from gimbal import config
 from gimbal.config.own import is_own
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.tables import digest
 
 
 def digests(run: Any) -> dict[str, str]:
     """Of each file that the class of a part or a function comes from, or that a part names (mine.py:score, rows.jsonl)."""
-    return {str(path): _digest(path) for path in sorted(set(_files(run))) if path.is_file()}
+    own = {str(path): digest(path) for path in sorted(set(_files(run))) if path.is_file()}
+    for part in config.paths(run).values():
+        own |= part.digests() if isinstance(part, AbstractTasks) else {}
+    return own
 
 
 def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
@@ -40,8 +44,3 @@ def _files(run: Any) -> Iterator[Path]:
             file = None if module is None else vars(module).get("__file__")
             if file and is_own(str(Path(file).resolve())):
                 yield Path(file).resolve()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()

@@ -18,7 +18,8 @@ MOST_TASKS = 100_000_000  # whose order takes 0.8 GB
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs(AbstractCurriculumSpec):
-    """Endless epochs. ``shuffle``: each is a permutation of all tasks that depends on (seed, epoch) alone."""
+    """Endless epochs. ``shuffle``: each is a permutation of all tasks that depends on (seed, epoch) alone; a stream has shuffled
+    itself, and is taken in its order."""
 
     shuffle: bool = True
 
@@ -54,5 +55,5 @@ class EpochsCurriculum(AbstractCurriculum):
 
     def _go_to(self, epoch: int, position: int) -> None:
         self.epoch, self.position = epoch, position
-        size = len(self.tasks)
-        self._order = philox(self.seed, "epoch", epoch).permutation(size) if self.spec.shuffle else np.arange(size)
+        size, shuffle = len(self.tasks), self.spec.shuffle and not self.tasks.ordered
+        self._order = philox(self.seed, "epoch", epoch).permutation(size) if shuffle else np.arange(size)

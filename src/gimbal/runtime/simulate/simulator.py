@@ -21,7 +21,7 @@ from gimbal.dataflow.base import AbstractBudgetSpec, AbstractFilter
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.staleness import Pace
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.policies.token import Sampling
 from gimbal.records import Drop, Group
 from gimbal.runtime.base import AtOnce

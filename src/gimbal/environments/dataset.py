@@ -1,0 +1,269 @@
+"""Tasks from rows: files, directories, datasets of the Hugging Face hub, or a list of dicts."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gimbal.config import plain
+from gimbal.environments import arrow, files, images
+from gimbal.environments.base import AbstractTasks, question
+from gimbal.environments.columns import ANSWER, Columns
+from gimbal.environments.tables import OPENED, AbstractTable, Joined, Listed, Row
+from gimbal.records import Task
+
+MOST_SOURCES = 32  # that metrics are told of one by one; a column with more is no source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(AbstractTasks):
+    """Rows of JSONL, JSON, CSV and parquet files (one, several, a pattern, a directory), or of a dataset of the hub by its name.
+
+    The column ``prompt`` is required, text or chat messages. The answer is the column ``answer``, or what TRL's and verl's datasets
+    have in its place (solution, ground_truth, reward_model.ground_truth); what stands behind its last ``answer_after`` where that is
+    set ("####" for GSM8K). ``id`` (made of the row's number where missing) must be unique; ``data_source`` is Task.source. All columns
+    but the prompt go to rewards untouched. A dotted name leads into a column.
+
+    ``chat`` makes a text a user's message, which the model's chat template renders; ``system`` puts a system prompt before every chat
+    that has none, and makes chats of texts. Messages stay a list, in ``Task.columns["messages"]``, with an empty ``Task.prompt``. (So no
+    other column may be called ``messages``.) A column ``tools`` of a chat goes to the chat template, ``images`` or ``image`` is a list of
+    paths in ``Task.columns["images"]``. A column ``prompt_ids`` is asked as the tokens that it is.
+
+    ``split`` is one of the hub's, or by the names of files (train-0.parquet, test.jsonl); without it train, where there are several.
+    ``config`` and ``revision`` are the hub's. With ``streaming`` rows are read as they arrive, in the order of a ``buffer`` that is
+    shuffled by ``seed``; an epoch is the first ``size`` of them.
+    """
+
+    path: str | tuple[str, ...]
+    split: str = ""
+    config: str = ""
+    revision: str = ""
+    prompt: str = "prompt"
+    answer: str = ANSWER
+    answer_after: str = ""
+    system: str = ""
+    chat: bool = False
+    streaming: bool = False
+    buffer: int = 1000
+    seed: int = 0
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        names = (self.path,) if isinstance(self.path, str | Path) else self.path
+        object.__setattr__(self, "path", tuple(map(str, names)))
+        if not self.path:
+            raise ValueError("Dataset.path is empty; name a file, a directory, or a dataset of the hub")
+        if self.size and not self.streaming:
+            raise ValueError("Dataset.size is of a stream, tasks.streaming=true; held_out=N sets rows aside")
+        if self.size < 0 or self.buffer < 1:
+            raise ValueError(f"Dataset.size is {self.size} and buffer {self.buffer}; at least 0 and 1")
+
+    @property
+    def ordered(self) -> bool:
+        return self.streaming
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return () if self.streaming else self._checked.sources
+
+    def questions(self) -> np.ndarray:
+        return super().questions() if self.streaming else self._checked.questions
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, index: int) -> Task:
+        return self._columns.task(self._table[index])
+
+    def __iter__(self) -> Iterator[Task]:
+        return map(self._columns.task, self._table.again())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields: open files stay in their process."""
+        return {item.name: vars(self)[item.name] for item in fields(self)}
+
+    def digests(self) -> dict[str, str]:
+        found = self._opened.digests()
+        # Of a pattern or a directory another file would be no edit of any.
+        names = hashlib.blake2b("\n".join(sorted(found)).encode()).hexdigest()
+        return {**found, f"{', '.join(self.path)} (its list of files)": names}
+
+    @cached_property
+    def _columns(self) -> Columns:
+        place = Path(self.path[0]).expanduser()
+        return Columns(
+            prompt=self.prompt,
+            answer=self.answer,
+            answer_after=self.answer_after,
+            system=self.system,
+            chat=self.chat,
+            beside=place if place.is_dir() else place.parent if place.exists() else None,
+        )
+
+    @property
+    def _table(self) -> AbstractTable:
+        if not self.streaming:
+            _ = self._checked  # a row that is wrong is told before any is trained on
+        return self._opened
+
+    @cached_property
+    def _checked(self) -> _Seen:
+        return check(self._opened, self._columns, ", ".join(self.path))
+
+    @cached_property
+    def _opened(self) -> AbstractTable:
+        name = self.path[0]
+        place = Path(name).expanduser()
+        if len(self.path) > 1 or files.local(name):
+            if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
+                return arrow.saved(place, self.split)
+            if not self.config and not _has_card(place):
+                return self._of_files(files.files(self.path, self.split))
+        if len(self.path) > 1:
+            raise ValueError(f"tasks.config is of a dataset of the hub, and {', '.join(self.path)} are files")
+        dataset, split = arrow.hub(name, self.config, self.split, self.revision, self.streaming)
+        name = f"{name}, split {split}" if split else name
+        stem = f"{place.name}-{split}" if split else place.name
+        if self.streaming:
+            return arrow.Stream(dataset, name, stem, self.size, self.buffer, self.seed)
+        return arrow.Arrow(dataset, name, stem, [])
+
+    def _of_files(self, found: list[Path]) -> AbstractTable:
+        if self.revision:
+            raise ValueError(f"tasks.revision is of a dataset of the hub, and {', '.join(self.path)} is here")
+        if self.streaming:
+            if len(kinds := {path.suffix for path in found}) > 1:
+                raise ValueError(f"a stream is of files of one kind, and these are {', '.join(sorted(kinds))}")
+            return arrow.stream(found, found[0].stem, self.size, self.buffer, self.seed)
+        # Parquet files are one dataset of the library's; every other file is read here.
+        packed = [path for path in found if path.suffix == ".parquet"]
+        tables = [
+            OPENED[path.suffix](path, stem)
+            for path, stem in zip(found, files.names_of(list(map(str, found))), strict=True)
+            if path not in packed
+        ]
+        tables += [arrow.parquet(packed, packed[0].stem)] if packed else []
+        return Joined(tables) if len(tables) > 1 else tables[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(AbstractTasks):
+    """The same from a list of dicts, for Python callers. numpy's and torch's numbers and arrays become Python's."""
+
+    rows: Sequence[Mapping[str, Any]] = field(hash=False)
+    prompt: str = "prompt"
+    answer: str = ANSWER
+    answer_after: str = ""
+    system: str = ""
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        rows = []
+        for number, row in enumerate(self.rows):
+            where = f"the list of rows, row {number}"
+            try:
+                rows.append(plain(_with_paths(row, where)))
+            except (ValueError, RecursionError) as error:
+                what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+                raise ValueError(f"{where}: {what}") from error
+        object.__setattr__(self, "rows", rows)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self._checked[1].sources
+
+    def questions(self) -> np.ndarray:
+        return self._checked[1].questions
+
+    def __len__(self) -> int:
+        return len(self._checked[0])
+
+    def __getitem__(self, index: int) -> Task:
+        return self._checked[0][index]
+
+    @cached_property
+    def _checked(self) -> tuple[tuple[Task, ...], _Seen]:
+        columns = Columns(
+            prompt=self.prompt,
+            answer=self.answer,
+            answer_after=self.answer_after,
+            system=self.system,
+            chat=self.chat,
+        )
+        table = Listed(self.rows, "the list of rows", "row", "row")
+        seen = check(table, columns, "the list of rows")
+        return tuple(map(columns.task, table)), seen
+
+
+def _with_paths(row: Any, where: str) -> Any:
+    """Images of PIL's as files, which can be saved with the run by their paths."""
+    if not isinstance(row, Mapping):
+        return row
+    return {
+        key: images.stored(value, where)
+        if images.is_pil(value)
+        else [images.stored(item, where) if images.is_pil(item) else item for item in value]
+        if key in images.NAMES and isinstance(value, list | tuple)
+        else value
+        for key, value in row.items()
+    }
+
+
+def _has_card(place: Path) -> bool:
+    """Whether a directory is laid out as a dataset of the hub, with a card that says which files are which split."""
+    card = place / "README.md"
+    if not card.is_file():
+        return False
+    text = card.read_text(encoding="utf-8", errors="replace")
+    return text.startswith("---") and "\nconfigs:" in text.split("\n---", 1)[0]
+
+
+class _Seen(NamedTuple):
+    """What is remembered of all rows once they were looked at."""
+
+    sources: tuple[str, ...]  # those that the rows name, if they name several
+    questions: np.ndarray  # a number for each row, alike where the same is asked
+
+
+def check(table: AbstractTable, columns: Columns, name: str) -> _Seen:
+    """Look at every row once, before anything is trained on, one at a time: none is kept."""
+    looking = replace(columns, keep_images=False)
+    ids, questions, sources, answered, row = array("q"), array("q"), dict[str, None](), False, None
+    for row in table:
+        task = looking.task(row)
+        ids.append(hash(task.id))
+        questions.append(question(task))
+        answered = answered or task.answer is not None
+        if task.source and len(sources) <= MOST_SOURCES:
+            sources[task.source] = None
+    if row is None:
+        raise ValueError(f"{name} holds no tasks; expected rows with a column {columns.prompt!r}")
+    if not answered and columns.answer != ANSWER:
+        there = ", ".join(map(str, row.value))
+        raise ValueError(f"{name}: no row has the answer {columns.answer!r} (tasks.answer); columns: {there}")
+    _unique(np.frombuffer(ids, np.int64), table, looking)
+    several = tuple(sources) if 1 < len(sources) <= MOST_SOURCES else ()
+    return _Seen(several, np.frombuffer(questions, np.int64))
+
+
+def _unique(ids: np.ndarray, table: AbstractTable, columns: Columns) -> None:
+    """By the hashes of all ids, of which a million take 8 MB; where two are alike, by the ids themselves."""
+    hashes, counts = np.unique(ids, return_counts=True)
+    if len(hashes) == len(ids):
+        return
+    before: dict[str, Row] = {}
+    for place in np.flatnonzero(np.isin(ids, hashes[counts > 1])).tolist():
+        row = table[place]
+        name = columns.task(row).id
+        if name in before:
+            raise ValueError(
+                f"{row.where}: the id {name!r} has come before ({before[name].where}); ids are unique, or left out"
+            )
+        before[name] = row

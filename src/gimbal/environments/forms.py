@@ -1,0 +1,65 @@
+"""Tasks by what people type for them: names of files, directories and datasets, weights, lists of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gimbal.config.expected import DATA_FILES, at_commas, is_mixture
+from gimbal.environments import arrow
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.mixture import Mixed
+
+WEIGHTED = re.compile(r"(.+?)(?:\*([\d.]+(?:e[-+]?\d+)?))?", re.DOTALL)
+
+
+def short(value: Any) -> Any:
+    """Files, directories and datasets of the hub by name, or a list of dicts, as tasks; anything else as it is.
+
+    ``a.jsonl,b.parquet`` are the rows of both; ``a.jsonl*0.7,b.parquet*0.3`` and ``{a.jsonl: 0.7, b.parquet: 0.3}`` draw from each by
+    its weight.
+    """
+    if isinstance(value, Path):
+        return Dataset(path=str(value))
+    if isinstance(value, str):
+        return _named(value)
+    if arrow.is_dataset(value):
+        return Dataset(path=str(arrow.kept(value)))
+    if isinstance(value, Mapping):
+        return _weighed(value) if is_mixture(value) else value
+    if isinstance(value, Sequence):
+        names = [str(item) for item in value if isinstance(item, str | Path)]
+        return _named(",".join(names)) if value and len(names) == len(value) else Rows(rows=value)
+    return value
+
+
+def is_rows(name: str) -> bool:
+    """Whether it can only be meant as the name of rows: no part, no class and no word of gimbal's is written so."""
+    if re.search(r"[()={}\n'\"]|\.py:", name) and not Path(name).exists():
+        return False
+    return name.endswith(DATA_FILES) or "/" in name or Path(name).expanduser().is_dir()
+
+
+def _named(text: str) -> Any:
+    if text.startswith("{"):
+        try:
+            weights = yaml.safe_load(text)
+        except yaml.YAMLError:  # what it is instead, the reader of parts says
+            return text
+        return _weighed(weights) if isinstance(weights, Mapping) and is_mixture(weights) else text
+    found = [item for item in map(WEIGHTED.fullmatch, at_commas(text)) if item is not None and is_rows(item[1])]
+    if not found or len(found) < len(at_commas(text)):
+        return text
+    if not any(item[2] for item in found):
+        return Dataset(path=tuple(item[1] for item in found))
+    if not all(item[2] for item in found):
+        raise ValueError(f"{text}: some have a weight and some have none; give one to each: a.jsonl*0.7,b.jsonl*0.3")
+    return _weighed({item[1]: item[2] for item in found})
+
+
+def _weighed(weights: Mapping[str, Any]) -> Mixed:
+    return Mixed(sets=tuple(Dataset(path=name) for name in weights), weights=tuple(map(float, weights.values())))

@@ -1,0 +1,94 @@
+"""Several sets of tasks, each drawn from by its weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.dataset import Dataset
+from gimbal.environments.files import names_of
+from gimbal.ops import philox
+from gimbal.records import Task
+
+MOST_DRAWS = 50_000_000  # of an epoch: 0.3 GB for their order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(AbstractTasks):
+    """Tasks of several sets, of each the share that its weight has of all weights. Without weights every task once.
+
+    An epoch is as long as it takes for every task of every set to be asked at least once at these shares; of the others some are asked
+    again. Which set is next is drawn by ``seed``. A task's id begins with the name of its set, which is its source where it names none.
+
+    - equal sizes and weights: every task once.
+    - a weight of 0 is refused: leave the set out.
+    """
+
+    sets: tuple[AbstractTasks, ...]
+    weights: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.sets)
+        if not count or len(self.weights) not in (0, count) or len(self.names) not in (0, count):
+            raise ValueError(
+                f"Mixed has {count} sets, {len(self.weights)} weights and {len(self.names)} names; one of each for every set"
+            )
+        if not all(0 < weight < float("inf") for weight in self.weights):
+            raise ValueError(
+                f"the weights of a Mixed are above 0, got {self.weights}; a set without weight is left out"
+            )
+        if not self.names:
+            paths = [tasks.path[0] if isinstance(tasks, Dataset) else type(tasks).__name__ for tasks in self.sets]
+            object.__setattr__(self, "names", tuple(names_of(paths)))
+        if len(set(self.names)) < count:
+            raise ValueError(f"the names of a Mixed are {', '.join(self.names)}; each set has one of its own")
+
+    @property
+    def ordered(self) -> bool:
+        return any(tasks.ordered for tasks in self.sets)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        own = [tasks.sources or (name,) for tasks, name in zip(self.sets, self.names, strict=True)]
+        return tuple(dict.fromkeys(source for several in own for source in several))
+
+    def __len__(self) -> int:
+        return len(self._order[0])
+
+    def __getitem__(self, index: int) -> Task:
+        which, place = (int(column[index]) for column in self._order)
+        task = self.sets[which][place]
+        return replace(task, id=f"{self.names[which]}/{task.id}", source=task.source or self.names[which])
+
+    def questions(self) -> np.ndarray:
+        asked, (which, place) = [tasks.questions() for tasks in self.sets], self._order
+        return np.array([asked[w][p] for w, p in zip(which.tolist(), place.tolist(), strict=True)], np.int64)
+
+    @cached_property
+    def _order(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every draw, from which set it is, and which of its tasks."""
+        sizes = np.array([len(tasks) for tasks in self.sets])
+        counts = sizes
+        if self.weights:
+            share = np.array(self.weights) / sum(self.weights)
+            longest = float((sizes / share).max())
+            if longest > MOST_DRAWS:
+                rare = int((sizes / share).argmax())
+                raise ValueError(
+                    f"of {self.names[rare]} every {1 / share[rare]:,.0f}th task is one, so its {sizes[rare]:,} take {longest:,.0f} draws; "
+                    f"at most {MOST_DRAWS:,}: raise its weight"
+                )
+            counts = np.maximum(1, np.rint(share * longest).astype(np.int64))
+        which = np.repeat(np.arange(len(sizes), dtype=np.int16), counts)
+        if self.weights:
+            which = philox(self.seed, "mixture").permutation(which)
+        place = np.empty(len(which), np.int32)
+        for number, size in enumerate(sizes.tolist()):
+            here = which == number
+            place[here] = np.arange(int(here.sum())) % size
+        return which, place

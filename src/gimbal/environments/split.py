@@ -1,0 +1,100 @@
+"""Some tasks set aside for the evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.mixture import Mixed
+from gimbal.ops import philox
+from gimbal.records import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(AbstractTasks):
+    """One side of a set that is parted by ``seed``: ``held_out``, a share of the tasks (below 1) or so many of them, or the rest.
+
+    A task that asks what a held-out one asks is on neither side: it would be trained on, and it is not held out twice.
+
+    - the two sides, of one ``seed`` and ``held_out``: no task and no question in both.
+    """
+
+    tasks: AbstractTasks
+    side: Literal["train", "held_out"]
+    held_out: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out or (self.held_out >= 1 and self.held_out != int(self.held_out)):
+            raise ValueError(
+                f"held_out is {self.held_out:g}; it is a share of the tasks, such as 0.1, or a whole number of them, such as 200"
+            )
+        if self.tasks.ordered:
+            raise ValueError(
+                "a stream cannot be parted: name another split or another file, held_out=test or held_out=FILE"
+            )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.tasks.sources
+
+    def questions(self) -> np.ndarray:
+        return self.tasks.questions()[self._places]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[int(self._places[index])]
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        size = len(self.tasks)
+        count = int(self.held_out) if self.held_out >= 1 else max(1, round(self.held_out * size))
+        order = philox(self.seed, "held out").permutation(size)
+        held = np.zeros(size, bool)
+        held[order[: min(count, size)]] = True
+        asked = self.tasks.questions()
+        rest = ~np.isin(asked, asked[held])
+        if not rest.any():
+            raise ValueError(f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on; lower it")
+        if self.side == "train":
+            return np.flatnonzero(rest)
+        _, first = np.unique(asked[held], return_index=True)
+        return np.flatnonzero(held)[np.sort(first)]
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        for other in whole.all(Split):
+            alike = other.tasks == self.tasks and other.side != self.side
+            if alike and (other.seed, other.held_out) != (self.seed, self.held_out) and self.side == "train":
+                yield Refusal(
+                    f"tasks and held_out are parted in different ways (held_out {self.held_out:g} and {other.held_out:g}, seed "
+                    f"{self.seed} and {other.seed}), so that tasks would be on both sides: give both the same"
+                )
+
+
+def parted(tasks: AbstractTasks, held_out: float, seed: int = 0) -> tuple[AbstractTasks, AbstractTasks]:
+    """(What is trained on, what is held out). Of a mixture each set is parted for itself."""
+    if isinstance(tasks, Split):  # of an earlier run: anew
+        tasks = tasks.tasks
+    if not isinstance(tasks, Mixed):
+        return (
+            Split(tasks=tasks, side="train", held_out=held_out, seed=seed),
+            Split(tasks=tasks, side="held_out", held_out=held_out, seed=seed),
+        )
+    amounts = [held_out] * len(tasks.sets)
+    if held_out >= 1:  # so many in all, by weight
+        weights = tasks.weights or tuple(float(len(each)) for each in tasks.sets)
+        amounts = [max(1.0, float(round(held_out * weight / sum(weights)))) for weight in weights]
+    sides = [parted(each, amount, seed) for each, amount in zip(tasks.sets, amounts, strict=True)]
+    train, held = (tuple(side) for side in zip(*sides, strict=True))
+    return (
+        Mixed(sets=train, weights=tasks.weights, names=tasks.names, seed=tasks.seed),
+        Mixed(sets=held, names=tasks.names),
+    )
