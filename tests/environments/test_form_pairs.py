@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.dataset import Rows
+from gimbal.environments.form_pairs import FormPairs
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum

@@ -217,7 +217,7 @@ def test_a_field_of_the_evaluation_does_not_bring_the_recipes_own_tasks_back():
     told = []
     assert recipes.load("grpo", rows, told.append).held_out is None and "no held-out evaluation" in told[0]
     exam = recipes.load("grpo", {**rows, "held_out.every": Text("1"), "held_out.tasks": Text("mine.jsonl")}).held_out
-    assert (exam.every, exam.tasks.path) == (1, ("mine.jsonl",))
+    assert (exam.every, exam.tasks.path) == (1, "mine.jsonl")
 
 
 def test_the_closed_loop_and_an_exact_divergence_as_they_are_typed():

@@ -7,8 +7,8 @@ import torch
 
 from gimbal.cli import main
 from gimbal.engines.offline import Offline
-from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.form_pairs import FormPairs
 from gimbal.environments.within import Within
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.base import AbstractReward

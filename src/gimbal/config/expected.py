@@ -20,7 +20,7 @@ SCALARS = {
 KINDS = {
     "AbstractReward": "a function (reward=mine.py:score), several with weights (reward=mine.py:score*0.7,mine.py:brevity*0.3), "
     "or a reward of gimbal (reward='ExactAnswer()'; gimbal list methods)",
-    "AbstractTasks": "a file of rows (rows.jsonl), a directory of them, a dataset of the hub (openai/gsm8k), or tasks of gimbal such as "
+    "AbstractTasks": "a file of rows (rows.jsonl), a directory of them, a dataset of the hub (openai/gsm8k), or tasks such as "
     "ReasoningGym(name='chain_sum') (gimbal list tasks)",
     "AbstractRuntimeSpec": "local or ray",
     "AbstractObjective": "an objective, such as objective='ClippedRatio()' or objective='Reinforce()' (gimbal list methods)",

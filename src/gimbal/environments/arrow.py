@@ -79,7 +79,7 @@ class Stream(AbstractTable):
         known = splits[dataset.split].num_examples if dataset.split in splits else 0
         if not (size or known):
             raise ValueError(
-                f"the stream {name} does not say how many rows it has: tasks.size=N takes the first N of it as one epoch"
+                f"the stream {name} does not say how many rows it has: tasks.epoch_size=N takes the first N of it as one epoch"
             )
         self._size = min(size, known) if size and known else size or known
         dataset = dataset.decode(False)
@@ -105,7 +105,9 @@ class Stream(AbstractTable):
         while self._next <= index:
             value = next(self._rows, None)
             if value is None:
-                raise ValueError(f"the stream {self._name} ended after {self._next} rows: tasks.size={self._next}")
+                raise ValueError(
+                    f"the stream {self._name} ended after {self._next} rows: tasks.epoch_size={self._next}"
+                )
             self._next += 1
             if self._next == 1:
                 self._first = value

@@ -26,19 +26,20 @@ MOST_SOURCES = 32  # that metrics are told of one by one; a column with more is 
 class Dataset(AbstractTasks):
     """Rows of JSONL, JSON, CSV and parquet files (one, several, a pattern, a directory), or of a dataset of the hub by its name.
 
-    The column ``prompt`` is required, text or chat messages. The answer is the column ``answer``, or what TRL's and verl's datasets
-    have in its place (solution, ground_truth, reward_model.ground_truth); what stands behind its last ``answer_after`` where that is
-    set ("####" for GSM8K). ``id`` (made of the row's number where missing) must be unique; ``data_source`` is Task.source. All columns
-    but the prompt go to rewards untouched. A dotted name leads into a column.
+    The column ``prompt`` is required, text or chat messages. The answer is the column ``answer``, or what datasets for TRL and
+    verl have in its place (solution, ground_truth, reward_model.ground_truth); of that what follows the last ``answer_after``,
+    where it is set ("####" for GSM8K). ``id`` (made of the row's number where missing) must be unique; ``data_source`` is
+    Task.source. All columns but the prompt go to rewards untouched. A dotted name leads into a column.
 
-    ``chat`` makes a text a user's message, which the model's chat template renders; ``system`` puts a system prompt before every chat
-    that has none, and makes chats of texts. Messages stay a list, in ``Task.columns["messages"]``, with an empty ``Task.prompt``. (So no
-    other column may be called ``messages``.) A column ``tools`` of a chat goes to the chat template, ``images`` or ``image`` is a list of
-    paths in ``Task.columns["images"]``. A column ``prompt_ids`` is asked as the tokens that it is.
+    ``chat`` makes a text a user's message, which the model's chat template renders; ``system`` puts a system prompt before every
+    chat that has none, and makes chats of texts. Messages stay a list, in ``Task.columns["messages"]``, with an empty
+    ``Task.prompt``. (So no other column may be called ``messages``.) A column ``tools`` of a chat goes to the chat template,
+    ``images`` or ``image`` is a list of paths in ``Task.columns["images"]``. A column ``prompt_ids`` is asked as the tokens that
+    it is.
 
-    ``split`` is one of the hub's, or by the names of files (train-0.parquet, test.jsonl); without it train, where there are several.
-    ``config`` and ``revision`` are the hub's. With ``streaming`` rows are read as they arrive, in the order of a ``buffer`` that is
-    shuffled by ``seed``; an epoch is the first ``size`` of them.
+    ``split`` is one of the hub's, or by the names of files (train-0.parquet, test.jsonl); without it train, where there are
+    several. ``config`` and ``revision`` are the hub's. With ``streaming`` rows are read as they arrive, in the order of a
+    ``buffer`` that is shuffled by ``seed``; an epoch is the first ``epoch_size`` of them.
     """
 
     path: str | tuple[str, ...]
@@ -53,17 +54,21 @@ class Dataset(AbstractTasks):
     streaming: bool = False
     buffer: int = 1000
     seed: int = 0
-    size: int = 0
+    epoch_size: int = 0
 
     def __post_init__(self) -> None:
-        names = (self.path,) if isinstance(self.path, str | Path) else self.path
-        object.__setattr__(self, "path", tuple(map(str, names)))
+        names = (self.path,) if isinstance(self.path, str | Path) else tuple(map(str, self.path))
+        object.__setattr__(self, "path", str(names[0]) if len(names) == 1 else names)
         if not self.path:
             raise ValueError("Dataset.path is empty; name a file, a directory, or a dataset of the hub")
-        if self.size and not self.streaming:
-            raise ValueError("Dataset.size is of a stream, tasks.streaming=true; held_out=N sets rows aside")
-        if self.size < 0 or self.buffer < 1:
-            raise ValueError(f"Dataset.size is {self.size} and buffer {self.buffer}; at least 0 and 1")
+        if self.epoch_size and not self.streaming:
+            raise ValueError("Dataset.epoch_size is of a stream, tasks.streaming=true; held_out=N sets rows aside")
+        if self.epoch_size < 0 or self.buffer < 1:
+            raise ValueError(f"Dataset.epoch_size is {self.epoch_size} and buffer {self.buffer}; at least 0 and 1")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
     def ordered(self) -> bool:
@@ -93,11 +98,11 @@ class Dataset(AbstractTasks):
         found = self._opened.digests()
         # Of a pattern or a directory another file would be no edit of any.
         names = hashlib.blake2b("\n".join(sorted(found)).encode()).hexdigest()
-        return {**found, f"{', '.join(self.path)} (its list of files)": names}
+        return {**found, f"{', '.join(self.names)} (its list of files)": names}
 
     @cached_property
     def _columns(self) -> Columns:
-        place = Path(self.path[0]).expanduser()
+        place = Path(self.names[0]).expanduser()
         return Columns(
             prompt=self.prompt,
             answer=self.answer,
@@ -115,33 +120,33 @@ class Dataset(AbstractTasks):
 
     @cached_property
     def _checked(self) -> _Seen:
-        return check(self._opened, self._columns, ", ".join(self.path))
+        return check(self._opened, self._columns, ", ".join(self.names))
 
     @cached_property
     def _opened(self) -> AbstractTable:
-        name = self.path[0]
+        name = self.names[0]
         place = Path(name).expanduser()
-        if len(self.path) > 1 or files.local(name):
+        if len(self.names) > 1 or files.local(name):
             if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
                 return arrow.saved(place, self.split)
             if not self.config and not _has_card(place):
-                return self._of_files(files.files(self.path, self.split))
-        if len(self.path) > 1:
-            raise ValueError(f"tasks.config is of a dataset of the hub, and {', '.join(self.path)} are files")
+                return self._of_files(files.files(self.names, self.split))
+        if len(self.names) > 1:
+            raise ValueError(f"tasks.config is of a dataset of the hub, and {', '.join(self.names)} are files")
         dataset, split = arrow.hub(name, self.config, self.split, self.revision, self.streaming)
         name = f"{name}, split {split}" if split else name
         stem = f"{place.name}-{split}" if split else place.name
         if self.streaming:
-            return arrow.Stream(dataset, name, stem, self.size, self.buffer, self.seed)
+            return arrow.Stream(dataset, name, stem, self.epoch_size, self.buffer, self.seed)
         return arrow.Arrow(dataset, name, stem, [])
 
     def _of_files(self, found: list[Path]) -> AbstractTable:
         if self.revision:
-            raise ValueError(f"tasks.revision is of a dataset of the hub, and {', '.join(self.path)} is here")
+            raise ValueError(f"tasks.revision is of a dataset of the hub, and {', '.join(self.names)} is here")
         if self.streaming:
             if len(kinds := {path.suffix for path in found}) > 1:
                 raise ValueError(f"a stream is of files of one kind, and these are {', '.join(sorted(kinds))}")
-            return arrow.stream(found, found[0].stem, self.size, self.buffer, self.seed)
+            return arrow.stream(found, found[0].stem, self.epoch_size, self.buffer, self.seed)
         # Parquet files are one dataset of the library's; every other file is read here.
         packed = [path for path in found if path.suffix == ".parquet"]
         tables = [

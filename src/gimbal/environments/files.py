@@ -55,7 +55,7 @@ def files(names: Sequence[str], split: str) -> list[Path]:
             found += _of([path], split, name) if split else [path]
     for path in found:
         if not path.exists():
-            raise ValueError(f"there is no file or directory {path}")
+            raise ValueError(f"there is no file {'' if path.suffix in DATA_FILES else 'or directory '}{path}")
         if path.suffix not in DATA_FILES:
             raise ValueError(
                 f"{path} is no file of rows by its name; it ends in {', '.join(DATA_FILES[:-1])} or {DATA_FILES[-1]}"

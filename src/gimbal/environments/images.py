@@ -1,7 +1,7 @@
 """Images of a row, as the paths of files: a task stays small wherever it goes (checkpoints, other processes, records).
 
-An image that lies inside of a dataset (bytes in a parquet file) is written once to a cache, under the digest of its bytes, when its task
-is asked for. Nothing is decoded here.
+An image inside of a dataset (bytes in a parquet file) is written to a cache once, under the digest of its bytes, when its task is
+asked for. Nothing is decoded here.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Mixed(AbstractTasks):
                 f"the weights of a Mixed are above 0, got {self.weights}; a set without weight is left out"
             )
         if not self.names:
-            paths = [tasks.path[0] if isinstance(tasks, Dataset) else type(tasks).__name__ for tasks in self.sets]
+            paths = [tasks.names[0] if isinstance(tasks, Dataset) else type(tasks).__name__ for tasks in self.sets]
             object.__setattr__(self, "names", tuple(names_of(paths)))
         if len(set(self.names)) < count:
             raise ValueError(f"the names of a Mixed are {', '.join(self.names)}; each set has one of its own")
@@ -80,8 +80,8 @@ class Mixed(AbstractTasks):
             if longest > MOST_DRAWS:
                 rare = int((sizes / share).argmax())
                 raise ValueError(
-                    f"of {self.names[rare]} every {1 / share[rare]:,.0f}th task is one, so its {sizes[rare]:,} take {longest:,.0f} draws; "
-                    f"at most {MOST_DRAWS:,}: raise its weight"
+                    f"an epoch in which all {sizes[rare]:,} tasks of {self.names[rare]} have {share[rare]:.2g} of the draws takes "
+                    f"{longest:,.0f} draws, and {MOST_DRAWS:,} is the most: raise its weight"
                 )
             counts = np.maximum(1, np.rint(share * longest).astype(np.int64))
         which = np.repeat(np.arange(len(sizes), dtype=np.int16), counts)

@@ -31,7 +31,7 @@ class Split(AbstractTasks):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.held_out or (self.held_out >= 1 and self.held_out != int(self.held_out)):
+        if not self.held_out > 0 or (self.held_out >= 1 and self.held_out != int(self.held_out)):
             raise ValueError(
                 f"held_out is {self.held_out:g}; it is a share of the tasks, such as 0.1, or a whole number of them, such as 200"
             )

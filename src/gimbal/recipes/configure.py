@@ -58,7 +58,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             )
         changes["held_out"] = None
         notice(
-            "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1 to set tasks aside"
+            "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
@@ -103,7 +103,7 @@ def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
         raise ValueError(
             f"held_out={split} is a split of the dataset that tasks names, and these are {type(tasks).__name__}: held_out=FILE"
         )
-    return replace(tasks, split=split, streaming=False, size=0)
+    return replace(tasks, split=split, streaming=False, epoch_size=0)
 
 
 def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -174,8 +174,8 @@ def accepted(
             if used is None:
                 given = run.rewards if own is None else own
                 used = [opened.enter_context(closing(reward.open())) for reward in given]
-            for index in range(len(tasks) if isinstance(tasks, Jsonl | Rows) else min(1, len(tasks))):
-                if not isinstance(task := tasks[index], Task):
+            for task in _looked_at(tasks):
+                if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 for reward in used:
                     reward.accepts(task)
