@@ -9,13 +9,14 @@ import importlib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gimbal.environments.images import cache
 from gimbal.environments.tables import AbstractTable, Row, digest
+from gimbal.ops import philox
 
 HUB_SECONDS = 10.0  # for the hub's first answer; the library itself would ask for half a minute
 BATCH = 1000  # rows made into Python's objects at once where all are gone through
@@ -65,10 +66,10 @@ class Arrow(AbstractTable):
 
 
 class Stream(AbstractTable):
-    """A dataset that is read as it is downloaded, in one order: shuffled within a buffer, by a seed.
+    """A dataset that is read as it is downloaded, in one order: its own, but for a buffer that rows leave by lot.
 
-    A row is found again by its number alone: going back begins the stream anew and passes over what came before. So a resumed run reads
-    as far as it had come, and goes on with the same rows.
+    A row is found again by its number alone: going back begins the stream anew and passes over what came before. So a resumed run
+    reads as far as it had come, and goes on with the same rows. (The library shuffles too, in an order that its version decides.)
     """
 
     def __init__(
@@ -82,8 +83,7 @@ class Stream(AbstractTable):
                 f"the stream {name} does not say how many rows it has: tasks.epoch_size=N takes the first N of it as one epoch"
             )
         self._size = min(size, known) if size and known else size or known
-        dataset = dataset.decode(False)
-        self._dataset = dataset.shuffle(seed=seed, buffer_size=buffer) if buffer > 1 else dataset
+        self._dataset, self._buffer, self._seed = dataset.decode(False), buffer, seed
         self._rows: Any = iter(())
         self._next, self._first, self._last = self._size, None, (-1, None)
 
@@ -98,7 +98,7 @@ class Stream(AbstractTable):
         if index == self._last[0]:
             return self._row(*self._last)
         if index < self._next:
-            self._rows, self._next = iter(self._dataset), 0
+            self._rows, self._next = self._shuffled(), 0
             # Left open, it would be closed after the modules that it needs are gone, with a traceback at the end of a run.
             weakref.finalize(self, self._rows.close)
         value = None
@@ -113,6 +113,17 @@ class Stream(AbstractTable):
                 self._first = value
         self._last = (index, value)
         return self._row(index, value)
+
+    def _shuffled(self) -> Generator[Any, None, None]:
+        rng, held = philox(self._seed, "stream"), list[Any]()
+        for value in self._dataset:
+            if len(held) < self._buffer:
+                held.append(value)
+                continue
+            place = int(rng.integers(self._buffer))
+            yield held[place]
+            held[place] = value
+        yield from (held[place] for place in rng.permutation(len(held)))
 
     def _row(self, index: int, value: Any) -> Row:
         return Row(value, f"{self._name}, row {index} of the stream", f"{self._stem}:{index}")
