@@ -13,21 +13,18 @@ import torch
 pytest.importorskip("vllm")
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 
+from asking import LONG, SAMPLINGS, drain, drawn, ids, moved, request
 from small import small_run
 
-from gimbal.engines.base import Request
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
-from gimbal.records import Task
 from gimbal.runtime.local import Trainer
 from gimbal.serve.server import CompletionServer
 
 SPEC = VLLM(slots=8, precision="float32", cache_gb=0.25)
-QUESTION = "State the final answer to the following arithmetic problem: {} + {} =\n"
-LONG = "".join(f"{n} + {n} = {2 * n}; " for n in range(10, 34)) + "40 + 40 ="  # more than one block of the cache
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +34,7 @@ def policy():
 
 @pytest.fixture(scope="module")
 def other():
-    """Weights not far from the first, as a few large steps would leave them."""
-    moved = CausalLM().load()
-    noise = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in moved.parameters():
-            weight.add_(0.1 * weight.std(correction=0) * torch.randn(weight.shape, generator=noise))
-    return moved
+    return moved()
 
 
 @pytest.fixture(scope="module")
@@ -65,42 +56,6 @@ def engine(shared, policy):
 @pytest.fixture(scope="module")
 def native(policy):
     return Native(slots=8, precision="float32").start(policy)
-
-
-def request(group=0, sample=0, prompt=None, seed=0, **sampling):
-    task = Task(id=f"task {group}", prompt=prompt or QUESTION.format(group + 11, group + 20))
-    sampling = Sampling(**({"max_length": 24} | sampling))
-    return Request(group=group, task=task, sample=sample, sampling=sampling, seed=seed)
-
-
-def drain(engine):
-    finished = []
-    while engine.in_flight:
-        finished += engine.step()
-    return {item.key: item.rollout for item in finished}
-
-
-def drawn(engine, requests):
-    for item in requests:
-        engine.submit(item)
-    return drain(engine)
-
-
-def ids(rollout):
-    tokens = rollout.decisions
-    return tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])].tolist()
-
-
-SAMPLINGS = [
-    {},
-    {"temperature": 0.6},
-    {"temperature": 1.4},
-    {"top_p": 0.7},
-    {"temperature": 1.3, "top_k": 5},
-    {"temperature": 1.2, "min_p": 0.1},
-    {"temperature": 0.8, "top_p": 0.9, "top_k": 20},
-    {"temperature": 0.0, "top_p": 0.5},
-]
 
 
 def test_logprobs_are_of_the_distribution_sampled_from(engine, native, policy):

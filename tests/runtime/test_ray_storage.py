@@ -15,13 +15,13 @@ from faulty import Counting, Nothing, SampleIsScore, closed, drive, wired
 from small import small_run
 
 import gimbal.runtime.ray
+from gimbal.engines.base import Unserved
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.policies.token import Sampling
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
-from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend

@@ -87,6 +87,10 @@ class Witness:
     logprob_D: Float[Tensor, " D"]
 
 
+class Unserved(ValueError):
+    """Whoever draws was lost again and again, so the run ends. Nothing has been trained on since the last step."""
+
+
 class AbstractEngine(ABC):
     """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
     is cancelled."""
@@ -163,6 +167,10 @@ class AbstractEngine(ABC):
         """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
         return []
 
+    def close(self) -> None:
+        """End what it has started outside of this process. Nothing is asked of it afterwards."""
+        return None
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Everything in flight, so that a resumed engine goes on to the same bits (weights are loaded apart)."""
@@ -224,6 +232,9 @@ class AbstractEngineAround(AbstractEngine):
 
     def heard(self, *, wait: bool) -> list[Receipt]:
         return self.inner.heard(wait=wait)
+
+    def close(self) -> None:
+        self.inner.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {"inner": self.inner.state_dict()}

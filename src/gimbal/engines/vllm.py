@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -29,10 +29,10 @@ from gimbal.engines.base import (
     check_slots,
     overtaken,
 )
+from gimbal.engines.live import GIB, LiveRequest
 from gimbal.engines.precision import TOLERANCE, Fit, Form
 from gimbal.engines.receipts import Reading, fingerprint
 from gimbal.engines.sampling import Distributions, completed, processed
-from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
@@ -41,7 +41,6 @@ from gimbal.records import Rollout
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-GIB = 1 << 30
 SCORED = "scored"  # the id of the one request that scores instead of drawing
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: which weights draw which token is then known, not guessed
@@ -108,17 +107,6 @@ class VLLM(AbstractEngineSpec):
         yield from overtaken(self.cache, whole)
 
 
-@dataclass(kw_only=True)
-class LiveRequest:
-    """A request in the queue or with vLLM, and what has been drawn for it."""
-
-    request: Request
-    prompt: list[int]
-    drawn: list[int] = field(default_factory=list)
-    behavior: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-
 class VLLMEngine(AbstractEngine):
     """The live engine. vLLM holds at most ``slots`` requests; the others wait here, so that none begins under weights that are gone."""
 
@@ -178,31 +166,10 @@ class VLLMEngine(AbstractEngine):
         self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """Its tokens so far are a prompt to vLLM, which has most of their keys and values still: its cache goes by prefixes."""
-        tokens = rollout.decisions
-        assert isinstance(tokens, Tokens), type(tokens)
-        ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
-        self._enter(
-            LiveRequest(
-                request=request,
-                prompt=ids[:start],
-                drawn=[*ids[start:][:first], *told],
-                behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
-                versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
-            )
-        )
+        self._enter(LiveRequest.onward(request, rollout, told, first=first, version=self._version))
 
     def _enter(self, live: LiveRequest) -> None:
-        request, sampling, prompt = live.request, of_tokens(live.request.sampling), live.prompt
-        if sampling.min_p > 0 and sampling.top_p < 1:
-            raise ValueError(
-                "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
-            )
-        if len(prompt) + sampling.max_length > self._longest:
-            raise ValueError(
-                f"task {request.task.id}: a prompt of {len(prompt)} tokens and {sampling.max_length} more pass the {self._longest} "
-                "that this vLLM engine holds; lower sampling.max_length, or raise engine.longest if the model can take it"
-            )
+        live.check(self._longest)
         self.queue.append(live)
 
     def step(self) -> list[Finished]:
@@ -222,12 +189,12 @@ class VLLMEngine(AbstractEngine):
         for live in self.queue:
             if live.request.key == key:
                 self.queue.remove(live)
-                return self._rollout(live, "cancelled") if live.drawn else None
+                return live.rollout(self.policy, "cancelled") if live.drawn else None
         for handle, live in self.live.items():
             if live.request.key == key:
                 self.vllm.abort_request([handle])
                 del self.live[handle]
-                return self._rollout(live, "cancelled") if live.drawn else None
+                return live.rollout(self.policy, "cancelled") if live.drawn else None
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
@@ -291,13 +258,13 @@ class VLLMEngine(AbstractEngine):
             if stop is not None:
                 assert stop in ("stop", "length"), stop
                 del self.live[output.request_id]
-                self.done.append(Finished.of(live.request.key, self._rollout(live, stop)))
+                self.done.append(Finished.of(live.request.key, live.rollout(self.policy, stop)))
 
     def _add(self, live: LiveRequest) -> None:
         self._count += 1
         handle = str(self._count)
         self.live[handle] = live
-        self.vllm.add_request(handle, self._input([*live.prompt, *live.drawn]), self._params(live))
+        self.vllm.add_request(handle, self._input(live.ids), self._params(live))
 
     def _input(self, ids: list[int]) -> Any:
         """Keys and values are shared only among prompts that began under the same weights."""
@@ -309,22 +276,7 @@ class VLLMEngine(AbstractEngine):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        request, sampling = live.request, of_tokens(live.request.sampling)
-        names = (*request.stream, *([len(live.drawn)] if live.drawn else []))
-        drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
-        return SamplingParams(
-            temperature=sampling.temperature,
-            top_k=sampling.top_k if drawn else 0,
-            top_p=sampling.top_p if drawn else 1.0,
-            min_p=sampling.min_p if drawn else 0.0,
-            max_tokens=sampling.max_length - len(live.drawn),
-            seed=int(philox(*names).integers(2**63)),
-            stop_token_ids=list(self.policy.end_ids),
-            ignore_eos=True,  # what ends a rollout is the policy's to say
-            logprobs=0,  # of the token drawn
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )
+        return SamplingParams(**live.params(self.policy.end_ids), output_kind=RequestOutputKind.DELTA)
 
     @contextmanager
     def _prompts_as_sampled(self, rollout: Rollout) -> Iterator[None]:
@@ -350,29 +302,13 @@ class VLLMEngine(AbstractEngine):
         finally:
             del runner._get_prompt_logprobs_dict
 
-    def _rollout(self, live: LiveRequest, stop: str) -> Rollout:
-        count = len(live.drawn)
-        return Rollout(
-            task=live.request.task,
-            sample=live.request.sample,
-            row=live.request.row,
-            decisions=Tokens.row(live.prompt, live.drawn),
-            behavior_S=torch.tensor(live.behavior),
-            version_S=torch.tensor(live.versions),
-            mask_S=torch.ones(count, dtype=torch.bool),
-            reward_S=torch.zeros(count),
-            stop=stop,
-            sampling=live.request.sampling,
-            text=self.policy.decode(live.drawn),
-        )
-
     def state_dict(self) -> dict[str, Any]:
         """Requests and their tokens; keys and values are computed again."""
-        return {"live": [_copy(live) for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
+        return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         assert not self.in_flight, "an engine that is resumed has nothing in flight"
-        self.queue = deque(_copy(live) for live in state["live"])
+        self.queue = deque(live.copy() for live in state["live"])
         self.done = list(state["done"])
 
 
@@ -381,7 +317,3 @@ def taking(state: Mapping[str, Tensor], taken: dict[str, str]) -> Iterator[tuple
     for name, tensor in state.items():
         taken[name] = fingerprint(tensor)
         yield name.removeprefix("model."), tensor
-
-
-def _copy(live: LiveRequest) -> LiveRequest:
-    return replace(live, drawn=list(live.drawn), behavior=list(live.behavior), versions=list(live.versions))

@@ -93,7 +93,8 @@ class Local(AbstractRuntimeSpec):
     stands_still: ClassVar[bool] = True
 
     def open(self, wanted: Wanted) -> Host:
-        return Host(engine=wanted.engine.start(wanted.policy), scorer=AtOnce(wanted.opened))
+        engine = wanted.engine.start(wanted.policy)
+        return Host(engine=engine, scorer=AtOnce(wanted.opened), close=engine.close)
 
 
 class AtOnce(AbstractScorer):

@@ -68,6 +68,7 @@ def held_out_exam(
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
     engine = run.examiner.start(policy)
     with ExitStack() as opened:
+        opened.enter_context(closing(engine))
         if rewards is None or held_out.rewards is not None:
             own = run.rewards if held_out.rewards is None else held_out.rewards
             rewards = [opened.enter_context(closing(reward.open())) for reward in own]

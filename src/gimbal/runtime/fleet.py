@@ -14,16 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gimbal.engines.base import Unserved
 from gimbal.learning.weight_sync.delta import SyncError
 
 TICK = 0.02  # seconds of the longest wait for an answer before everything is looked at again
 START_SECONDS = 300.0  # for a member's process to be up, imports included
 ASIDE_SECONDS = 5.0  # for a member that hangs to say in what
 LOSSES_IN_A_ROW = 12  # members lost with no answer in between, after which replacing them is given up
-
-
-class Unserved(ValueError):
-    """Members were lost again and again, so the run ends. Nothing has been trained on since the last step."""
 
 
 class Died(Exception):

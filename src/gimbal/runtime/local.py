@@ -24,6 +24,7 @@ import torch
 
 from gimbal import durable
 from gimbal.dataflow.packing import pack
+from gimbal.engines.base import Unserved
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
@@ -59,7 +60,6 @@ from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, canary, held_out_exam
 from gimbal.runtime.faults import Faults
-from gimbal.runtime.fleet import Unserved
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest

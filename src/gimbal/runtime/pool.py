@@ -16,7 +16,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.engines.base import Finished, Request, Witness
+from gimbal.engines.base import Finished, Request, Unserved, Witness
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Receipt
 from gimbal.learning.weight_sync.base import AbstractDistantEngine, Since
@@ -24,7 +24,7 @@ from gimbal.learning.weight_sync.delta import Stamp
 from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.records import Drop, Group, Rollout
 from gimbal.runtime.base import AbstractScorer, Scored
-from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet, Unserved
+from gimbal.runtime.fleet import TICK, AbstractBackend, AbstractOwner, Fleet
 from gimbal.runtime.ledger import Key, Ledger
 from gimbal.runtime.members import packed
 from gimbal.runtime.schedule import Schedule

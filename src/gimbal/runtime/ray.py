@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gimbal.engines.base import Unserved
 from gimbal.runtime.base import AbstractRuntimeSpec, Host, Wanted
-from gimbal.runtime.fleet import AbstractBackend, Died, Unserved
+from gimbal.runtime.fleet import AbstractBackend, Died
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.pool import PoolEngine, PoolScorer
 from gimbal.runtime.schedule import Schedule

@@ -139,7 +139,7 @@ class DeliveryProof:
         distance = float(moved.square().mean().sqrt()) - 1e-6
         if distance > DECIDED * seen.noise:
             slope = float((moved * followed).sum() / moved.square().sum())
-            if slope >= (LOST_BELOW / 2 if self.receipts.manifests.get(version) else LOST_BELOW):
+            if slope >= (LOST_BELOW / 2 if self._read(version) else LOST_BELOW):
                 seen.prove(trainer_D, sampler_D)
                 return metrics | {"sync/slope": slope, "sync/unproved_versions": 0.0}
             if distance > CERTAIN * seen.noise or not bool(followed.any()):
@@ -153,12 +153,16 @@ class DeliveryProof:
 
     def _held(self, version: int) -> str:
         """What else may be the cause, where the sampler has shown that it holds the very bits it was to hold."""
-        if not self.receipts.manifests.get(version):
+        if not self._read(version):
             return ""
         return (
             ". The bits that it holds are right, so it computes something else with them, or the policy has become too sharp for so "
             "coarse a precision: engine.precision=float32 tells which"
         )
+
+    def _read(self, version: int) -> bool:
+        """Whether the trainer's own tensors were compared, and not only what a sampler makes of some of them."""
+        return not self.source.weights().keys().isdisjoint(self.receipts.manifests.get(version, {}))
 
     def _moved(self, old: int, new: int) -> bool:
         """Whether at least half of the tensors that travel, and ``MANY``, are held otherwise at one version than at the other."""

@@ -1,0 +1,106 @@
+"""A request to vLLM, in this process or behind a server, and what has been drawn for it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from gimbal.engines.base import Request
+from gimbal.ops import philox
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
+from gimbal.records import Rollout
+
+GIB = 1 << 30
+
+
+@dataclass(kw_only=True)
+class LiveRequest:
+    """Token ids in, token ids and their log-probabilities out; each token has the version that drew it."""
+
+    request: Request
+    prompt: list[int]
+    drawn: list[int] = field(default_factory=list)
+    behavior: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    @classmethod
+    def onward(
+        cls, request: Request, rollout: Rollout, told: Sequence[int], *, first: int | None, version: int
+    ) -> LiveRequest:
+        """From the ``first`` decisions of a row that left its engine, and tokens it was told. All of it is a prompt to vLLM, which has
+        most of the keys and values still: its cache goes by prefixes."""
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        return cls(
+            request=request,
+            prompt=ids[:start],
+            drawn=[*ids[start:][:first], *told],
+            behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
+            versions=rollout.version_S[:first].tolist() + [version] * len(told),
+        )
+
+    @property
+    def ids(self) -> list[int]:
+        return [*self.prompt, *self.drawn]
+
+    def check(self, longest: int) -> None:
+        """ValueError where vLLM would mean something else by the sampling, or has no room; ``longest``: tokens of one request."""
+        request, sampling = self.request, of_tokens(self.request.sampling)
+        if sampling.min_p > 0 and sampling.top_p < 1:
+            raise ValueError(
+                "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
+            )
+        if len(self.prompt) + sampling.max_length > longest:
+            raise ValueError(
+                f"task {request.task.id}: a prompt of {len(self.prompt)} tokens and {sampling.max_length} more pass the {longest} "
+                "that this vLLM engine holds; lower sampling.max_length, or raise engine.longest if the model can take it"
+            )
+
+    def params(self, end_ids: Sequence[int]) -> dict[str, Any]:
+        """The fields of vLLM's SamplingParams that draw the rest of it."""
+        request, sampling = self.request, of_tokens(self.request.sampling)
+        names = (*request.stream, *([len(self.drawn)] if self.drawn else []))
+        return {
+            **distribution(request.sampling),
+            "max_tokens": sampling.max_length - len(self.drawn),
+            "seed": int(philox(*names).integers(2**63)),
+            "stop_token_ids": list(end_ids),
+            "ignore_eos": True,  # what ends a rollout is the policy's to say
+            "logprobs": 0,  # of the token drawn
+            "detokenize": False,
+        }
+
+    def rollout(self, policy: TokenPolicy, stop: str) -> Rollout:
+        count = len(self.drawn)
+        return Rollout(
+            task=self.request.task,
+            sample=self.request.sample,
+            row=self.request.row,
+            decisions=Tokens.row(self.prompt, self.drawn),
+            behavior_S=torch.tensor(self.behavior),
+            version_S=torch.tensor(self.versions),
+            mask_S=torch.ones(count, dtype=torch.bool),
+            reward_S=torch.zeros(count),
+            stop=stop,
+            sampling=self.request.sampling,
+            text=policy.decode(self.drawn),
+        )
+
+    def copy(self) -> LiveRequest:
+        return replace(self, drawn=list(self.drawn), behavior=list(self.behavior), versions=list(self.versions))
+
+
+def distribution(given: Any) -> dict[str, Any]:
+    """What is drawn from, in vLLM's words."""
+    sampling = of_tokens(given)
+    drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
+    return {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k if drawn else 0,
+        "top_p": sampling.top_p if drawn else 1.0,
+        "min_p": sampling.min_p if drawn else 0.0,
+    }

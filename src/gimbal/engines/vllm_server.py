@@ -1,0 +1,475 @@
+"""vLLM as a server: generation over HTTP, by a server that somebody else runs or by one that gimbal starts.
+
+Token ids go in and come out with their log-probabilities, each with the version of the weights that drew it, as the server itself says.
+New weights are loaded between two of the server's steps, also under rollouts that are half drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import (
+    CONTINUE,
+    DRAW,
+    FORK,
+    AbstractEngine,
+    AbstractEngineSpec,
+    Finished,
+    Request,
+    Unserved,
+    check_slots,
+    overtaken,
+)
+from gimbal.engines.live import GIB, LiveRequest, distribution
+from gimbal.engines.precision import TOLERANCE, Fit, Form
+from gimbal.engines.receipts import Prints, Reading
+from gimbal.engines.sampling import completed
+from gimbal.engines.vllm_answers import checksums, drawn_of, logprob_of
+from gimbal.engines.vllm_http import LIFE, Client, OwnServer, ServerGone, ServerRefusal, greet, write_weights
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.lora import LoRA
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
+from gimbal.records import Rollout
+
+TICK = 0.05  # seconds of the longest wait for an answer in one step
+LOSSES_IN_A_ROW = 3  # times that the server was lost with no rollout finished in between, after which the run ends
+READ_EVERY = 8  # versions: of these the first two are held against the server's own checksums, which read all it holds
+MOST_AT_ONCE = 256  # tokens drawn before stop strings are looked for: the server has no tokenizer
+OWN = {"cache_gb": 4.0, "longest": 0, "tensor_parallel": 1}  # what a server has from whoever starts it
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLLMServer(AbstractEngineSpec):
+    """vLLM behind HTTP with ``slots`` rollouts at a time. ``url`` is that of a server that somebody else runs; without it gimbal starts
+    one, on the devices that this process sees, and ends it with the run.
+
+    For ``url``, start the server as ``VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs
+    --dtype bfloat16``, with ``precision`` as its dtype. Weights travel as files in ``directory`` (by default one for temporary files),
+    which the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` are of the server that gimbal starts: GiB
+    for keys and values, the most tokens of prompt and rollout together (0: what the model was made for), GPUs that share the model.
+
+    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
+    "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and for which a server
+    that is gone is waited for; one that comes back is given the weights again, and what it had not returned is drawn again.
+
+    The server generates while the learner trains. With max_staleness=0 the same requests to the same weights give the same rollouts on
+    one machine; with more, what was drawn by which version is exact and recorded, but depends on time. Needs the extra ``vllm`` where
+    the server runs.
+    """
+
+    url: str = ""
+    slots: int = 128
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    cache: Literal["keep", "recompute"] = "keep"
+    cache_gb: float = 4.0
+    longest: int = 0
+    tensor_parallel: int = 1
+    directory: str = ""
+    patience: float = 600.0
+
+    def __post_init__(self) -> None:
+        check_slots(self.slots)
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"engine.precision is {self.precision}; vLLM samples in float32 or bfloat16 here")
+        if self.cache_gb <= 0 or self.longest < 0 or self.tensor_parallel < 1 or self.patience <= 0:
+            raise ValueError(
+                f"engine.cache_gb is {self.cache_gb}, longest {self.longest}, tensor_parallel {self.tensor_parallel} and patience "
+                f"{self.patience}; memory and seconds above 0, a length of 0 or above, at least 1 GPU"
+            )
+        if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
+            raise ValueError(f"engine.url is {self.url!r}; it is written as http://HOST:PORT")
+        if given := [name for name, value in OWN.items() if self.url and vars(self)[name] != value]:
+            raise ValueError(
+                f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with what you want, or drop the url"
+            )
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE, FORK})
+
+    def start(self, policy: AbstractPolicy) -> VLLMServerEngine:
+        assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
+        if any(".lora_" in name for name in policy.state_dict()):
+            raise ValueError(
+                "the vLLM server is given whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+            )
+        if self.tensor_parallel > 1 and torch.cuda.device_count() < self.tensor_parallel:
+            raise ValueError(
+                f"engine.tensor_parallel is {self.tensor_parallel} and this process sees {torch.cuda.device_count()} GPUs; set it to "
+                "1, or to as many as there are"
+            )
+        return VLLMServerEngine(self, policy)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.has(LoRA):
+            yield Refusal(
+                "VLLMServer is given whole models, and with policy.lora only the adapter travels: engine=Native()"
+            )
+        yield from overtaken(self.cache, whole)
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """A request that is with the server."""
+
+    live: LiveRequest
+    dropped: bool = False  # nobody waits for it any longer
+
+
+class VLLMServerEngine(AbstractEngine):
+    """The live engine. The server holds at most ``slots`` requests of it; the others wait here."""
+
+    def __init__(self, spec: VLLMServer, policy: TokenPolicy) -> None:
+        self.spec, self.policy = spec, policy
+        held = policy.state_dict(keep_vars=True)
+        self._fit = Fit(held)
+        self._names = {first: [n for n, t in held.items() if t is one] for first, one in self._fit.tensors.items()}
+        self._scratch = tempfile.TemporaryDirectory(prefix="gimbal-weights-", dir=spec.directory or None)
+        self._own: OwnServer | None = None
+        if not spec.url:
+            self._own = OwnServer.lease(f"{spec} {policy.model.config.to_json_string()}", self._made)
+        self.client = Client(url=self._own.url if self._own else spec.url, patience=spec.patience)
+        self._longest = greet(self.client, spec.precision)
+        # What it holds can be read only in part, so the canary is asked at every version.
+        self._form = Form(names=frozenset(self._fit.tensors), held=False)
+        self._version, self._loads, self._count, self._epoch, self._lost = -1, 0, 0, 0, 0
+        self._files: Path | None = None  # of the newest version
+        self._readable: frozenset[str] | None = (
+            None  # of the server's own names: those whose checksums can be told from here
+        )
+        self.queue: deque[LiveRequest] = deque()
+        self.live: dict[str, Asked] = {}  # by our name for it
+        self.done: list[Finished] = []
+        self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
+
+    def _made(self) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
+        """A directory with the model, and the options of a server for it."""
+        spec, home = self.spec, tempfile.TemporaryDirectory(prefix="gimbal-vllm-")
+        self.policy.model.config.save_pretrained(home.name)
+        write_weights(self._fit(self.policy.state_dict()), self._names, Path(home.name))
+        options = [
+            "--served-model-name",
+            "policy",
+            "--skip-tokenizer-init",
+            "--dtype",
+            spec.precision,
+            "--max-num-seqs",
+            str(spec.slots),
+        ]
+        options += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-log-stats"]
+        options += ["--uvicorn-log-level", "warning", "--kv-cache-memory-bytes", str(int(spec.cache_gb * GIB))]
+        options += ["--gpu-memory-utilization", "0.01", "--tensor-parallel-size", str(spec.tensor_parallel)]
+        if spec.longest:
+            options += ["--max-model-len", str(spec.longest)]
+        if not torch.cuda.is_available():
+            # On CPUs a prompt cut in two makes vLLM wind a request's generator back, which that of a CPU cannot do, and a reload
+            # leaves the packed copy of a tied output layer as it was, so the layer is one of its own there.
+            options += [
+                "--no-enable-chunked-prefill",
+                "--enforce-eager",
+                "--hf-overrides",
+                '{"tie_word_embeddings": false}',
+            ]
+        return home, options
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.spec.precision]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.queue) + len(self.live) + len(self.done)
+
+    @property
+    def form(self) -> Form | None:
+        return self._form
+
+    def submit(self, request: Request) -> None:
+        self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
+
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        self._enter(LiveRequest.onward(request, rollout, told, first=first, version=self._version))
+
+    def _enter(self, live: LiveRequest) -> None:
+        live.check(self._longest)
+        self.queue.append(live)
+
+    def step(self) -> list[Finished]:
+        """What has finished; waits a moment if nothing has. The server draws on meanwhile."""
+        assert self._version >= 0, "load comes before step"
+        if not self.done:
+            while self.queue and len(self.live) < self.spec.slots:
+                self._ask(self.queue.popleft())
+            self._hear(TICK)
+        done, self.done = self.done, []
+        return done
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for finished in self.done:
+            if finished.key == key:
+                self.done.remove(finished)
+                return replace(finished.rollout, stop="cancelled")
+        for live in self.queue:
+            if live.request.key == key:
+                self.queue.remove(live)
+                return live.rollout(self.policy, "cancelled") if live.drawn else None
+        for name, asked in self.live.items():
+            if asked.live.request.key == key:
+                asked.dropped = True
+                self._abort([name])
+                while name in self.live:
+                    self._hear(TICK)
+                return asked.live.rollout(self.policy, "cancelled") if asked.live.drawn else None
+        raise KeyError(f"no request {key} is in flight")
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        weights = self._fit(state)
+        before, self._loads = self._files, self._loads + 1
+        self._files = Path(self._scratch.name) / f"{self._loads}"
+        write_weights(weights, self._names, self._files)  # the server draws on meanwhile
+        self._version = version
+        try:
+            self._bring()
+        except ServerGone as error:
+            self._recover(str(error))
+        if before is not None:
+            shutil.rmtree(before)
+
+    def reading(self) -> Reading:
+        """The version that the server says it has, and at some versions the checksums of what it holds."""
+
+        def label() -> str:
+            return str(self._recovered(lambda: self.client.get("/weight_info"))["weight_version"])
+
+        if (said := label()) == "default":
+            self._recover("it was started again")
+            said = label()
+        version = int(said.rpartition("/")[2]) if said.rpartition("/")[0] == LIFE else -1
+        if not self._read or self._readable is None:
+            return Reading(version=version, prints={})
+        held = self._checksums()
+        return Reading(version=version, prints={name: held.get(name, "") for name in sorted(self._readable)})
+
+    def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
+        """The checksums that the server is to have. Which of its tensors are as we send them, the first load shows: others it packs,
+        cuts or joins."""
+        if not self._read:
+            return {}
+        expected = checksums(tensors, self.spec.precision)
+        if self._readable is None:
+            held = self._checksums()
+            self._readable = frozenset(name for name, digest in expected.items() if held.get(name) == digest)
+        return {name: expected[name] for name in sorted(self._readable)}
+
+    @property
+    def _read(self) -> bool:
+        return self._version % READ_EVERY <= 1
+
+    def _checksums(self) -> dict[str, str]:
+        """By the server's names of its tensors, whose first part says which rank has it."""
+        held = self.client.post("/weight_checker", {"action": "checksum"})["checksums"]
+        return {name.rpartition(":")[2]: digest for name, digest in held.items()}
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        """By the sampling path itself: a token is drawn in the place of each decision, whose own log-probability is asked for."""
+        tokens = rollout.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
+        found: list[float | Exception] = [math.nan] * (len(ids) - first)
+
+        def ask(place: int) -> None:
+            token = ids[place]
+            params = {
+                **distribution(rollout.sampling),
+                "max_tokens": 1,
+                "seed": 0,
+                "logprobs": 2,  # it is the second after the token drawn, unless it is that one
+                "logprob_token_ids": [token, token],
+                "detokenize": False,
+            }
+            try:
+                choice = self._generate(f"score-{place}", ids[:place], params)
+                found[place - first] = logprob_of(choice, token)
+            except (ServerGone, ServerRefusal, ValueError) as error:
+                found[place - first] = error
+
+        for start in range(first, len(ids), self.spec.slots):
+            places = range(start, min(start + self.spec.slots, len(ids)))
+            threads = [threading.Thread(target=ask, args=(place,), daemon=True) for place in places]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        for one in found:
+            if isinstance(one, ServerGone):
+                self._recover(str(one))
+                return self.score(rollout)
+            if isinstance(one, Exception):
+                raise one
+        return torch.tensor(found)
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.release()
+        elif self.live and self.client.up():
+            self._abort(list(self.live))
+        self._scratch.cleanup()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Requests and what has come back of them; what the server has drawn since is drawn again."""
+        return {
+            "live": [live.copy() for live in (*(asked.live for asked in self.live.values()), *self.queue)],
+            "done": list(self.done),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        assert not self.in_flight, "an engine that is resumed has nothing in flight"
+        self.queue = deque(live.copy() for live in state["live"])
+        self.done = list(state["done"])
+
+    # Requests -------------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, live: LiveRequest) -> None:
+        self._count += 1
+        name, epoch = f"{LIFE}-{id(self)}-{self._count}", self._epoch
+        ids, params = live.ids, live.params(self.policy.end_ids)
+        if of_tokens(live.request.sampling).stop:
+            params["max_tokens"] = min(params["max_tokens"], MOST_AT_ONCE)
+        self.live[name] = Asked(live=live)
+
+        def wait() -> None:
+            try:
+                answer: Any = self._generate(name, ids, params)
+            except Exception as error:  # to be raised, or mended, in the thread of the run
+                answer = error
+            self._answers.put((epoch, name, answer))
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def _generate(self, name: str, ids: Sequence[int], params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keys and values are shared only among prompts that began under the same weights."""
+        body = {
+            "request_id": name,
+            "token_ids": list(ids),
+            "sampling_params": dict(params),
+            "cache_salt": f"{LIFE}-{self._loads}",
+        }
+        return self.client.post("/inference/v1/generate", body)["choices"][0]
+
+    def _hear(self, seconds: float) -> None:
+        """Take in what has been answered; waits so long for the first."""
+        if not self.live:
+            return
+        try:
+            answers = [self._answers.get(timeout=seconds)]
+        except queue.Empty:
+            return
+        while not self._answers.empty():
+            answers.append(self._answers.get())
+        gone: ServerGone | None = None
+        for epoch, name, answer in sorted(answers, key=lambda one: (len(one[1]), one[1])):
+            if epoch != self._epoch:
+                continue  # of a server that was lost since; it has been asked for again
+            if isinstance(answer, ServerGone):
+                gone = answer  # after the others: what they brought is not drawn again
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                self._answered(self.live.pop(name), answer)
+        if gone is not None:
+            self._recover(str(gone))
+
+    def _answered(self, asked: Asked, choice: Mapping[str, Any]) -> None:
+        live, stop = asked.live, choice["finish_reason"]
+        stops = of_tokens(live.request.sampling).stop
+        for token, logprob, version in drawn_of(choice):
+            live.drawn.append(token)
+            live.behavior.append(logprob)
+            live.versions.append(version)
+            if completed(live.drawn, stops, self.policy.decode):
+                stop = "stop"
+                break  # what was drawn behind it belongs to nothing
+        if asked.dropped:
+            return
+        longest = of_tokens(live.request.sampling).max_length
+        if stop == "abort" or (stop == "length" and len(live.drawn) < longest):
+            self.queue.appendleft(live)
+            return
+        assert stop in ("stop", "length"), stop
+        self._lost = 0
+        self.done.append(Finished.of(live.request.key, live.rollout(self.policy, stop)))
+
+    def _abort(self, names: Sequence[str]) -> None:
+        self._recovered(
+            lambda: self.client.post("/abort_requests", {"request_ids": [f"generate-tokens-{name}" for name in names]})
+        )
+
+    # Weights, and a server that is lost ---------------------------------------------------------------------------------------------
+
+    def _bring(self) -> None:
+        """Have the server load the newest files, between two of its steps; rollouts under way wait there. Raises ServerGone."""
+        assert self._files is not None
+        self.client.post("/pause?mode=keep&clear_cache=false")
+        self.client.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._files)}})
+        self.client.post("/update_weight_version", {"new_version": f"{LIFE}/{self._version}"})
+        if self.spec.cache == "recompute":
+            self.client.post("/reset_prefix_cache?reset_running_requests=true")
+        self.client.post("/resume")
+
+    def _recovered(self, call: Any) -> Any:
+        """The answer of a server, which is brought back if it is lost."""
+        try:
+            return call()
+        except ServerGone as error:
+            self._recover(str(error))
+            return call()
+
+    def _recover(self, why: str) -> None:
+        """Another server in the place of one that is lost, with the newest weights; what was with that one is asked for again."""
+        self._lost += 1
+        if self._lost > LOSSES_IN_A_ROW:
+            raise Unserved(
+                f"vLLM's server at {self.client.url} was lost {self._lost} times with no rollout finished in between; the last time: "
+                f"{why}. Fix the cause and continue with --resume"
+            )
+        print(
+            f"gimbal: the vLLM server at {self.client.url} is lost ({why}); waiting for it", file=sys.stderr, flush=True
+        )
+        self._epoch += 1
+        self.queue.extendleft(asked.live for asked in reversed(self.live.values()) if not asked.dropped)
+        self.live.clear()
+        if self._own is not None:
+            if self._own.url == self.client.url and not self.client.up():  # else another engine has started it again
+                self._own.stop()
+                self._own.start()
+            self.client = replace(self.client, url=self._own.url)
+        if not self.client.comes_back():
+            raise Unserved(
+                f"the vLLM server at {self.client.url} has not answered for {self.spec.patience:.0f} s ({why}): start it again and "
+                "continue with --resume"
+            )
+        if self._files is not None:
+            try:
+                self._bring()
+            except ServerGone as error:
+                self._recover(str(error))
