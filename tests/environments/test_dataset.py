@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from gimbal.config import plain, read
-from gimbal.environments import images
+from gimbal.environments import dataset, images
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
 
@@ -328,6 +328,16 @@ def test_rows_are_not_held(place):
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 150_000 and tasks[499].prompt.startswith("499 ")
+
+
+def test_the_rows_that_are_tried_before_a_run(place, monkeypatch):
+    place("t.jsonl", *(str(number) for number in range(200)))
+    with Path("t.jsonl").open("a") as file:
+        file.write('{"prompt": "the longest of all"}\n{"prompt": "x", "answer": "1"}\n{"prompt": "x", "other": "1"}\n')
+    assert list(short("t.jsonl").telling) == list(range(203))
+    monkeypatch.setattr(dataset, "MOST_TRIED", 100)
+    telling = short("t.jsonl").telling
+    assert {0, 200, 201, 202} <= set(telling) and len(telling) < 60
 
 
 def test_a_dataset_travels_without_its_open_files(place):

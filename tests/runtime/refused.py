@@ -1,5 +1,7 @@
 """For each rule by which a part refuses a run: such a run, the reason, and what it says to type."""
 
+from dataclasses import replace
+
 from small import Digits, described
 
 from gimbal.advantages import GAE, KLReward, Whitened
@@ -20,7 +22,9 @@ from gimbal.dataflow.staleness import Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
+from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import practice
+from gimbal.environments.split import Split
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
@@ -53,6 +57,8 @@ AEPO = {**TEMPERED, "shaping": (TemperedImitation(),)}
 PUSHED = {"policy": Gaussian(observations=2, actions=1), "sampling": StepSampling()}
 STEERED = {"reward_shaping": (KLReward(),), "controllers": {"reward_shaping.0.coef": Lagrangian()}}
 
+ROWS = Rows(rows=[{"prompt": str(number)} for number in range(9)])
+TRAINED, HELD = Split(tasks=ROWS, side="train", held_out=3.0), Split(tasks=ROWS, side="held_out", held_out=3.0, seed=1)
 ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(precision="bfloat16")}
 
 REFUSALS = [
@@ -145,5 +151,10 @@ REFUSALS = [
         {"controllers": {"optimization.learning_rate": Delayed(after=0.5)}},
         "give both the same",
         {"controllers": {"optimization.learning_rate": Delayed(after=1e-3)}},
+    ),
+    (
+        {"tasks": TRAINED, "held_out": HeldOut(tasks=HELD)},
+        "parted in different ways",
+        {"held_out": HeldOut(tasks=replace(HELD, seed=0))},
     ),
 ]

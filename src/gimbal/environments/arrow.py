@@ -51,9 +51,6 @@ class Arrow(AbstractTable):
                 yield self._row(index, value)
                 index += 1
 
-    def again(self) -> Iterator[Row]:
-        return iter(self)
-
     def _row(self, index: int, value: Any) -> Row:
         return Row(value, f"{self._name}, row {index}", f"{self._stem}:{index}")
 

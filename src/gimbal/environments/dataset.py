@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ from gimbal.environments.columns import ANSWER, Columns
 from gimbal.environments.tables import OPENED, AbstractTable, Joined, Listed, Row
 from gimbal.records import Task
 
+MOST_TRIED = 100_000  # rows that are each tried before a run
+MOST_SHAPES = 50  # rows of each kind that stand for more of them
 MOST_SOURCES = 32  # that metrics are told of one by one; a column with more is no source
 
 
@@ -87,12 +89,16 @@ class Dataset(AbstractTasks):
     def __getitem__(self, index: int) -> Task:
         return self._columns.task(self._table[index])
 
-    def __iter__(self) -> Iterator[Task]:
-        return map(self._columns.task, self._table.again())
-
     def __getstate__(self) -> dict[str, Any]:
         """Its fields: open files stay in their process."""
         return {item.name: vars(self)[item.name] for item in fields(self)}
+
+    @property
+    def telling(self) -> Sequence[int]:
+        """The numbers of the rows that are tried on the rewards and the model before a run. Of more than 100,000, and of rows with
+        images, which are written to files as they are asked for: the longest, and one for each choice of columns."""
+        seen = self._checked
+        return range(len(self)) if len(self) <= MOST_TRIED and not seen.images else seen.telling
 
     def digests(self) -> dict[str, str]:
         found = self._opened.digests()
@@ -235,14 +241,21 @@ class _Seen(NamedTuple):
 
     sources: tuple[str, ...]  # those that the rows name, if they name several
     questions: np.ndarray  # a number for each row, alike where the same is asked
+    telling: list[int]  # rows that stand for all: see ``Dataset.telling``
+    images: bool
 
 
 def check(table: AbstractTable, columns: Columns, name: str) -> _Seen:
     """Look at every row once, before anything is trained on, one at a time: none is kept."""
     looking = replace(columns, keep_images=False)
-    ids, questions, sources, answered, row = array("q"), array("q"), dict[str, None](), False, None
+    ids, questions, lengths = array("q"), array("q"), array("q")
+    sources, shapes, answered, images, row = dict[str, None](), dict[Any, int](), False, False, None
     for row in table:
         task = looking.task(row)
+        lengths.append(len(task.prompt) or len(str(task.columns.get("messages", ""))))
+        if len(shapes) < MOST_SHAPES:
+            shapes.setdefault((*task.columns, task.answer is None), len(ids))
+        images = images or "images" in task.columns
         ids.append(hash(task.id))
         questions.append(question(task))
         answered = answered or task.answer is not None
@@ -255,7 +268,9 @@ def check(table: AbstractTable, columns: Columns, name: str) -> _Seen:
         raise ValueError(f"{name}: no row has the answer {columns.answer!r} (tasks.answer); columns: {there}")
     _unique(np.frombuffer(ids, np.int64), table, looking)
     several = tuple(sources) if 1 < len(sources) <= MOST_SOURCES else ()
-    return _Seen(several, np.frombuffer(questions, np.int64))
+    longest = np.argsort(np.frombuffer(lengths, np.int64))[-MOST_SHAPES:].tolist()
+    telling = sorted({*shapes.values(), *longest})
+    return _Seen(several, np.frombuffer(questions, np.int64), telling, images)
 
 
 def _unique(ids: np.ndarray, table: AbstractTable, columns: Columns) -> None:

@@ -52,8 +52,6 @@ LOST = {
 
 MOST_EPS, MOST_WEIGHT = 1.0, 1e6
 
-MOST_IMAGES = 100  # rows with images that are looked at before the first step
-
 MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
 
 
@@ -160,7 +158,7 @@ def accepted(
     """Refuse, before the first step, tasks that cannot be read or asked and rewards that cannot score them; what is doubtful of the
     tasks, the first such. ``rewards``: the run's, if open; ``policy``: if it is loaded.
 
-    Of rows every one is looked at (of streams and other tasks, which may be made as they are asked for, the first).
+    Of rows every one is looked at (of more than 100,000 some); of other tasks, which may be made as they are asked for, the first.
     """
     exam, doubts = run.held_out, list[str]()
     sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
@@ -185,18 +183,17 @@ def accepted(
 
 
 def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
-    """Of rows all, but for those with images, which are written to files as they are asked for; of other tasks the first."""
+    """Of rows all, or those that stand for all; of other tasks the first."""
     match tasks:
         case Split():
             yield from _looked_at(tasks.tasks)
         case Mixed():
             for each in tasks.sets:
                 yield from _looked_at(each)
-        case Rows() | Dataset(streaming=False):
-            for number, task in enumerate(tasks):
-                if number >= MOST_IMAGES and "images" in task.columns:
-                    return
-                yield task
+        case Dataset(streaming=False):
+            yield from (tasks[index] for index in tasks.telling)
+        case Rows():
+            yield from (tasks[index] for index in range(len(tasks)))
         case _:
             yield tasks[0]
 

@@ -1,0 +1,151 @@
+"""Runs on people's own data: mixtures, streams and parquet resume to the same bits, and metrics tell sources apart."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small import small_run
+
+from gimbal import cli, recipes
+from gimbal.config import Text
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.forms import short
+from gimbal.environments.split import parted
+from gimbal.policies.token import CausalLM
+from gimbal.report.files import deterministic
+from gimbal.runtime import checkpoint
+from gimbal.runtime.local import run_local
+from gimbal.runtime.run import HeldOut
+from gimbal.runtime.sources import digests, edited
+
+SCORE = """
+def score(prompts, completions, answer, **columns):
+    texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+    return [sum(letter in right for letter in text) / 9 for text, right in zip(texts, answer)]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    assert data_source == "openai/gsm8k" and extra_info["index"] >= 0 and ground_truth.isdigit()
+    return sum(letter in ground_truth for letter in solution_str) / 9
+"""
+SMALL = ["prompts_per_step=2", "num_generations=2", "max_length=4", "threads=1"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCORE)
+    (tmp_path / "a.jsonl").write_text(
+        "".join(f'{{"prompt": "{n} + 1 =\\n", "answer": "{n + 1}"}}\n' for n in range(12))
+    )
+    (tmp_path / "b.csv").write_text("prompt,answer\n" + "".join(f"{n} - 1 =,{n - 1}\n" for n in range(5)))
+    return tmp_path
+
+
+def written(directory):
+    return [deterministic(json.loads(line)) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def resumed_alike(run, place):
+    run_local(run, place / "whole")
+    shutil.copytree(place / "whole", place / "cut")
+    shutil.rmtree(checkpoint.newest(place / "cut"))
+    run_local(run, place / "cut", resume=True)
+    assert written(place / "whole") == written(place / "cut")
+    return written(place / "whole")
+
+
+@pytest.mark.slow
+def test_a_mixture_resumes_and_tells_its_sources_apart(place, single_thread):
+    tasks, held = parted(short("a.jsonl*0.5,b.csv*0.5"), 2.0)
+    run = small_run(tasks=tasks, held_out=HeldOut(tasks=held, samples=1, every=2), max_staleness=1, steps=4)
+    rows = resumed_alike(run, place)
+    for row in rows:
+        assert row["source/a/frac"] + row["source/b/frac"] == 1
+        both = [row[f"source/{name}/frac"] * row.get(f"source/{name}/reward", 0.0) for name in "ab"]
+        assert sum(both) == pytest.approx(row["reward/mean"], abs=1e-6)
+    own = [rows[1][f"eval/source/{name}/pass@1"] for name in "ab"]
+    assert sum(own) / 2 == pytest.approx(rows[1]["eval/pass@1"])
+
+
+@pytest.mark.slow
+def test_a_stream_resumes(place, single_thread, monkeypatch):
+    library = pytest.importorskip("datasets")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", place / "hf")
+    tasks = Dataset(path="a.jsonl", streaming=True, buffer=4, epoch_size=7)
+    resumed_alike(small_run(tasks=tasks, max_staleness=1, steps=4), place)
+
+
+@pytest.mark.slow
+def test_verls_parquet_trains_as_it_is(place, single_thread, monkeypatch, capsys):
+    library = pytest.importorskip("datasets")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", place / "hf")
+    rows = [
+        {
+            "data_source": "openai/gsm8k",
+            "prompt": [{"role": "user", "content": f"{number} + 1 ="}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+            "extra_info": {"split": "train", "index": number},
+        }
+        for number in range(8)
+    ]
+    library.Dataset.from_list(rows).to_parquet("train.parquet")
+    policy = CausalLM().load()
+    policy.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+    policy.save(place / "model")
+    words = [
+        "model=model",
+        "tasks=train.parquet",
+        "reward=mine.py:compute_score",
+        "held_out=0.25",
+        "held_out.samples=1",
+    ]
+    assert cli.main(["train", "grpo", *words, *SMALL, "steps=2"]) == 0, capsys.readouterr().err
+    assert len(written(Path("runs/grpo-0"))) == 2
+    assert cli.main(["train", "--resume", "runs/grpo-0", "steps=3"]) == 0
+    assert len(written(Path("runs/grpo-0"))) == 3
+
+
+def test_tools_reach_the_chat_template():
+    policy = CausalLM().load()
+    names = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
+    policy.tokenizer.chat_template = names + "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tool = {"type": "function", "function": {"name": "add"}}
+    chat = [{"role": "user", "content": "hi"}]
+    tasks = Rows(rows=[{"prompt": chat, "tools": [tool]}, {"prompt": chat}])
+    assert [policy.decode(policy.encode_task(task)) for task in tasks] == ["add hi", "hi"]
+
+
+def test_data_that_were_edited_are_told_on_a_resume(place):
+    (place / "d").mkdir()
+    (place / "d" / "x.jsonl").write_text('{"prompt": "x"}\n')
+    run = small_run(tasks=short("{a.jsonl: 0.5, b.csv: 0.5}"), held_out=HeldOut(tasks=short("d")))
+    before = {"sources": digests(run)}
+    again = replace(run, tasks=short("{a.jsonl: 0.5, b.csv: 0.5}"), held_out=HeldOut(tasks=short("d")))
+    assert edited(before, digests(again)) == []
+    (place / "b.csv").write_text("prompt,answer\nother,1\n")
+    (place / "d" / "y.jsonl").write_text('{"prompt": "y"}\n')
+    (said,) = edited(before, digests(replace(again, tasks=short("a.jsonl,b.csv"), held_out=HeldOut(tasks=short("d")))))
+    assert said.startswith("b.csv, d (its list of files) were edited since the checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"dataset_name": "a.jsonl", "eval_dataset": "b.csv"}, {"tasks": "a.jsonl", "held_out": "b.csv"}),
+        ({"data.train_files": "a.jsonl", "data.val_files": "b.csv"}, {"tasks": "a.jsonl", "held_out": "b.csv"}),
+        ({"dataset": "a.jsonl", "label_key": "label"}, {"tasks": "a.jsonl", "tasks.answer": "label"}),
+    ],
+)
+def test_the_names_of_others(place, theirs, ours):
+    def load(words):
+        return recipes.load(
+            "grpo", {"reward": Text("ExactAnswer()"), **{k: Text(v) for k, v in words.items()}}, lambda said: None
+        )
+
+    assert load(theirs) == load(ours)
