@@ -59,7 +59,8 @@ def train(
 
     ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
-    function (or several, or rewards of gimbal), ``tasks`` a JSONL path, a list of dicts, or tasks of gimbal. ``track`` names
+    function (or several, or rewards of gimbal), ``tasks`` a file, a directory or a Hub dataset by its name (several with weights as
+    ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a ``datasets.Dataset``, or tasks of gimbal. ``track`` names
     trackers: tensorboard, wandb, trackio.
     """
     config.refuse_while_loading()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import made
@@ -60,6 +61,58 @@ def test_the_recipe_and_the_workflow_train(tasks, single_thread, capsys):
     assert "driven by SecondTry" in said.out and not re.search("Error|Traceback", said.out + said.err)
     rows = [json.loads(line) for line in Path("runs/sums-0/rollouts.jsonl").read_text().splitlines()]
     assert all(any(letter.isdigit() for letter in row["text"]) or "that is " in row["text"] for row in rows)
+
+
+TYPED = [
+    line
+    for line in re.findall(r"^gimbal train .*$", PAGE, re.MULTILINE)
+    if re.search(r"tasks=(rows|data|openai|'data|me/)", line) and "workflow" not in line
+]
+
+
+@pytest.fixture
+def library(tasks, monkeypatch):
+    """What the commands name: files, a directory with splits, and two datasets that are laid out as on the hub."""
+    found = pytest.importorskip("datasets")
+    monkeypatch.setattr(found.config, "HF_DATASETS_CACHE", Path("hf").absolute())
+    rows = "".join(json.dumps({"prompt": f"{n} + 1 =", "answer": f"{n + 1}"}) + "\n" for n in range(300))
+    Path("rows.jsonl").write_text(rows)
+    Path("heldout.jsonl").write_text(rows.splitlines()[0])
+    Path("more.csv").write_text("prompt,answer\n1 + 1 =,2\n")
+    Path("data").mkdir()
+    found.disable_progress_bars()
+    made = found.Dataset.from_list([{"prompt": "2 + 2 =", "answer": "4"}])
+    for name in ("data/train-0", "data/test-0"):
+        made.to_parquet(f"{name}.parquet")
+    Path("openai/gsm8k/main").mkdir(parents=True)
+    Path("openai/gsm8k/README.md").write_text(
+        "---\nconfigs:\n- config_name: main\n  data_files:\n  - {split: train, path: main/train-*}\n"
+        "  - {split: test, path: main/test-*}\n---\n"
+    )
+    for split in ("train", "test"):
+        asked = found.Dataset.from_list([{"question": f"{split} {n}", "answer": f"so #### {n}"} for n in range(3)])
+        asked.to_parquet(f"openai/gsm8k/main/{split}-0.parquet")
+    Path("me/large").mkdir(parents=True)
+    made.to_parquet("me/large/train.parquet")
+    return found
+
+
+@pytest.mark.slow
+def test_the_commands_read_their_data(library):
+    assert len(TYPED) >= 12
+    read = {}
+    for line in TYPED:
+        given = [word.partition("=") for word in shlex.split(line, comments=True)[3:] if word != "model=PATH"]
+        run = recipes.load("grpo", {key: Text(value) for key, _, value in given}, lambda said: None)
+        held = 0 if run.held_out is None else len(run.held_out.tasks)
+        assert run.tasks[len(run.tasks) - 1].id and (not held or run.held_out.tasks[held - 1].id)
+        read[line] = (run, len(run.tasks), held)
+    sizes = {(size, held) for _, size, held in read.values()}
+    assert {(300, 0), (301, 0), (2, 0), (1, 1), (3, 3), (270, 30), (100, 200), (300, 1)} <= sizes, sizes
+    (run,) = (run for line, (run, *_) in read.items() if "answer_after" in line)
+    task = run.tasks[1]
+    assert (task.answer, task.columns["messages"]) == ("1", [{"role": "user", "content": "train 1"}])
+    assert run.rewards[0](group_of(task, "it is #### 1", "#### 2")) == [1.0, 0.0]
 
 
 def group_of(task, *texts):

@@ -17,7 +17,7 @@ RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:functi
   learning_rate=1e-3             a field, by its last name where only one has it
   objective='SequenceRatio()'    a whole part (gimbal list methods)
   model=DIRECTORY                any transformers causal language model
-  tasks=FILE.jsonl  reward=file.py:function  held_out=FILE.jsonl
+  tasks=FILE reward=file.py:function held_out=0.1     FILE: JSONL, JSON, CSV, parquet, a directory, or a Hub dataset (docs/data.md)
 
   --runtime ray      generate and score in Ray's processes, the learner here; runtime.workers=4 and more (gimbal show Ray)
   --name NAME        of the directory runs/NAME; never used twice

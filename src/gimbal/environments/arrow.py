@@ -81,6 +81,7 @@ class Stream(AbstractTable):
             )
         self._size = min(size, known) if size and known else size or known
         self._dataset, self._buffer, self._seed = dataset.decode(False), buffer, seed
+        self._end = self._size  # how many there are, as far as is known: those behind it are the first ones again
         self._rows: Any = iter(())
         self._next, self._first, self._last = self._size, None, (-1, None)
 
@@ -90,6 +91,7 @@ class Stream(AbstractTable):
     def __getitem__(self, index: int) -> Row:
         if not 0 <= index < self._size:
             raise IndexError(f"row {index} of {self._size}")
+        index %= self._end
         if index == 0 and self._first is not None:  # every run asks for it twice
             return self._row(0, self._first)
         if index == self._last[0]:
@@ -101,10 +103,11 @@ class Stream(AbstractTable):
         value = None
         while self._next <= index:
             value = next(self._rows, None)
-            if value is None:
-                raise ValueError(
-                    f"the stream {self._name} ended after {self._next} rows: tasks.epoch_size={self._next}"
-                )
+            if value is None and not self._next:
+                raise ValueError(f"the stream {self._name} holds no rows")
+            if value is None:  # fewer than were said; to end the run here would cost what it has learned
+                self._end = self._next
+                return self[index]
             self._next += 1
             if self._next == 1:
                 self._first = value
