@@ -45,7 +45,7 @@ SIBLINGS = {
     ("config", "durable"),
 }
 SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
-ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py", "datasets": "environments/arrow.py"}
+ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
