@@ -1,7 +1,7 @@
 """Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
 
 from gimbal.config.classes import catalogue, methods, nearest
-from gimbal.config.overrides import flatten, override, paths
+from gimbal.config.overrides import flatten, locate, override, paths, reachable
 from gimbal.config.parts import (
     RECIPE_FILE,
     Text,
@@ -21,11 +21,13 @@ __all__ = [
     "find",
     "flatten",
     "load",
+    "locate",
     "methods",
     "nearest",
     "override",
     "paths",
     "plain",
+    "reachable",
     "read",
     "read_file",
     "refuse_while_loading",

@@ -21,6 +21,7 @@ NO_METHODS = (
     "AbstractRun",
     "AbstractPolicyGradient",
     "AbstractSampler",
+    "AbstractOptimizer",
 )
 
 

@@ -22,6 +22,7 @@ from gimbal.policies.categorical import Categorical
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
+from gimbal.recipes.sizes import sized
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, HeldOut, Run
 
@@ -61,6 +62,9 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
+    run, said = sized(recipe, run, changes)
+    if said:
+        notice(said)
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run

@@ -1,0 +1,111 @@
+"""What a recipe made for gimbal-tiny takes for a pretrained model instead: one table by size, and what holds for all sizes.
+
+    learning rate   1e-6 for all weights: the default of TRL's GRPO, and what most published runs take (DAPO, Search-R1); 1e-5 for
+                    LoRA, ten times as much ("LoRA Without Regret", Schulman et al. 2025)
+    precision       float32 weights computed in bfloat16, and a sampler in bfloat16, where the machine computes in it
+    checkpointing   on: without it activations are the largest part beside the weights
+    max_length      256, TRL's default, below 1 B; 1,024, as verl's examples for mathematics, above; at most half of the context
+    microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/scale.md)
+
+The batch stays the recipe's: 16 prompts of 8 rollouts are usual for models too. What the user sets stays as it was set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gimbal.config import locate, override, paths, reachable
+from gimbal.engines.native import Native
+from gimbal.policies.token import TINY, CausalLM
+from gimbal.runtime.memory import Shape, predicted, told
+from gimbal.runtime.run import AbstractRun
+
+DATA = ("tasks", "held_out", "rewards")  # keys that say nothing of sizes
+PROMPT = 256  # tokens of a prompt that the forecast of memory is made for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Models of up to so many parameters."""
+
+    parameters: float
+    max_length: int
+    microbatch_tokens: int
+    slots: int
+
+
+TABLE = (
+    Size(parameters=1e9, max_length=256, microbatch_tokens=16384, slots=64),
+    Size(parameters=4e9, max_length=1024, microbatch_tokens=8192, slots=64),
+    Size(parameters=math.inf, max_length=1024, microbatch_tokens=4096, slots=32),
+)
+
+
+def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> tuple[AbstractRun, str]:
+    """The run with what its model's size asks for, and what was chosen, in a sentence; ``changes`` are the user's."""
+    policy = run.policy
+    if not isinstance(policy, CausalLM) or not isinstance(recipe.policy, CausalLM):
+        return run, ""
+    if recipe.policy.model != TINY or policy.model == TINY or not policy.large:
+        return run, ""
+    settings = {key: value for key, value in changes.items() if key.partition(".")[0] not in DATA}
+    given = {path for key, value in settings.items() for path, _ in locate(run, key, value)}
+    shape = _shape(policy)
+    weights = math.inf if shape is None else shape.weights  # a model that is not on this disk counts as large
+    size = next(row for row in TABLE if weights <= row.parameters)
+    wanted = _wanted(run, policy, size, shape)
+    if (
+        paths(recipe).get("aggregation.length") == recipe.sampling.max_length
+    ):  # a mean over the longest rollout there can be
+        wanted["aggregation.length"] = float(wanted["sampling.max_length"])
+    chosen = {
+        path: value
+        for path, value in wanted.items()
+        if reachable(run, path) and not any(path == other or path.startswith(f"{other}.") for other in given)
+    }
+    if not chosen:
+        return run, ""
+    run = override(run, chosen)
+    count = "is not on this disk" if shape is None else f"has {shape.weights / 1e9:.2g} B parameters"
+    words = " ".join(f"{path.rpartition('.')[2]}={_shown(value)}" for path, value in chosen.items())
+    memory = "" if shape is None else f"; about {told(predicted(run, shape, PROMPT))} with prompts of {PROMPT} tokens"
+    return run, (
+        f"{policy.model} {count}, and the recipe's settings are for a model of 1 M: this run takes {words} instead (published rates of "
+        f"{'LoRA' if policy.lora is not None else 'whole models'}, and what saves memory; docs/scale.md){memory}. What you set stays"
+    )
+
+
+def _wanted(run: AbstractRun, policy: CausalLM, size: Size, shape: Shape | None) -> dict[str, Any]:
+    length = size.max_length if shape is None else max(1, min(size.max_length, shape.context // 2))
+    wanted: dict[str, Any] = {
+        "optimization.learning_rate": 1e-6 if policy.lora is None else 1e-5,
+        "optimization.checkpointing": True,
+        "optimization.microbatch_tokens": size.microbatch_tokens,
+        "sampling.max_length": length,
+    }
+    coarse = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if coarse and policy.dtype == "float32":
+        wanted["policy.mixed_precision"] = "bf16"
+    if isinstance(run.engine, Native):
+        wanted["engine.slots"] = size.slots
+        wanted |= {"engine.precision": "bfloat16"} if coarse else {}
+    return wanted
+
+
+def _shape(policy: CausalLM) -> Shape | None:
+    if not (Path(policy.path) / "config.json").is_file():
+        return None
+    try:
+        return Shape.of(policy.path)
+    except Exception:  # whatever an architecture raises that is none: loading it says what is wrong with it
+        return None
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,154 @@
+"""How much memory a run of a language model needs, by one formula; docs/scale.md has it in words and held against real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from gimbal.engines.native import Native
+from gimbal.learning.method import Optimization
+from gimbal.learning.optimizers import stacks
+from gimbal.learning.updates.policy_gradient import REFERENCE
+from gimbal.policies import logits
+from gimbal.policies.lora import LoRA
+from gimbal.policies.token import CausalLM
+from gimbal.runtime.run import AbstractRun
+
+PROCESS = 500e6  # of main memory: Python, torch and transformers
+STATE = {
+    "adamw": 2.0,
+    "muon": 1.0,
+    "sgd": 1.0,
+}  # numbers that an optimiser remembers a weight; Muon's 2 outside of the blocks
+EIGHT_BITS = 2 + 8 / 256  # bytes a weight of both moments, with a float32 scale for each block of 256 numbers
+TABLES = 5  # copies of a chunk of logits in float32, of which its gradient is taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What the formula needs to know of a model. ``outputs`` and ``sides`` are sums over the linear layers of all blocks: of the
+    numbers that come out, and of those that go in or come out. ``cached`` are keys and values of a token.
+    ``context``: the most tokens it is made for."""
+
+    weights: int
+    head: int
+    tied: bool
+    width: int
+    blocks: int
+    in_blocks: int
+    outputs: int
+    sides: int
+    cached: int
+    context: int
+
+    @classmethod
+    def of(cls, directory: str) -> Shape:
+        """By its config.json: the model is made without weights."""
+        from transformers.models.auto.configuration_auto import AutoConfig
+        from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(directory)
+        with torch.device("meta"):
+            return cls.of_model(AutoModelForCausalLM.from_config(config))
+
+    @classmethod
+    def of_model(cls, model: Any) -> Shape:
+        config = model.config.get_text_config()
+        embedded, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        blocks = [block for stack in stacks(model) for block in stack.children()]
+        sizes = [_sides(layer) for block in blocks for layer in block.modules() if _linear(layer)]
+        heads = config.num_attention_heads
+        width = config.head_dim if hasattr(config, "head_dim") else config.hidden_size // heads
+        heads = config.num_key_value_heads if hasattr(config, "num_key_value_heads") else heads
+        return cls(
+            weights=sum(weight.numel() for weight in model.parameters()),
+            head=head.numel(),
+            tied=head is embedded,
+            width=embedded.shape[1],
+            blocks=len(blocks),
+            in_blocks=sum(weight.numel() for block in blocks for weight in block.parameters()),
+            outputs=sum(out for _, out in sizes),
+            sides=sum(sum(both) for both in sizes),
+            cached=2 * heads * width * len(blocks),
+            context=config.max_position_embeddings,
+        )
+
+    def adapters(self, lora: LoRA | None) -> int:
+        return 0 if lora is None else lora.rank * self.sides
+
+
+def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
+    """Bytes at the peak of a learner step in one process, by what holds them; ``prompt`` is the length of the longest prompt in tokens.
+
+    All of it at once: a process on a CPU keeps what passes have freed. Anchors and critics with weights of their own come on top.
+    """
+    policy, optimization = run.policy, run.learns.optimization
+    assert isinstance(policy, CausalLM), "the formula is for language models"
+    mixed = policy.mixed_precision == "bf16"
+    own = getattr(torch, policy.dtype).itemsize  # bytes of a trained weight
+    held = 2 if mixed and policy.lora is not None else own
+    trained = shape.adapters(policy.lora) or shape.weights
+    length = prompt + run.sampling.max_length
+    rollouts = run.prompts_per_step * run.num_generations
+    tokens = min(max(optimization.microbatch_tokens, length), rollouts * length)
+    found = {
+        "weights": float(held * shape.weights + (own * trained if policy.lora is not None else 0)),
+        "gradients": float(own * trained),
+        "optimizer": _remembered(optimization, own, shape, trained),
+        "activations": _activations(shape, tokens, mixed, own, optimization.checkpointing),
+        "output layer": _output(shape, tokens, mixed, own, policy.lora is None),
+        "other models": float(held * shape.weights) if REFERENCE in run.learns.models() else 0.0,
+        "process": PROCESS,
+    }
+    if isinstance(run.engine, Native):
+        size = 2 if run.engine.precision == "bfloat16" else 4
+        found["sampler"] = float(size * (shape.weights + (trained if policy.lora is not None else 0)))
+        found["cache"] = float(2 * size * shape.cached * run.engine.slots * length)  # its room doubles when it grows
+    if (rule := run.learns.stability) is not None:
+        found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
+    return found
+
+
+def told(found: Mapping[str, float]) -> str:
+    """The whole, and the largest parts of it."""
+    parts = sorted(found, key=lambda name: -found[name])[:4]
+    return f"{sum(found.values()) / 1e9:.1f} GB ({', '.join(f'{name} {found[name] / 1e9:.1f}' for name in parts)})"
+
+
+def _remembered(optimization: Optimization, own: int, shape: Shape, trained: int) -> float:
+    if optimization.optimizer == "adamw_8bit":
+        return EIGHT_BITS * trained
+    size = getattr(torch, optimization.optimizer_dtype).itemsize if optimization.optimizer_dtype else own
+    rest = trained - shape.in_blocks if optimization.optimizer == "muon" and trained == shape.weights else 0
+    return float(size) * (STATE[optimization.optimizer] * trained + rest)
+
+
+def _activations(shape: Shape, tokens: int, mixed: bool, own: int, checkpointing: bool) -> float:
+    """Inputs and outputs of linear layers in the type that is computed in, norms and the residual in that of the weights."""
+    layers = 2 * (2 if mixed else own) * shape.outputs + (24 if mixed else 4 * own) * shape.width * shape.blocks
+    casts = 2 * shape.in_blocks if mixed else 0  # of matrices, for the backward pass
+    if checkpointing:  # a block at a time, and what goes into each
+        return tokens * (layers / shape.blocks + own * shape.width * shape.blocks) + casts / shape.blocks
+    return float(tokens * layers + casts)
+
+
+def _output(shape: Shape, tokens: int, mixed: bool, own: int, trained: bool) -> float:
+    """A chunk of logits, the gradient of a matrix that embeds too, which is added to another one, and casts."""
+    vocabulary = shape.head // shape.width
+    chunk = min(max(logits.LEAST, shape.head // logits.SHARE), tokens * vocabulary)
+    passing = (own * shape.tied if trained else 0) + (2 + 2 * trained if mixed else 0)
+    return float(4 * TABLES * chunk + passing * shape.head)
+
+
+def _linear(layer: nn.Module) -> bool:
+    """Also GPT-2's, whose matrices lie the other way round."""
+    return isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
+
+
+def _sides(layer: Any) -> tuple[int, int]:
+    rows, columns = layer.weight.shape
+    return (columns, rows) if isinstance(layer, nn.Linear) else (rows, columns)
