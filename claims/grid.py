@@ -66,6 +66,8 @@ LEVELS: Mapping[str, tuple[Any, ...]] = {
     "group": (8, 2),
     "rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3),
 }
+# What *tuned* is chosen of. On seed 0, 13 runs of the fixed method at 3e-4 and 1e-3 scored 0.000 to 0.559, none of them the best rate.
+TRIED = (1e-5, 3e-5, 1e-4)
 LENGTH = {"chain_sum": 64, "spell_backward": 80}  # what sound working takes
 
 
@@ -196,7 +198,7 @@ def of(
 
 def best(runs: Sequence[Mapping[str, Any]], cell: Cell) -> Cell | None:
     """The same setting at its best learning rate, once all have been tried; the smaller of equals."""
-    tried = {rate: of(runs, "tuned", cell._replace(rate=rate), [TUNING]) for rate in LEVELS["rate"]}
+    tried = {rate: of(runs, "tuned", cell._replace(rate=rate), [TUNING]) for rate in TRIED}
     if not all(tried.values()):
         return None
     return cell._replace(rate=max(tried, key=lambda rate: tried[rate][0]["score"]))
@@ -239,7 +241,7 @@ def jobs(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:
     named = {"starts": starts(), "hypercube": hypercube(), "corners": corners(), "long": long()}
     cells = named.get(stage.cells, hypercube() + corners())
     if stage.cells == "tuning":
-        cells = [cell._replace(rate=rate) for cell in cells for rate in LEVELS["rate"]]
+        cells = [cell._replace(rate=rate) for cell in cells for rate in TRIED]
     elif stage.cells == "best":
         cells = [found for cell in cells if (found := best(runs, cell)) is not None]
     return [Job(stage.arm, cell, seed, stage.steps) for seed in stage.seeds for cell in dict.fromkeys(cells)]

@@ -10,12 +10,12 @@ from gimbal.controllers import Region, Stability
 RULE = Stability(region=Region(kl=0.01))
 
 
-def settle(rule, unit, surprise=1.0, age=0.0, steps=40):
+def settle(rule, unit, surprise=1.0, apart=0.0, steps=40):
     """``unit``: the distance of a step at factor 1. Returns the factor and the distances as they were left."""
     state, left = rule.init(), []
     for _ in range(steps):
         state = rule.seen(state, surprise)
-        target = rule.target(state, age)
+        target = rule.target(state, apart)
         distance = unit * state["factor"] ** 2
         left.append(distance * rule.back(distance, target) ** 2)
         state = rule.update(state, distance, target)
@@ -30,18 +30,34 @@ def test_the_distance_comes_to_its_target_from_any_learning_rate(unit):
 
 
 @pytest.mark.parametrize(
-    ("rule", "surprise", "age", "target"),
+    ("rule", "surprise", "apart", "target"),
     [
         (RULE, 0.03, 0.0, 0.001),
         (RULE, math.inf, 0.0, 0.01),
-        (RULE, 1.0, 15.0, 0.0025),
-        (replace(RULE, by_age=0.0), 1.0, 15.0, 0.01),
+        (RULE, 1.0, 0.04, 0.0025),  # a quarter of the distance that it may have: half the rate
+        (RULE, 0.15, 0.02, 0.00125),  # the same of a policy that is nearly certain
+        (RULE, 1.0, 10.0, 0.01 / 400),  # never less than a twentieth of the rate
+        (replace(RULE, region=replace(RULE.region, discrepancy=math.inf)), 1.0, 10.0, 0.01),
     ],
 )
-def test_the_target_falls_with_certainty_and_with_age(rule, surprise, age, target):
-    assert rule.target(rule.seen(rule.init(), surprise), age) == pytest.approx(target)
-    factor, _ = settle(rule, 1.0, surprise=surprise, age=age)
-    assert factor**2 == pytest.approx(target, rel=0.2)
+def test_the_target_falls_with_certainty_and_with_distance_from_the_data(rule, surprise, apart, target):
+    assert rule.target(rule.seen(rule.init(), surprise), apart) == pytest.approx(target)
+    factor, _ = settle(rule, 0.1, surprise=surprise, apart=apart)
+    assert 0.1 * factor**2 == pytest.approx(target, rel=0.2)
+
+
+def test_the_distance_from_delayed_data_stays_in_the_region():
+    """Steps all go the same way, so the distance is the square of the way since the data was drawn; the target follows from it."""
+    for age in (0, 1, 4, 16):
+        ways = [0.0] * (age + 1)  # of the policy at each version, the last ones
+        apart, targets = [], []
+        for _ in range(200):
+            apart.append((ways[-1] - ways[0]) ** 2)
+            targets.append(RULE.target(RULE.init(), apart[-1]))
+            ways = [*ways[1:], ways[-1] + math.sqrt(targets[-1])]
+        assert max(apart) < 1.1 * RULE.region.discrepancy  # on the way; the least rate goes on
+        h = math.sqrt(RULE.region.discrepancy / RULE.region.kl)
+        assert targets[-1] == pytest.approx(RULE.region.kl / (1 + age / h) ** 2, rel=0.1)
 
 
 def test_where_nothing_counts_nothing_is_learned_of_certainty():
@@ -72,7 +88,8 @@ def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed
         (lambda: Region(kl=0.0), "kl 0.0"),
         (lambda: Stability(up=0.5), "up is 0.5"),
         (lambda: Stability(keep=1.0), "keep"),
-        (lambda: Stability(by_age=1e6), "by_age is 1000000.0; it is a power from 0 to 10"),
+        (lambda: Region(discrepancy=0.0), "discrepancy is 0.0; it is a distance above 0"),
+        (lambda: Region(discrepancy=math.nan), "discrepancy is nan"),
         (lambda: Stability(widest=math.inf), "widest is inf"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_region_without_bounds_and_a_rate_without_pace_are_the_run_without_a_l
     assert torch.equal(weights(plain[0].policy), weights(looped[0].policy))
     assert looped[1]["loop/attempted"] == looped[1]["loop/moved"] > 0 and looped[1]["loop/kept"] == 1.0
     assert {name for name in looped[1] if name not in plain[1]} - {"time/loop"} == {
-        f"loop/{name}" for name in ("target", "attempted", "moved", "kept", "factor")
+        f"loop/{name}" for name in ("discrepancy", "target", "attempted", "moved", "kept", "factor")
     }
 
 
@@ -112,11 +112,28 @@ def test_a_step_that_is_not_finite_is_undone_and_the_run_goes_on(batch):
     assert learner.step(learner.prepare(batch))["loop/moved"] > 0
 
 
+def test_data_from_further_away_gets_shorter_steps(batch):
+    """The distance is KL(policy || what drew the data), of each decision as far as the policy would have drawn it; all rows count."""
+    targets = []
+    for shift in (0.0, 0.3):
+        learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
+        prepared = learner.prepare(batch)
+        near_NS = prepared.column("proximal_NS", batch) - shift * prepared.mask_NS
+        near_NS[0] = prepared.column("proximal_NS", batch)[0]
+        metrics = learner.step(prepared.with_columns({"behavior_NS": near_NS}))
+        share = 1 - prepared.mask_NS[0].sum() / prepared.mask_NS.sum()  # of the decisions, each with weight 1
+        assert metrics["loop/discrepancy"] == pytest.approx(float(share) * (math.exp(-shift) - 1 + shift), abs=1e-6)
+        targets.append(metrics["loop/target"])
+    assert targets[1] == pytest.approx(
+        targets[0] * (1 - math.sqrt(metrics["loop/discrepancy"] / Region().discrepancy)) ** 2, rel=1e-3
+    )
+
+
 def test_a_slice_without_decisions_changes_no_rate(batch):
     learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
     blank = replace(batch, mask_NS=torch.zeros_like(batch.mask_NS))
-    surprise, distance = learner.loop._distance(learner.prepare(blank))
-    assert math.isnan(surprise) and distance() == 0.0
+    surprise, discrepancy, distance = learner.loop._distance(learner.prepare(blank))
+    assert math.isnan(surprise) and discrepancy == distance() == 0.0
     learner.step(learner.prepare(batch))
     after = dict(learner.loop.state)
     metrics = learner.step(replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape)))

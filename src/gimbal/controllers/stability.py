@@ -14,21 +14,27 @@ QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next o
 # Times the target: a distance that is followed counts as no more. It has the exponential of a log-ratio in it, one of 1e7 nats does
 # occur, and a mean would hold the rate down for 50 steps after it.
 OUTLIER = 1000.0
-STEEPEST = 10.0  # of by_age: beyond it a batch of age 1 has next to no target left
+SLOWEST = 0.05  # of the learning rate, however far the data is: with none no fresh data would ever come nearer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """What a step may do. ``kl`` is the distance that it should move the policy by, in nats a decision; ``times`` as far it may go, and
-    what goes further is taken back to there. A policy that is nearly certain changes its mind within few nats: where its decisions
-    surprise it by less than ``calm`` (mean of -log p), ``kl`` is smaller in proportion.
+    """Where a step may go, in nats a decision.
+
+    ``kl``: how far a step should move the policy. ``times`` as far it may go; what goes further is taken back to there.
+    ``discrepancy``: how far the policy may be from what drew the data that it trains on, whether that is older or holds coarser weights.
+    At a quarter of it steps go half as far, from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind within
+    few nats. Where its decisions surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in proportion.
     """
 
     kl: float = 0.01
     times: float = 4.0
     calm: float = 0.3
+    discrepancy: float = 0.16
 
     def __post_init__(self) -> None:
+        if not self.discrepancy > 0:
+            raise ValueError(f"Region.discrepancy is {self.discrepancy}; it is a distance above 0, inf for any")
         if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf or not 0 <= self.calm < math.inf:
             raise ValueError(
                 f"Region has kl {self.kl}, times {self.times} and calm {self.calm}; the first is a distance above 0, the second, how "
@@ -40,9 +46,11 @@ class Region:
 class Stability(AbstractPart):
     """Sets the learning rate by how far steps moved the policy, and takes back what went out of the region.
 
-    target = region.kl min(1, surprise / region.calm) / (1 + age) ** ``by_age``
+    target = c region.kl max(0.05, 1 - sqrt(discrepancy / (c region.discrepancy)))^2,   c = min(1, surprise / region.calm)
 
-    ``age`` is the mean age of the batch in versions. A distance is about d factor^2, factor being what the learning rate is multiplied
+    ``discrepancy`` is the distance of the policy from what drew the batch: the share of the way there is left is the share of the learning
+    rate. Steps that all go the same way and data of age a settle at kl / (1 + a / h)^2 with h = sqrt(region.discrepancy / region.kl), the
+    largest stable step of delayed gradients softened by h. A distance of a step is about d factor^2, factor being what the learning rate is multiplied
     with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and factor goes to sqrt(target / d): by
     at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. One distance enters
     with 1000 times the target at most. A step in which no decision had an advantage never raises the factor.
@@ -51,13 +59,12 @@ class Stability(AbstractPart):
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
     ``fallback`` has a run whose score fell return to weights that it had.
 
-    - ``region.kl`` near 0: nothing moves. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
+    - ``region.kl`` near 0: nothing moves. ``region.discrepancy`` = inf: the age of data does not matter. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
 
     Confidence: ours; step sizes by a measured KL are published (adaptive KL of PPO, arXiv:1707.06347; SAFE, arXiv:2602.04651).
     """
 
     region: Region = Region()
-    by_age: float = 0.5
     keep: float = 0.7
     down: float = 4.0
     up: float = 2.0
@@ -76,13 +83,12 @@ class Stability(AbstractPart):
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
-        if not 0 <= self.by_age <= STEEPEST:
-            raise ValueError(f"Stability.by_age is {self.by_age}; it is a power from 0 to {STEEPEST:g}")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
             yield Refusal(
-                f"Stability goes by the age of what is trained on, which {type(whole.run.learns).__name__} takes at any: stability=None"
+                f"Stability goes by the distance to the policy that drew the data, and {type(whole.run.learns).__name__} takes data of any: "
+                "stability=None"
             )
 
     def init(self) -> State:
@@ -95,11 +101,13 @@ class Stability(AbstractPart):
         surprise = min(max(surprise, 0.0), self.region.calm)
         return {**state, "surprise": self._followed(state, "surprise", surprise)}
 
-    def target(self, state: State, age: float) -> float:
-        """Nats a decision that a step should move the policy by."""
-        calm = self.region.calm
-        share = min(1.0, state.get("surprise", calm) / calm) if calm else 1.0
-        return self.region.kl * share / (1 + max(age, 0.0)) ** self.by_age
+    def target(self, state: State, discrepancy: float) -> float:
+        """Nats a decision that a step should move the policy by, so far from what drew its data."""
+        region = self.region
+        share = min(1.0, state.get("surprise", region.calm) / region.calm) if region.calm else 1.0
+        most = region.discrepancy * share
+        room = 1 - math.sqrt(max(discrepancy, 0.0) / most) if most > 0 else 0.0
+        return region.kl * share * max(SLOWEST, room) ** 2
 
     def back(self, distance: float, target: float) -> float:
         """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""

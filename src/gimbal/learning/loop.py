@@ -48,7 +48,7 @@ class Loop:
         if self.rule.fallback is not None and due(self.score):
             return self._return(self.rule.fallback)
         with self.models.timed("loop"):
-            surprise, distance = self._distance(batch)
+            surprise, discrepancy, distance = self._distance(batch)
             self.state, old, others = dict(self.rule.seen(self.state, surprise)), self._weights(), self._others()
         self.schedules.clear()
         said = ""
@@ -58,8 +58,7 @@ class Loop:
             metrics, said = {}, str(error)
         with self.models.timed("loop"):
             attempted = distance() if metrics else math.nan
-            age = ops.masked_mean((self.models.version - batch.column("version_NS", self)).float(), batch.mask_NS)
-            target = self.rule.target(self.state, float(age)) * self.score.get("care", 1.0)
+            target = self.rule.target(self.state, discrepancy) * self.score.get("care", 1.0)
             moved, kept = self._taken_back(old, attempted, target, distance)
             if not math.isfinite(attempted):
                 self._write_others(others)
@@ -72,7 +71,8 @@ class Loop:
                 f"are those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
             )
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
-        told |= {"loop/target": target, "loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
+        told |= {"loop/discrepancy": discrepancy, "loop/target": target}
+        told |= {"loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
         return metrics | told
 
     def _learn(self, metrics: Metrics, surprise: float, attempted: float, target: float) -> None:
@@ -107,10 +107,11 @@ class Loop:
         self.candidate = self._weights()
         return {"loop/returned": self.score["good"], "loop/factor": self.factor}
 
-    def _distance(self, batch: TrainBatch) -> tuple[float, Callable[[], float]]:
-        """(mean -log p, KL(policy as it is now || as it is when asked)) a decision, on a slice of the rows, another one each step.
+    def _distance(self, batch: TrainBatch) -> tuple[float, float, Callable[[], float]]:
+        """(mean -log p, KL(policy || what drew the data), KL(policy as it is now || as it is when asked)) a decision.
 
-        Of densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the distance 0.
+        On a slice of the rows, another one each step; the second on all of them where the policy has been evaluated there anyway. Of
+        densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the distances 0.
         """
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
@@ -121,18 +122,27 @@ class Loop:
         def logprob_NS() -> Tensor:
             return self.models.evaluated(rows)["logprob_NS"]
 
-        before_NS = rows.column("proximal_NS", self) if has_not_moved(self.models, rows) else logprob_NS()
-        # What an older policy drew counts as far as the present one would have drawn it too: else one decision that neither takes any
-        # more can be all of the distance. Nothing counts more than once, which keeps it from resting on few.
-        drawn_NS = (before_NS - rows.column("behavior_NS", self)).clamp(max=0).exp() * rows.mask_NS
+        if has_not_moved(self.models, batch):
+            before_NS, known, known_NS = rows.column("proximal_NS", self), batch, batch.column("proximal_NS", self)
+        else:
+            before_NS = known_NS = logprob_NS()
+            known = rows
+        drawn_NS = self._drawn(rows, before_NS)
+        apart_NS = ops.k3(known_NS, known.column("behavior_NS", self))
 
         def distance() -> float:
-            apart_NS = ops.k3(before_NS, logprob_NS())
-            return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
+            return _mean(ops.k3(before_NS, logprob_NS()), drawn_NS, rows.mask_NS)
 
         surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum())
         dense = bool(((before_NS > 1e-3) & rows.mask_NS).any())
-        return math.inf if dense else surprise, distance
+        discrepancy = _mean(apart_NS, self._drawn(known, known_NS), known.mask_NS)
+        return math.inf if dense else surprise, discrepancy, distance
+
+    def _drawn(self, batch: TrainBatch, now_NS: Tensor) -> Tensor:
+        """How much each decision counts. What another policy drew counts as far as the present one would have drawn it too: else one
+        decision that it takes no more can be all of a distance. Nothing counts more than once, which keeps it from resting on few.
+        """
+        return (now_NS - batch.column("behavior_NS", self)).clamp(max=0).exp() * batch.mask_NS
 
     def _taken_back(
         self, old: Weights, attempted: float, target: float, distance: Callable[[], float]
@@ -214,3 +224,7 @@ class Loop:
                         f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the "
                         "file is damaged; resume from an earlier checkpoint"
                     )
+
+
+def _mean(apart_NS: Tensor, drawn_NS: Tensor, mask_NS: Tensor) -> float:
+    return float(ops.masked_sum(drawn_NS * apart_NS, mask_NS) / drawn_NS.sum().clamp(min=1e-9))
