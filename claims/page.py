@@ -14,6 +14,8 @@ sys.path.insert(0, str(HERE))
 import dose  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
+import holds  # noqa: E402
+import holds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
 
 from gimbal.report.figure import COLOURS  # noqa: E402
@@ -81,6 +83,7 @@ def main() -> None:
 def pages() -> dict[str, str]:
     runs, cells = dose.load(), grid.load()
     text = HEAD + section(runs) + "\n" + grid_page.section(cells)
+    text += "\n" + holds_page.section(grid.load(holds.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

@@ -15,6 +15,7 @@ sys.path.insert(0, str(CLAIMS))
 import dose
 import grid
 import grid_page
+import holds
 import page
 
 from gimbal.advantages import DiscrepancyPenalty
@@ -222,12 +223,26 @@ def test_arms_of_the_grid_differ_in_nothing_but_what_they_are_named_after(arm):
     assert run.max_staleness == 4 and (run.prompts_per_step, run.num_generations) == (32, 2)
 
 
+@pytest.mark.parametrize("change", [name for name in holds.WITHOUT if name])
+def test_of_an_ablation_one_part_is_taken_out(change):
+    job = grid.Job("loop", holds.CORNER, 0)
+    whole, without = holds.Trial("", job).run, holds.Trial(change, job).run
+    check(without)
+    apart = {item.name for item in fields(whole) if vars(whole)[item.name] != vars(without)[item.name]}
+    assert apart == {"correction" if change == "correction" else "stability"}
+
+
+def test_a_tenfold_rate_comes_at_step_20():
+    rule = holds.Tenfold(rate=1e-4)
+    state, rates = rule.init(), []
+    for _ in range(32):
+        rates.append(state["value"])
+        state = rule.update(state, {})
+    assert rates == [1e-4] * 20 + [1e-3] * 12
+
+
 def test_what_the_readme_says_of_the_closed_loop_follows_from_the_record():
     readme = " ".join((CLAIMS.parent / "README.md").read_text(encoding="utf-8").split())
     assert grid_page.headline(grid.load()) in readme
 
 
-def test_a_loop_on_record_returned_to_no_past_weights():
-    """They were recorded while the loop could; it has not been able to since, so they hold."""
-    for run in grid.load():
-        assert all(not step.get("loop/returns") for step in run.get("loop", ()))

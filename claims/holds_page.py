@@ -1,0 +1,83 @@
+"""The section of claims/README.md on holds.py; page.py writes it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grid
+import holds
+
+Runs = Sequence[Mapping[str, Any]]
+CLOSE = 0.02  # as the rule says
+
+
+def section(runs: Runs) -> str:
+    lines = [
+        "## What each part of the loop is for, and what it holds (`holds.py`)",
+        "",
+        "\n\n".join((holds.__doc__ or "").split("\n\n")[1:-1]),
+        "",
+        f"{len(runs)} of {len(holds.trials())} runs are recorded.",
+        "",
+        f"**Ablations.** Before training: {before(holds.CORNER):.3f}.",
+        "",
+        ablations(runs),
+        "",
+        f"**Faults.** Before training: {before(holds.STALE):.3f}.",
+        "",
+        faults(runs),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def before(cell: grid.Cell) -> float:
+    """What the first policy scores."""
+    return grid.start(grid.load(), cell)
+
+
+def ablations(runs: Runs) -> str:
+    lines = ["| taken out | scores | mean | less the whole | collapsed | by the rule |", "| --- " * 6 + "|"]
+    whole = holds.of(runs, "loop", holds.CORNER, "")
+    for change in holds.WITHOUT:
+        if not (found := holds.of(runs, "loop", holds.CORNER, change)):
+            continue
+        name = f"*{change}*" if change else "nothing"
+        row = [f"{name}, added" if change == "fallback" else name, ", ".join(f"{score:.2f}" for score in found)]
+        row.append(f"{statistics.fmean(found):.3f}")
+        row.append(f"{statistics.fmean(found) - statistics.fmean(whole):+.3f}" if change and whole else "")
+        row += [str(lost(found, holds.CORNER)), verdict(found, whole, change)]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def verdict(found: Sequence[float], whole: Sequence[float], change: str) -> str:
+    """Whether the part is in the recipe, by the rule; nothing until all seeds are there."""
+    if not change or len(found) < 5 or len(whole) < 5:
+        return ""
+    apart = statistics.fmean(found) - statistics.fmean(whole)
+    if change == "fallback":
+        return "comes in" if apart > CLOSE or lost(found, holds.CORNER) < lost(whole, holds.CORNER) else "stays out"
+    return "stays" if apart < -CLOSE or lost(found, holds.CORNER) else "not needed here"
+
+
+def lost(found: Sequence[float], cell: grid.Cell) -> int:
+    return sum(score < before(cell) for score in found)
+
+
+def faults(runs: Runs) -> str:
+    lines = ["| fault | with the loop | mean | collapsed | without it | collapsed |", "| --- " * 6 + "|"]
+    for change in holds.FAULTS:
+        row, counts = [f"*{change}*"], []
+        for arm in ("loop", "decoupled"):
+            found = holds.of(runs, arm, holds.STALE, change)
+            counts.append(len(found))
+            row.append(", ".join(f"{score:.2f}" for score in found))
+            if arm == "loop":
+                row.append(f"{statistics.fmean(found):.3f}" if found else "")
+            row.append(str(lost(found, holds.STALE)) if found else "")
+        if any(counts):
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
