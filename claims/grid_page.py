@@ -16,6 +16,7 @@ from gimbal.report.figure import COLOURS
 Runs = Sequence[Mapping[str, Any]]
 ARMS = ("loop", "decoupled", "plain")  # at the rate of the cell
 CLOSE = 0.02
+GOAL = 0.75  # of training's pass rate, a mean over three steps
 READING = f"""Score: median (least to most) over cells, of each cell the mean of its seeds. "Below tuned": cells whose mean is more
 than {CLOSE} below that of *tuned*, of those that have both. "Steps": median over cells of the steps to 0.9, over those of *tuned*.
 """
@@ -46,7 +47,9 @@ def section(runs: Runs) -> str:
         "",
     ]
     lines += ["**By learning rate**, the hypercube: median score, and runs that collapsed.", "", by(runs, "rate"), ""]
-    lines += ["**By age.**", "", by(runs, "age"), "", f"**{grid.LONG} steps.**", "", longer(runs), ""]
+    lines += ["**By age.**", "", by(runs, "age"), ""]
+    lines += ["**What age costs the loop**, medians of the hypercube, means of the two subjects.", "", priced(runs), ""]
+    lines += [f"**{grid.LONG} steps.**", "", longer(runs), ""]
     lines += ["**Every cell**: the mean over its seeds; of *tuned* with its rate.", "", every(runs), ""]
     return "\n".join(lines)
 
@@ -151,6 +154,38 @@ def level_of(runs: Runs, arm: str, cells: Sequence[Cell]) -> str:
     every = [score for cell in cells for score in scores(runs, arm, cell)]
     lost = sum(collapsed(runs, arm, cell) for cell in cells)
     return f"{statistics.median(every):.3f}, {lost} of {len(every)}"
+
+
+def prices(runs: Runs) -> dict[int, tuple[float, float, float]]:
+    """By age, of *loop*: its learning rate, steps to the goal and score beside those at age 0. Medians, then means of subjects."""
+    found: dict[int, tuple[float, float, float]] = {}
+    for age in grid.LEVELS["age"]:
+        apart = []
+        for subject in grid.LEVELS["tasks"]:
+            here, fresh = (_medians(runs, subject, one) for one in (age, 0))
+            apart.append((here[0] / fresh[0], here[1] / fresh[1], here[2] - fresh[2]))
+        found[age] = tuple(statistics.fmean(column) for column in zip(*apart, strict=True))  # pyrefly: ignore[bad-assignment]
+    return found
+
+
+def _medians(runs: Runs, subject: str, age: int) -> tuple[float, float, float]:
+    here = [
+        run
+        for c in grid.hypercube()
+        if (c.tasks, c.age) == (subject, age)
+        for run in grid.of(runs, "loop", c, range(5))
+    ]
+    rates = [run["cell"]["rate"] * statistics.median(step["loop/factor"] for step in run["loop"][8:]) for run in here]
+    steps = [reached(run["pass_rate"], GOAL) for run in here]
+    return statistics.median(rates), statistics.median(steps), statistics.median(run["score"] for run in here)
+
+
+def priced(runs: Runs) -> str:
+    lines = [f"| age | learning rate, beside age 0 | steps to {GOAL} | score |", "| --- " * 4 + "|"]
+    lines += [
+        f"| {age} | {rate:.2f} | {steps:.2f} | {score:+.3f} |" for age, (rate, steps, score) in prices(runs).items()
+    ]
+    return "\n".join(lines)
 
 
 def said(cell: Cell) -> str:

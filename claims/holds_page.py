@@ -25,6 +25,10 @@ def section(runs: Runs) -> str:
         "",
         ablations(runs),
         "",
+        "**Levers.**",
+        "",
+        levers(runs),
+        "",
         f"**Faults.** Before training: {before(holds.STALE):.3f}.",
         "",
         faults(runs),
@@ -61,6 +65,27 @@ def verdict(found: Sequence[float], whole: Sequence[float], change: str) -> str:
     if change == "fallback":
         return "comes in" if apart > CLOSE or lost(found, holds.CORNER) < lost(whole, holds.CORNER) else "stays out"
     return "stays" if apart < -CLOSE or lost(found, holds.CORNER) else "not needed here"
+
+
+def levers(runs: Runs) -> str:
+    lines = ["| set by hand | scores | mean | less the whole, each seed | by the rule |", "| --- " * 5 + "|"]
+    whole = holds.of(runs, "loop", holds.CORNER, "")
+    for change in holds.LEVERS:
+        found = holds.of(runs, "loop", holds.CORNER, change)
+        apart = [one - other for one, other in zip(found, whole, strict=False)]
+        if not apart:
+            continue
+        row = [f"*{change}*", ", ".join(f"{score:.2f}" for score in found), f"{statistics.fmean(found):.3f}"]
+        row.append(", ".join(f"{one:+.2f}" for one in apart))
+        row.append(
+            ""
+            if len(found) < 3
+            else "deserves a controller"
+            if min(apart) > 0 and statistics.fmean(apart) > CLOSE
+            else "no"
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 def lost(found: Sequence[float], cell: grid.Cell) -> int:

@@ -22,6 +22,7 @@ from gimbal.advantages import DiscrepancyPenalty
 from gimbal.environments.demonstrations import exam
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
+from gimbal.runtime.simulate.price import price
 
 RUNS = dose.load()
 CELLS = [(stage.question, stage.age, arm, stage.rate) for stage in dose.STAGES for arm in stage.arms]
@@ -223,6 +224,12 @@ def test_arms_of_the_grid_differ_in_nothing_but_what_they_are_named_after(arm):
     assert run.max_staleness == 4 and (run.prompts_per_step, run.num_generations) == (32, 2)
 
 
+def test_what_the_plan_says_of_age_is_what_was_measured():
+    for age, (rate, steps, _) in grid_page.prices(grid.load()).items():
+        assert price(age) == (pytest.approx(rate, abs=0.051), pytest.approx(steps, abs=0.051))
+    assert price(100.0) == price(16.0) and price(1.0).rate > price(2.0).rate > price(4.0).rate
+
+
 @pytest.mark.parametrize("change", [name for name in holds.WITHOUT if name])
 def test_of_an_ablation_one_part_is_taken_out(change):
     job = grid.Job("loop", holds.CORNER, 0)
@@ -244,5 +251,3 @@ def test_a_tenfold_rate_comes_at_step_20():
 def test_what_the_readme_says_of_the_closed_loop_follows_from_the_record():
     readme = " ".join((CLAIMS.parent / "README.md").read_text(encoding="utf-8").split())
     assert grid_page.headline(grid.load()) in readme
-
-

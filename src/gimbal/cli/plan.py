@@ -35,6 +35,7 @@ before it loads weights. partial-rollout: the same, but weights are loaded in th
 Keys:
 """
 ENOUGH = 0.97  # of the best throughput: the least staleness that reaches it is recommended
+WORTH_SAYING = 0.1  # of a mean age
 BOUNDS = (1, 2, 4, 8)  # of staleness, tried for the recommendation
 
 
@@ -160,7 +161,21 @@ def recommendation(plan: Setup, forecasts: Sequence[Forecast]) -> str:
     times = f", {chosen.rollouts_per_s / plain:.2f} times sync" if plain and chosen.schedule != "sync" else ""
     return (
         f"Recommended: {chosen.schedule}{bound}: {chosen.rollouts_per_s:.3g} rollouts/s{times}, mean age "
-        f"{chosen.age_mean:.2g}; {_limit(chosen)}."
+        f"{chosen.age_mean:.2g}; {_limit(chosen)}.{_price(chosen, plain)}"
+    )
+
+
+def _price(chosen: Forecast, plain: float | None) -> str:
+    """What its age costs, and whether the throughput pays for it."""
+    from gimbal.runtime.simulate.price import price
+
+    if chosen.age_mean < WORTH_SAYING:
+        return ""
+    cost = price(chosen.age_mean)
+    whole = f": {cost.steps * plain / chosen.rollouts_per_s:.2f} times the time of sync" if plain else ""
+    return (
+        f" At that age expect {cost.rate:.1f} times the learning rate and {cost.steps:.1f} times the steps of fresh data{whole} "
+        "(gimbal-tiny with the closed loop; docs/stability.md)."
     )
 
 

@@ -22,9 +22,10 @@ class Region:
     """Where a step may go, in nats a decision.
 
     ``kl``: how far a step should move the policy. ``times`` as far it may go; what goes further is taken back to there.
-    ``discrepancy``: how far the policy may be from what drew the data that it trains on, whether that is older or holds coarser weights.
-    At a quarter of it steps go half as far, from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind within
-    few nats. Where its decisions surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in proportion.
+    ``discrepancy``: how far the policy may be from what drew the data that it trains on, be that older or of coarser weights. At a
+    quarter of it steps go half as far, from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind
+    within few nats. Where its decisions surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in
+    proportion.
     """
 
     kl: float = 0.01
@@ -48,18 +49,19 @@ class Stability(AbstractPart):
 
     target = c region.kl max(0.05, 1 - sqrt(discrepancy / (c region.discrepancy)))^2,   c = min(1, surprise / region.calm)
 
-    ``discrepancy`` is the distance of the policy from what drew the batch: the share of the way there is left is the share of the learning
-    rate. Steps that all go the same way and data of age a settle at kl / (1 + a / h)^2 with h = sqrt(region.discrepancy / region.kl), the
-    largest stable step of delayed gradients softened by h. A distance of a step is about d factor^2, factor being what the learning rate is multiplied
-    with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and factor goes to sqrt(target / d): by
-    at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. One distance enters
-    with 1000 times the target at most. A step in which no decision had an advantage never raises the factor.
+    ``discrepancy`` is the distance of the policy from what drew the batch: the share of the way that is left is the share of the
+    learning rate. Where all steps go one way and data has age a, this settles at kl / (1 + a / h)^2 with h = sqrt(region.discrepancy
+    / region.kl): the largest stable step of delayed gradients, softened by h. A distance of a step is about d factor^2, factor being
+    what the learning rate is multiplied with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and
+    factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and
+    ``widest``. One distance enters with 1000 times the target at most. A step in which no decision had an advantage never raises it.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
     ``fallback`` has a run whose score fell return to weights that it had.
 
-    - ``region.kl`` near 0: nothing moves. ``region.discrepancy`` = inf: the age of data does not matter. ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
+    - ``region.kl`` near 0: nothing moves. ``region.discrepancy`` = inf: the age of data does not matter.
+    - ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
 
     Confidence: ours; step sizes by a measured KL are published (adaptive KL of PPO, arXiv:1707.06347; SAFE, arXiv:2602.04651).
     """
@@ -87,8 +89,8 @@ class Stability(AbstractPart):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
             yield Refusal(
-                f"Stability goes by the distance to the policy that drew the data, and {type(whole.run.learns).__name__} takes data of any: "
-                "stability=None"
+                f"Stability goes by the distance to the policy that drew the data, and {type(whole.run.learns).__name__} takes data of "
+                "any: stability=None"
             )
 
     def init(self) -> State:
