@@ -16,6 +16,7 @@ from gimbal.report.figure import COLOURS
 Runs = Sequence[Mapping[str, Any]]
 ARMS = ("loop", "decoupled", "plain")  # at the rate of the cell
 CLOSE = 0.02
+TUNED = "#888888"  # its colour
 GOAL = 0.75  # of training's pass rate, a mean over three steps
 READING = f"""Score: median (least to most) over cells, of each cell the mean of its seeds. "Below tuned": cells whose mean is more
 than {CLOSE} below that of *tuned*, of those that have both. "Steps": median over cells of the steps to 0.9, over those of *tuned*.
@@ -220,13 +221,17 @@ def average(found: Sequence[float]) -> str:
 
 
 def figure(runs: Runs) -> str:
-    """Each run a point, the median of each level a line: by the rate it was started at, and by the age of its data."""
+    """Each run a point, the median of each level a line: by the rate it was started at, and by the age of its data. Above: how many
+    runs collapsed. Dashed: *tuned*, which has a rate of its own.
+    """
     shown = [arm for arm in ARMS if grouped(runs, arm, "rate")]
     panels = [panel(runs, LEFT, "rate", "learning rate that was typed", shown)]
     panels.append(panel(runs, LEFT + WIDTH + GAP, "age", "age of the data (versions)", shown))
     says = {"loop": "closed loop", "decoupled": "the same without it", "plain": "one update, no correction"}
-    title = f"Held-out pass@1 after {grid.STEPS} steps in {len(grid.hypercube())} settings: each run, and medians"
+    title = f"Held-out pass@1 after {grid.STEPS} steps in {len(grid.hypercube())} settings: each run, medians; above: collapsed"
     legend = [(COLOURS[i], f"{arm}: {says[arm]}") for i, arm in enumerate(shown)]
+    if grouped(runs, "tuned", "rate"):
+        legend.append((TUNED, f"tuned: without it, at the best of {len(grid.TRIED)} rates in each setting"))
     return drawing(title, title, panels, legend)
 
 
@@ -245,6 +250,25 @@ def panel(runs: Runs, left: float, factor: str, below: str, shown: Sequence[str]
                 for score in found
             ]
             if found:
+                lost = sum(collapsed(runs, arm, cell) for cell in cells[level])
+                parts.append(
+                    f'<text x="{left + i * step:.1f}" y="{TOP - 4 - 11 * (len(shown) - 1 - place)}" text-anchor="middle" '
+                    f'font-size="9" fill="{COLOURS[place]}">{lost} of {len(found)}</text>'
+                )
                 middle.append(f"{x:.1f},{TOP + HEIGHT * (1 - statistics.median(found)):.1f}")
         parts.append(f'<polyline class="line" stroke="{COLOURS[place]}" points="{" ".join(middle)}"/>')
-    return "".join(parts)
+    return "".join(parts) + tuned_line(runs, left, factor, step)
+
+
+def tuned_line(runs: Runs, left: float, factor: str, step: float) -> str:
+    cells = grouped(runs, "tuned", factor)
+    points = [
+        f"{left + i * step:.1f},{TOP + HEIGHT * (1 - statistics.median(found)):.1f}"
+        for i, level in enumerate(sorted(grid.LEVELS[factor]))
+        if (found := [score for cell in cells[level] for score in scores(runs, "tuned", cell)])
+    ]
+    return (
+        f'<polyline class="line" stroke="{TUNED}" stroke-dasharray="4 3" points="{" ".join(points)}"/>'
+        if points
+        else ""
+    )
