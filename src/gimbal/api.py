@@ -47,7 +47,7 @@ class Result:
 
 
 def train(
-    recipe: str = "demo",
+    recipe: str | None = None,
     *,
     name: str | None = None,
     resume: str | Path | None = None,
@@ -56,6 +56,8 @@ def train(
     **overrides: Any,
 ) -> Result:
     """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return what came of it.
+
+    Without a recipe it is ``stable`` where a model, tasks or a reward are given, and ``demo`` where none is.
 
     ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
@@ -72,7 +74,9 @@ def train(
             raise ValueError(KEPT.format(directory))
         recipe, run = to_resume(directory, overrides.get("steps"))
     else:
-        run = recipes.load(recipe, config.flatten(overrides), notices.append)
+        keys = config.flatten(overrides)
+        recipe = recipe or recipes.default(keys)
+        run = recipes.load(recipe, keys, notices.append)
     if rank() > 0:  # under torchrun what comes after this call is for rank 0
         from gimbal.runtime.local import follow
 

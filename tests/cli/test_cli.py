@@ -186,6 +186,18 @@ def test_a_run_is_saved_and_its_name_never_used_again(trained, capsys):
     assert (recipe, run, run.seed) == (TOY, trained[2][0], 5)
 
 
+@pytest.mark.parametrize(
+    ("words", "recipe"),
+    [(["tasks=rows.jsonl", "reward=ExactAnswer()"], "stable"), (["steps=3"], "demo"), (["grpo"], "grpo")],
+)
+def test_what_is_trained_where_no_recipe_is_named(tmp_path, monkeypatch, capsys, words, recipe):
+    """Somebody's own tasks or model get the closed loop: no learning rate is known to fit them."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"prompt": "2 + 2 =", "answer": "4"}\n')
+    assert cli.main(["train", *words, "--dry-run"]) == 0
+    assert f"{recipe}: " in capsys.readouterr().out
+
+
 def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
     """What a user changes is, in one line; and the same through a file, a series and a dry run."""
     Path("mine.yaml").write_text("recipe: grpo\nsteps: 3\n")

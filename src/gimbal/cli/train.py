@@ -11,7 +11,8 @@ TRAIN_HELP = """\
 gimbal train [RECIPE] [key=value ...]
 
 RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:function, or a YAML or JSON file with a line
-`recipe: NAME` and overrides. gimbal train RECIPE --help lists every key of it with type and value.
+`recipe: NAME` and overrides. Without it `stable` is trained where model=, tasks= or reward= are given, else `demo`.
+gimbal train RECIPE --help lists every key of it with type and value.
 
   objective.clip_high=0.3        a field, by its path; --objective.clip-high 0.3 is the same
   learning_rate=1e-3             a field, by its last name where only one has it
@@ -113,7 +114,7 @@ def _train(arguments: Arguments) -> int:
         if "from" in arguments.flags:
             run = configured(run, arguments.overrides, notices.append)
     else:
-        recipe = arguments.words[0] if arguments.words else "demo"
+        recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
         run = recipes.load(recipe, arguments.overrides, notices.append)
     if several() and "seeds" in arguments.flags:
         raise ValueError("--seeds starts processes of its own: leave out torchrun, or --seeds")

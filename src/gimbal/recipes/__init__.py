@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,14 @@ def warnings(run: Any, recipe: str) -> list[str]:
         recipe = str(read_file(Path(recipe)).get("recipe", ""))
     shipped = compose.check(function(recipe)()) if recipe in names() else []
     return [sentence for sentence in compose.check(run) if sentence not in shipped]
+
+
+OWN = ("model", "policy", "tasks", "reward", "rewards")  # what somebody brings
+
+
+def default(overrides: Iterable[str]) -> str:
+    """Where no recipe is named: the demo, or the closed loop for a model or tasks that no learning rate is known to fit."""
+    return "stable" if any(key.partition(".")[0] in OWN for key in overrides) else "demo"
 
 
 def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = tell) -> Any:
