@@ -23,6 +23,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
   gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
   gimbal doctor RUN|CHECKPOINT              diagnose a run; split the gap between sampler and trainer by cause
   gimbal serve RUN|MODEL [--port 8000]      an OpenAI-compatible endpoint that records what agents may be trained on
+  gimbal export RUN DIRECTORY               the trained model with a card, an adapter merged: for transformers, vLLM, an upload
   gimbal env                                versions, for a bug report
 
 gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -52,6 +53,7 @@ COMMANDS = {
     "plan": "plan:plan",
     "doctor": "doctor:doctor",
     "serve": "serve:serve",
+    "export": "export:export",
     "env": "env:environment",
 }
 MEMORY = 200  # characters of torch's account of memory that has run out

@@ -30,7 +30,9 @@ _SAME = {
     "policy.dtype": "torch_dtype",
     "steps": "max_steps total_training_steps total_train_steps num_rollout",
     "checkpoint_every": "save_steps save_freq save_interval",
-    "keep_checkpoints": "save_total_limit max_actor_ckpt_to_keep",
+    "keep_checkpoints": "save_total_limit max_actor_ckpt_to_keep keep_last",
+    "keep_every": "keep_interval",
+    "held_out.save_best": "metric_for_best_model",
     "held_out.every": "eval_steps test_freq eval_interval",
 }
 ALIASES = {theirs: ours for ours, names in _SAME.items() for theirs in names.split()}

@@ -18,7 +18,16 @@ from gimbal.config import RECIPE_FILE, read_file
 from gimbal.report.files import JsonLines, Summary
 
 # Fields of a run that change neither what it does nor what it is asked.
-BOOKKEEPING = ("threads", "checkpoint_every", "keep_checkpoints", "record_every", "record_mb", "held_out.every")
+BOOKKEEPING = (
+    "threads",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "keep_every",
+    "record_every",
+    "record_mb",
+    "held_out.every",
+    "held_out.save_best",
+)
 
 
 @dataclass(frozen=True)

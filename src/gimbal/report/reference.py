@@ -26,6 +26,7 @@ NEUTRAL = (
     "held_out",
     "checkpoint_every",
     "keep_checkpoints",
+    "keep_every",
     "record_every",
     "runtime",
     "sync",

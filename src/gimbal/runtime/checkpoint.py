@@ -50,9 +50,15 @@ class CheckpointError(ValueError):
 
 
 def save(
-    directory: Path, step: int, policy: AbstractPolicy | AbstractLearner, state: Mapping[str, Any], keep: int
+    directory: Path,
+    step: int,
+    policy: AbstractPolicy | AbstractLearner,
+    state: Mapping[str, Any],
+    keep: int,
+    every: int = 0,
 ) -> Path:
-    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1).
+    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1) and, where ``every`` is above 0,
+    those of its multiples.
 
     What is of a later step is removed too: it is of a future that the run has gone back from.
     """
@@ -91,7 +97,7 @@ def save(
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({why}); {kept}") from error
     # Only now: were the older ones to go first, a full disk at this moment would leave none.
-    _remove_others(root, step, keep)
+    _remove_others(root, step, keep, every)
     return final
 
 
@@ -233,10 +239,13 @@ def _free_name(root: Path, step: int) -> str:
     return f"step_{step:06d}" + (f".{max(taken) + 1}" if taken else "")
 
 
-def _remove_others(root: Path, step: int, keep: int) -> None:
-    """All but the last saving of each of the newest ``keep`` steps up to this one; a remnant of a removal or a save goes too."""
+def _remove_others(root: Path, step: int, keep: int, every: int) -> None:
+    """All but the last saving of each of the newest ``keep`` steps up to this one, and of each ``every`` steps.
+
+    A remnant of a removal or a save goes too.
+    """
     last = {_place(path)[0]: path for path in all_of(root.parent) if _place(path)[0] <= step}
-    kept = [last[at] for at in sorted(last)][-max(1, keep) :]
+    kept = [last[at] for at in sorted(last)][-max(1, keep) :] + [last[at] for at in last if every and at % every == 0]
     for path in [*_named(root), *root.glob(f"{PARTIAL}*")]:
         if path not in kept:
             (path / MANIFEST).unlink(missing_ok=True)  # first, so that what is half removed is no checkpoint

@@ -21,7 +21,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups, score
-from gimbal.runtime.run import AbstractRun
+from gimbal.runtime.run import KS, AbstractRun
 
 CANARIES = 3  # rollouts that a delivery is proved on ...
 CANARY_LENGTH = 64  # ... and the most decisions of each
@@ -128,7 +128,7 @@ def examine(
         scored[GREEDY if index % 2 else SAMPLED].append(values + [(0.0, False)] * lost)
         lengths += [episode.length for episode in arrived[index] if index % 2 == 0]
     greedy_scores = [values[0][0] for values in scored[GREEDY]]
-    ks = [k for k in (1, 2, 4, 8, 16, 32) if k <= samples] if rewards else []
+    ks = [k for k in KS if k <= samples] if rewards else []
     solved = [sum(passes for _, passes in values) for values in scored[SAMPLED]]
     return Exam(
         tasks=len(tasks),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import signal
 import threading
 import time
@@ -55,7 +54,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.runtime import checkpoint, compose, device, sources
+from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.evaluate import Exam, canary, held_out_exam
@@ -239,7 +238,8 @@ class Trainer:
             "sources": self.sources,
             "totals": dict(totals),
         }
-        return checkpoint.save(directory, self.learner.version, self.learner, state, keep=self.run.keep_checkpoints)
+        keep, every = self.run.keep_checkpoints, self.run.keep_every
+        return checkpoint.save(directory, self.learner.version, self.learner, state, keep=keep, every=every)
 
     def close(self) -> None:
         self.learner.close()
@@ -379,7 +379,7 @@ class TrainingSession:
     def train(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run
         if run.held_out is not None and not self.totals["before"]:
-            self.totals["before"] = trainer.examine().metrics()
+            self.totals["before"] = self._examined()
             self.console.note("before: " + _figures(self.totals["before"]))
             self.trackers.log(0, self.totals["before"])
         with _interruptible() as interrupted:
@@ -408,7 +408,7 @@ class TrainingSession:
         self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)
         step = trainer.learner.version
         if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
-            metrics |= trainer.examine().metrics()
+            metrics |= self._examined()
         self.metrics.append({"step": step, **metrics})
         self.trackers.log(step, metrics)
         if self.schedule is not None and trainer.host.schedule is not None:
@@ -423,20 +423,14 @@ class TrainingSession:
     def _save(self) -> Path:
         return self.trainer.save(self.directory, self.totals)
 
-    def _save_model(self) -> None:
-        """The trained policy at a place of its own, whole or not at all."""
-        final, partial, old = (self.directory / name for name in ("model", ".partial_model", ".old_model"))
-        for remnant in (partial, old):
-            shutil.rmtree(remnant, ignore_errors=True)
-        partial.mkdir()
-        self.trainer.learner.save(partial)
-        durable.sync_tree(partial)
-        (self.directory / SUMMARY).unlink(missing_ok=True)  # for a moment there may be no model
-        if final.exists():
-            final.rename(old)
-        partial.rename(final)
-        durable.sync(self.directory)
-        shutil.rmtree(old, ignore_errors=True)
+    def _examined(self) -> Mapping[str, float]:
+        """The figures of an evaluation; a model that is better than all before it is saved."""
+        trainer, held_out = self.trainer, self.trainer.run.held_out
+        assert held_out is not None, "asked of runs with held-out tasks"
+        figures, step = trainer.examine().metrics(), trainer.learner.version
+        if (found := best.improved(held_out, step, figures, self.totals)) is not None:
+            best.save(self.directory, best.BEST, trainer.learner.save, found)
+        return figures
 
     def _conclude(self) -> Summary:
         trainer, run, gap = self.trainer, self.trainer.run, self.totals["prob_diff"]
@@ -447,14 +441,14 @@ class TrainingSession:
             seconds_training=self.totals["seconds"],
             tokens_generated=trainer.pipeline.generated["decisions"],
             before=self.totals["before"],
-            after=trainer.examine().metrics() if run.held_out is not None else {},
+            after=self._examined() if run.held_out is not None else {},
             max_age=int(self.totals["max_age"]),
             mean_discrepancy=None if math.isnan(gap) else gap / max(1, trainer.learner.version),
             peak_memory_mb=peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
             undone=sum(share == 0 for share in Record(self.directory)("loop/kept")),
         )
-        self._save_model()
+        best.save(self.directory, best.LAST, trainer.learner.save)
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
         self.trackers.log(trainer.learner.version, summary.after)
         self.console.verdict(summary)

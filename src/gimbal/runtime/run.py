@@ -30,11 +30,12 @@ from gimbal.workflows.runner import Driven
 from gimbal.workflows.single import SingleTurn
 
 MOST_THREADS = 1024
+KS = (1, 2, 4, 8, 16, 32)  # of pass@k, as far as there are samples
 LEAST = {  # of the numbers of a run
     **dict.fromkeys(
         ("prompts_per_step", "num_generations", "max_empty_batches", "checkpoint_every", "keep_checkpoints"), 1
     ),
-    **dict.fromkeys(("steps", "threads", "record_every", "record_mb"), 0),
+    **dict.fromkeys(("steps", "threads", "record_every", "record_mb", "keep_every"), 0),
 }
 
 
@@ -42,13 +43,16 @@ LEAST = {  # of the numbers of a run
 class HeldOut:
     """The evaluation: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
-    ``every`` > 0 repeats it every so many steps. ``engine``, ``workflow`` and ``rewards`` are those of the run unless they are given:
-    a run on offline data copies its rollouts and cannot copy an evaluation's.
+    ``every`` > 0 repeats it every so many steps. ``save_best`` names the figure (score, pass@1, greedy, ...) by which the best model is
+    kept as RUN/best, beside the last one in RUN/model; the weights that the run begins with count, and are not saved again.
+    ``engine``, ``workflow`` and ``rewards`` are those of the run unless they are given: a run on offline data copies its rollouts and
+    cannot copy an evaluation's.
     """
 
     tasks: AbstractTasks
     samples: int = 4
     every: int = 0
+    save_best: str = "no"
     engine: AbstractEngineSpec | None = None
     workflow: AbstractWorkflow | None = None
     rewards: tuple[AbstractReward, ...] | None = None
@@ -57,6 +61,13 @@ class HeldOut:
         if self.samples < 1 or self.every < 0:
             raise ValueError(
                 f"an evaluation takes samples of at least 1, every 0 or more steps; got {self.samples} and {self.every}"
+            )
+        figures = ("score", "greedy_score", "greedy", *(f"pass@{k}" for k in KS if k <= self.samples))
+        if self.save_best not in ("no", *figures):
+            raise ValueError(f"held_out.save_best is {self.save_best}; it is no, or one of {', '.join(figures)}")
+        if self.save_best != "no" and not self.every:
+            raise ValueError(
+                f"held_out.save_best={self.save_best} needs evaluations to choose from, and held_out.every is 0: held_out.every=10"
             )
 
 
@@ -108,6 +119,9 @@ class AbstractRun(ABC):
     threads: int = 0  # of torch; 0 chooses by the cores as the run is created, and the choice is saved
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
+    keep_every: int = (
+        0  # steps between checkpoints that stay for good, beside the newest keep_checkpoints; 0 keeps no others
+    )
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
     record_mb: int = 50  # most megabytes of rollouts on disk, shared out evenly over the steps
     faults: Faults | None = None  # what is made to go wrong on purpose

@@ -1,0 +1,58 @@
+"""Models that a run leaves beside its checkpoints: the last one, and the one of the best evaluation.
+
+model/            the policy as the run ended
+best/             the policy of the evaluation with the highest figure (``held_out.save_best``), and that evaluation
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gimbal import durable
+from gimbal.report.files import SUMMARY
+from gimbal.runtime.run import HeldOut
+
+LAST, BEST = "model", "best"
+EVALUATION = "evaluation.json"  # in the directory of the best model
+
+
+def save(directory: Path, name: str, write: Callable[[Path], None], beside: Mapping[str, Any] | None = None) -> None:
+    """What ``write`` puts there, at a place of its own, whole or not at all; ``beside`` is its evaluation."""
+    final, partial, old = (directory / place for place in (name, f".partial_{name}", f".old_{name}"))
+    for remnant in (partial, old):
+        shutil.rmtree(remnant, ignore_errors=True)
+    partial.mkdir()
+    write(partial)
+    if beside is not None:
+        (partial / EVALUATION).write_text(json.dumps(beside, indent=2) + "\n")
+    durable.sync_tree(partial)
+    if name == LAST:
+        (directory / SUMMARY).unlink(missing_ok=True)  # for a moment there may be no model
+    if final.exists():
+        final.rename(old)
+    partial.rename(final)
+    durable.sync(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def improved(
+    held_out: HeldOut, step: int, figures: Mapping[str, float], totals: dict[str, Any]
+) -> Mapping[str, Any] | None:
+    """The evaluation, if it is the best so far, and then ``totals`` say so; ties go to the earlier step, the untrained policy's too."""
+    if held_out.save_best == "no":
+        return None
+    metric = f"eval/{held_out.save_best}"
+    if metric not in figures:
+        known = ", ".join(name.removeprefix("eval/") for name in figures)
+        raise ValueError(
+            f"held_out.save_best is {held_out.save_best}, and this run's evaluation has no such figure: it has {known}"
+        )
+    best = totals.get("best")
+    if best is not None and not figures[metric] > best["value"]:
+        return None
+    totals["best"] = {"step": step, "metric": metric, "value": figures[metric]}
+    return {**totals["best"], "figures": dict(figures)} if step else None

@@ -1,0 +1,131 @@
+"""Models out of a run: the last, the best, that of a step; merged, and with a card of what was measured."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+for room in ("runtime", "zoo"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / room))
+from families import saved
+from small import rows, small_run
+
+from gimbal import api, config
+from gimbal.cli import main
+from gimbal.learning.method import Optimization
+from gimbal.policies.lora import LoRA, merged
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.runtime import best
+from gimbal.runtime.local import run_local
+from gimbal.runtime.run import HeldOut
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    torch.set_num_threads(1)
+    place = tmp_path_factory.mktemp("export")
+    run = small_run(
+        policy=CausalLM(model=str(saved("qwen2", place)), lora=LoRA(rank=4)),
+        optimization=Optimization(learning_rate=3e-2),
+        sampling=Sampling(max_length=8),
+        num_generations=8,
+        steps=5,
+        checkpoint_every=1,
+        keep_checkpoints=1,
+        keep_every=2,
+    )
+    run = config.override(run, {"held_out": HeldOut(tasks=rows(12), samples=2, every=1, save_best="score")})
+    directory = api.create(run, "mine", "run", place)
+    run_local(run, directory)
+    return run, directory
+
+
+def exported(trained, target, *words):
+    assert main(["export", str(trained[1]), str(target), *words]) == 0
+    return AutoModelForCausalLM.from_pretrained(target).state_dict()
+
+
+def adapted(run, model):
+    return merged(run.policy.at(model).load().model)
+
+
+@pytest.mark.slow
+def test_the_best_model_is_that_of_the_best_evaluation(trained):
+    _run, directory = trained
+    steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    before = json.loads((directory / "summary.json").read_text())["before"]["eval/score"]
+    scores = {0: before} | {row["step"]: row["eval/score"] for row in steps}
+    found = json.loads((directory / best.BEST / best.EVALUATION).read_text())
+    assert found["value"] == max(scores.values()) == scores[found["step"]] == found["figures"]["eval/score"] > before
+    assert [path.name for path in sorted((directory / "checkpoints").iterdir())] == [
+        "step_000002",
+        "step_000004",
+        "step_000005",
+    ]
+
+
+@pytest.mark.slow
+def test_exported_as_transformers_and_vllm_take_it(trained, tmp_path, capsys):
+    run, directory = trained
+    last, early, top = (
+        exported(trained, tmp_path / name, *words)
+        for name, words in (("last", ()), ("early", ("--step", "2")), ("top", ("--best",)))
+    )
+    for held, place in ((last, "model"), (early, "checkpoints/step_000002/model"), (top, "best")):
+        for name, tensor in adapted(run, directory / place).items():
+            torch.testing.assert_close(held[name], tensor, rtol=1e-5, atol=1e-6)
+    assert not all(torch.equal(last[name], early[name]) for name in last)
+    assert AutoTokenizer.from_pretrained(tmp_path / "last").chat_template
+    half = AutoModelForCausalLM.from_pretrained(tmp_path / "last").generation_config
+    assert half.eos_token_id == [2, 0], "the ends of a turn travel with it"
+    assert main(["export", str(directory), str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    halved = AutoModelForCausalLM.from_pretrained(tmp_path / "half").state_dict()
+    assert all(torch.equal(halved[name], tensor.bfloat16()) for name, tensor in last.items())
+    assert main(["export", str(directory), str(tmp_path / "adapter"), "--adapter"]) == 0
+    assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+
+    card = (tmp_path / "early" / "README.md").read_text()
+    row = json.loads((directory / "metrics.jsonl").read_text().splitlines()[1])
+    summary = json.loads((directory / "summary.json").read_text())
+    assert f"| eval/score, in step 2 | {row['eval/score']:.6g} |" in card
+    assert f"| eval/score, before training | {summary['before']['eval/score']:.6g} |" in card
+    assert "step 2 of 5, LoRA adapter merged in." in card and "learning_rate: 0.03" in card
+    assert "base_model" not in card, "a directory of this machine is no model of the hub"
+    last_card = (tmp_path / "last" / "README.md").read_text()
+    assert f"| eval/score, after step 5 | {summary['after']['eval/score']:.6g} |" in last_card
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--step", "3"), "--step is 3; the checkpoints of .* are of steps 2, 4, 5"),
+        (("--step", "2", "--best"), "--step and --best name different models"),
+        (("--dtype", "int8"), "--dtype is int8; choose among float64, float32, bfloat16, float16"),
+        (("--adapter", "--dtype", "float32"), "leave out --dtype"),
+        (("lr=1",), "knows no lr"),
+    ],
+)
+def test_refusals(trained, words, sentence, capsys, tmp_path):
+    import re
+
+    assert main(["export", str(trained[1]), str(tmp_path / "out"), *words]) == 2
+    assert re.search(sentence, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+    assert main(["export", str(trained[1]), str(tmp_path.parent)]) == 2
+    assert "is there already and not empty" in capsys.readouterr().err
+
+
+def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():
+    held_out, totals = HeldOut(tasks=small_run().tasks, every=1, save_best="score"), {}
+    assert best.improved(held_out, 0, {"eval/score": 0.5}, totals) is None
+    assert best.improved(held_out, 1, {"eval/score": 0.5}, totals) is None
+    assert best.improved(held_out, 2, {"eval/score": float("nan")}, totals) is None
+    assert best.improved(held_out, 3, {"eval/score": 0.6, "eval/length": 3.0}, totals) is not None
+    assert totals["best"] == {"step": 3, "metric": "eval/score", "value": 0.6}
+    for wrong, sentence in (("loss", "it is no, or one of score"), ("score", "held_out.every=10")):
+        with pytest.raises(ValueError, match=sentence):
+            HeldOut(tasks=small_run().tasks, save_best=wrong)
