@@ -37,6 +37,7 @@ from gimbal.engines.receipts import Reading
 from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.images import images_of
 from gimbal.policies.layout import apart, attention, shared
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
@@ -53,6 +54,7 @@ class Live:
     drawn: list[int]
     behavior: list[float]
     versions: list[int]
+    images: tuple[str, ...] = ()  # paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,7 @@ class NativeEngine(AbstractEngine):
         self.version_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
         self.uniform_BL = torch.zeros(spec.slots, 0, dtype=torch.float64, device=self.device)
         self._version = -1
-        self._prefix: tuple[tuple[int, ...], Tensor] | None = None  # the newest prompt's, for members still queued
+        self._prefix: tuple[tuple[Any, ...], Tensor] | None = None  # the newest prompt's, for members still queued
         self._distributions: Distributions | None = None  # of the present rows
         self._longest = 0  # of the live rows, known without asking the device
 
@@ -127,7 +129,8 @@ class NativeEngine(AbstractEngine):
         # Requests of one group come one after another: their prompt is encoded once.
         same = bool(self.queue) and self.queue[-1].request.task is request.task
         prompt = self.queue[-1].prompt if same else self.policy.encode_task(request.task)
-        self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[]))
+        images = images_of(request.task)
+        self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[], images=images))
 
     def underway(self) -> list[Finished]:
         started = [row for row in range(len(self.rows)) if self._drawn(row)]
@@ -140,7 +143,7 @@ class NativeEngine(AbstractEngine):
         self._prefix = None  # keys and values of the old weights must not start a new rollout
         if self.spec.cache == "recompute" and self.rows:
             known = [self.ids_BL[row, : max(1, int(self.length_B[row]) - 1)] for row in range(len(self.rows))]
-            for row, prefix in enumerate(self._prefill(known)):
+            for row, prefix in enumerate(self._prefill(known, [live.images for live in self.rows])):
                 self.slots.place([row], prefix)
 
     @torch.inference_mode()
@@ -203,6 +206,7 @@ class NativeEngine(AbstractEngine):
                 drawn=[*ids[start:][:first], *told],
                 behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
                 versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
+                images=images_of(request.task),
             )
         )
 
@@ -212,7 +216,8 @@ class NativeEngine(AbstractEngine):
         assert isinstance(tokens, Tokens), type(tokens)
         ids_L = tokens.ids_NL[0, : int(tokens.length_N[0])].to(self.device)
         first = int(tokens.prompt_N[0])
-        logits_SV = self.copy.module(input_ids=ids_L[None], use_cache=False).logits[0, first - 1 : -1].float()
+        pixels = self._pixels(tokens.pictures_N)
+        logits_SV = self.copy.module(input_ids=ids_L[None], **pixels, use_cache=False).logits[0, first - 1 : -1].float()
         rows = Distributions.of([rollout.sampling] * len(logits_SV), self.device)
         return processed(logits_SV, rows).gather(-1, ids_L[first:, None])[:, 0]
 
@@ -223,8 +228,9 @@ class NativeEngine(AbstractEngine):
         assert len(rows_of) == len(canary), "this engine draws tokens"
         tokens = Tokens.stack(rows_of).to(self.device)
         where = (tokens.ids_NL, tokens.prompt_N, tokens.length_N)
-        layout = (shared(*where) if self.policy.shares else None) or apart(*where)
-        logits_RLV = self.copy.module(**layout.inputs(self.copy.module), use_cache=False).logits
+        layout = (shared(*where, tokens.images_N) if self.policy.shares else None) or apart(*where)
+        pixels = self._pixels([tokens.pictures_N[n] for n in layout.prompt_R])
+        logits_RLV = self.copy.module(**layout.inputs(self.copy.module), **pixels, use_cache=False).logits
         logits_DV = logits_RLV[layout.row_K, layout.column_K].float()
         rows = Distributions.of([rollout.sampling for rollout in canary for _ in range(rollout.length)], self.device)
         id_D = torch.cat([tokens.label_NS[row, : rollout.length] for row, rollout in enumerate(canary)])
@@ -246,18 +252,20 @@ class NativeEngine(AbstractEngine):
         if start == len(self.rows):
             return
         self._distributions = None
-        prefixes: dict[tuple[int, ...], list[int]] = {}
+        prefixes: dict[tuple[Any, ...], list[int]] = {}  # the same words about another image are another prefix
         for row in range(start, len(self.rows)):
             live = self.rows[row]
             known = (*live.prompt, *live.drawn)
             self._occupy(row, live, known)
             # The last token is decoded, not prefilled; one that stands alone is both, so that the cache learns its shape.
-            prefixes.setdefault(known[:-1] or known, []).append(row)
+            prefixes.setdefault((*live.images, *(known[:-1] or known)), []).append(row)
         missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
         if self._prefix is not None and self._prefix[0] in prefixes:
             self.slots.reserve(self.ids_BL.shape[1], self._prefix[1])  # this one may be longer than all before it
             self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
-        filled = self._prefill([torch.tensor(prefix, device=self.device) for prefix in missing])
+        images = [self.rows[prefixes[prefix][0]].images for prefix in missing]
+        known = [prefix[len(paths) :] for prefix, paths in zip(missing, images, strict=True)]
+        filled = self._prefill([torch.tensor(ids, device=self.device) for ids in known], images)
         for prefix, cached in zip(missing, filled, strict=True):
             self.slots.place(prefixes[prefix], cached)
         if missing:
@@ -276,13 +284,19 @@ class NativeEngine(AbstractEngine):
         self.length_B[row], self.limit_B[row] = len(known), limit
         self._longest = max(self._longest, len(known))
 
-    def _prefill(self, sequences: list[Tensor]) -> list[Float[Tensor, "layers two heads L width"]]:
+    def _pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
+        return {name: pixels.to(self.copy.module.dtype) for name, pixels in self.policy.pixels(rows).items()}
+
+    def _prefill(
+        self, sequences: list[Tensor], images: Sequence[tuple[str, ...]]
+    ) -> list[Float[Tensor, "layers two heads L width"]]:
         """Keys and values of every sequence, in one forward pass padded on the right."""
         if not sequences:
             return []
         self.slots.collect()
         batch_BL = pad_sequence(sequences, batch_first=True)
-        self.copy.module(input_ids=batch_BL, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
+        pixels = self._pixels(images)
+        self.copy.module(input_ids=batch_BL, **pixels, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
         collected = self.slots.collected()
         prefixes = [collected[:, :, i, :, : len(ids)].clone() for i, ids in enumerate(sequences)]
         # Every row will hold at least its prefix and one more token.
@@ -324,7 +338,7 @@ class NativeEngine(AbstractEngine):
             task=live.request.task,
             sample=live.request.sample,
             row=live.request.row,
-            decisions=Tokens.row(live.prompt, ids[first:]),
+            decisions=Tokens.row(live.prompt, ids[first:], live.images),
             behavior_S=column(self.behavior_BL),
             version_S=column(self.version_BL),
             mask_S=torch.ones(count, dtype=torch.bool),
@@ -391,7 +405,8 @@ class NativeEngine(AbstractEngine):
         def live(held: Mapping[str, Any]) -> Live:
             columns = {name: held[name] for name in ("request", "prompt", "drawn", "versions")}
             behavior = held["behavior"]
-            return Live(**columns, behavior=behavior if isinstance(behavior, list) else behavior.tolist())
+            drawn = behavior if isinstance(behavior, list) else behavior.tolist()
+            return Live(**columns, behavior=drawn, images=images_of(held["request"].task))
 
         if len(state["rows"]) > self.spec.slots:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class Layout:
     mask_RLL: Bool[Tensor, "R L L"] | None  # query, key; None: causal
     row_K: Int[Tensor, " K"]
     column_K: Int[Tensor, " K"]
+    prompt_R: tuple[int, ...]  # the row whose prompt each sequence begins with
 
     def inputs(self, model: Any) -> dict[str, Any]:
         """Keywords of the forward pass of a transformers model."""
@@ -67,22 +69,30 @@ def apart(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[
     """Every row by itself. ``first_N`` is where its decisions begin."""
     column_L = torch.arange(ids_NL.shape[1], device=ids_NL.device)
     row_K, at_K = ((column_L >= first_N[:, None]) & (column_L < length_N[:, None])).nonzero(as_tuple=True)
-    return Layout(ids_RL=ids_NL, position_RL=None, mask_RLL=None, row_K=row_K, column_K=at_K - 1)
+    prompt_R = tuple(range(len(ids_NL)))
+    return Layout(ids_RL=ids_NL, position_RL=None, mask_RLL=None, row_K=row_K, column_K=at_K - 1, prompt_R=prompt_R)
 
 
-def shared(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[Tensor, " N"]) -> Layout | None:
-    """Rows of one prompt in one sequence: the prompt once, then each row's decisions but the last, which see the prompt and
-    themselves. None where no prompt occurs twice or a sequence would grow beyond ``LONGEST``.
+def shared(
+    ids_NL: Int[Tensor, "N L"],
+    first_N: Int[Tensor, " N"],
+    length_N: Int[Tensor, " N"],
+    images_N: Sequence[tuple[str, ...]] = (),
+) -> Layout | None:
+    """Rows of one prompt in one sequence: the prompt once, then each row's decisions but the last, which see the prompt and themselves.
+
+    A prompt is its tokens and ``images_N``: the same words about two images are two prompts. None where no prompt occurs twice or a
+    sequence would grow beyond ``LONGEST``.
     """
     first, length, ids = first_N.tolist(), length_N.tolist(), ids_NL.tolist()
-    members: dict[tuple[int, ...], list[int]] = {}
+    members: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
     for n, row in enumerate(ids):
-        members.setdefault(tuple(row[: first[n]]), []).append(n)
+        members.setdefault((images_N[n] if images_N else (), tuple(row[: first[n]])), []).append(n)
     if len(members) == len(ids):
         return None
     sequences, positions, segments = [], [], []
     places: list[tuple[int, int, int]] = [(0, 0, 0)] * len(ids)  # (sequence, end of prompt, start of its own decisions)
-    for r, (prompt, rows) in enumerate(members.items()):
+    for r, ((_, prompt), rows) in enumerate(members.items()):
         sequence, position, segment = list(prompt), list(range(len(prompt))), [0] * len(prompt)
         for number, n in enumerate(rows, start=1):
             places[n] = (r, len(prompt), len(sequence))
@@ -108,4 +118,5 @@ def shared(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int
         mask_RLL=own_RLL & causal_LL,
         row_K=torch.tensor(row, device=ids_NL.device),
         column_K=torch.tensor(column, device=ids_NL.device),
+        prompt_R=tuple(rows[0] for rows in members.values()),
     )

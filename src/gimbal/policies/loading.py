@@ -2,12 +2,94 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
+
+from gimbal.config.own import out_of_memory
+from gimbal.policies.images import TYPES
+from gimbal.policies.lora import whole_model
+
+TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY = "gimbal-tiny"  # the model shipped in the package
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
+
+
+def description(path: str) -> Mapping[str, Any]:
+    """config.json of a directory; nothing where none is there: loading it says what is wrong."""
+    try:
+        said = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def sees(path: str) -> bool:
+    """Whether it is a model whose images we know how to give it."""
+    return description(path).get("model_type") in TYPES
+
+
+def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, Any]:
+    """(model, tokenizer, processor of images or None) of a directory or a name of the hub; ``fresh``: a seed to draw weights by."""
+    # Imported here: it takes a second, and `gimbal --help` should not.
+    # Not from transformers itself: a type checker would read every architecture for it.
+    from transformers.models.auto.configuration_auto import AutoConfig
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.processing_auto import AutoProcessor
+    from transformers.models.auto.tokenization_auto import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it would tear the live console
+    local = Path(path)
+    adapter = (local / "adapter_config.json").is_file()
+    if local.exists() and not adapter and not (local / "config.json").is_file():
+        raise ValueError(f"{path} holds no config.json; policy.model wants a transformers model directory")
+    if not local.exists() and (local.is_absolute() or path.startswith(".")):
+        raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
+    if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
+        # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
+        raise ValueError(f"{path} holds no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
+    if not local.exists():
+        hub_has(path)
+    try:
+        processor = AutoProcessor.from_pretrained(path) if sees(path) else None
+        tokenizer = AutoTokenizer.from_pretrained(path) if processor is None else processor.tokenizer
+        kind = AutoModelForCausalLM if processor is None else AutoModelForImageTextToText
+        if fresh is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(fresh)
+                model = kind.from_config(AutoConfig.from_pretrained(path))
+            assert tokenizer is not None, "it would have raised"
+            model.generation_config.eos_token_id = tokenizer.eos_token_id
+            return model.to(dtype).eval(), tokenizer, processor
+        if adapter:
+            model, wrong = whole_model(path, dtype=dtype), ""
+        else:
+            with quiet(logging):
+                model, found = kind.from_pretrained(
+                    path,
+                    dtype=dtype,
+                    ignore_mismatched_sizes=True,  # they are told below, by name
+                    output_loading_info=True,
+                )
+            wrong = unfit(found)
+    except Exception as error:
+        # For missing, malformed and truncated files transformers raises whatever its parsing met: a KeyError, a SafetensorError.
+        if out_of_memory(error):
+            raise
+        where = (
+            "" if local.exists() else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
+        )
+        raise ValueError(f"{path}{where} does not load as a causal language model: {said(error)}") from error
+    if wrong:
+        raise ValueError(f"the weights in {path} are not those of its config.json: {wrong}")
+    if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
+        raise ValueError(f"the weights in {path} are not all finite numbers: {some(broken)}")
+    return model.eval(), tokenizer, processor
 
 
 def hub_has(name: str) -> None:

@@ -38,7 +38,7 @@ def picked(
     if len(id_K) <= count:
         return _of_logits(head(hidden_KH).float() / temperature, id_K, statistics)
     # An adapter, a bias or another layer goes through autograd, which takes one more matrix of the layer's size a chunk.
-    if type(head) is nn.Linear and head.bias is None:
+    if type(head) is nn.Linear and head.bias is None and not head._forward_hooks:
         dtype = torch.get_autocast_dtype(weight.device.type) if _autocast(weight) else weight.dtype
         return _Chunked.apply(hidden_KH, weight, id_K, temperature, tuple(statistics), count, dtype)  # type: ignore[return-value]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,20 +16,19 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
-from gimbal.config.own import out_of_memory
 from gimbal.policies import exact
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.images import Images, Undrawn, images_of
 from gimbal.policies.layout import Layout, apart, shared
-from gimbal.policies.loading import TINY, hub_has, quiet, said, some, unfit
+from gimbal.policies.loading import TINY, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
-from gimbal.policies.lora import LoRA, whole_model
+from gimbal.policies.lora import LoRA
 from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
 LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
-TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what configs call their number
 STRETCHED = (
     "dynamic",
@@ -87,11 +85,19 @@ class Tokens(AbstractDecisions):
     ids_NL: Int[Tensor, "N L"]
     prompt_N: Int[Tensor, " N"]  # length of the prompt
     length_N: Int[Tensor, " N"]  # of prompt and decisions together
+    images_N: tuple[tuple[str, ...], ...] = ()  # paths of the images in each row's prompt; () where no row has any
 
     @classmethod
-    def row(cls, prompt: Sequence[int], decisions: Sequence[int]) -> Tokens:
+    def row(cls, prompt: Sequence[int], decisions: Sequence[int], images: tuple[str, ...] = ()) -> Tokens:
         ids = torch.tensor([[*prompt, *decisions]])
-        return cls(ids_NL=ids, prompt_N=torch.tensor([len(prompt)]), length_N=torch.tensor([ids.shape[1]]))
+        length_N = torch.tensor([ids.shape[1]])
+        return cls(
+            ids_NL=ids, prompt_N=torch.tensor([len(prompt)]), length_N=length_N, images_N=(images,) * bool(images)
+        )
+
+    @property
+    def pictures_N(self) -> tuple[tuple[str, ...], ...]:
+        return self.images_N or ((),) * len(self.length_N)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,7 +114,9 @@ class Tokens(AbstractDecisions):
 
     def select(self, rows: Int[Tensor, " M"]) -> Tokens:
         length_N = self.length_N[rows]
-        return Tokens(ids_NL=self.ids_NL[rows, : int(length_N.max())], prompt_N=self.prompt_N[rows], length_N=length_N)
+        ids_NL = self.ids_NL[rows, : int(length_N.max())]
+        images_N = tuple(self.images_N[row] for row in rows.tolist()) if self.images_N else ()
+        return Tokens(ids_NL=ids_NL, prompt_N=self.prompt_N[rows], length_N=length_N, images_N=images_N)
 
     @classmethod
     def stack(cls, items: Sequence[Tokens]) -> Tokens:  # pyrefly: ignore[bad-override]; a batch is of one kind
@@ -118,6 +126,9 @@ class Tokens(AbstractDecisions):
             ids_NL=torch.cat(padded),
             prompt_N=torch.cat([item.prompt_N for item in items]),
             length_N=torch.cat([item.length_N for item in items]),
+            images_N=tuple(row for item in items for row in item.pictures_N)
+            if any(item.images_N for item in items)
+            else (),
         )
 
     def to(self, device: torch.device) -> Tokens:
@@ -125,6 +136,7 @@ class Tokens(AbstractDecisions):
             ids_NL=self.ids_NL.to(device),
             prompt_N=self.prompt_N.to(device),
             length_N=self.length_N.to(device),
+            images_N=self.images_N,
         )
 
 
@@ -133,11 +145,14 @@ class TokenPolicy(AbstractPolicy):
 
     provides: ClassVar[frozenset[str]] = frozenset({*STATISTICS, "hidden_NSH"})
 
-    def __init__(self, model: Any, tokenizer: Any, compute: torch.dtype | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, compute: torch.dtype | None = None, images: Images | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
         self.compute = compute
+        self.images = images  # of a model that takes them
         self._checkpointing = False
         self._spoken: set[tuple[str, ...]] = {()}  # orders of roles that the chat template has taken
 
@@ -212,7 +227,11 @@ class TokenPolicy(AbstractPolicy):
         size = len((task.prompt or str(task.columns.get("messages", ""))).encode())
         most = min(self.context, self.steady or self.context)
         told = roles(task.columns.get("messages"))
-        if "prompt_ids" not in task.columns and size + length + TEMPLATE <= most and told in self._spoken:
+        if (
+            not {"prompt_ids", "images"} & task.columns.keys()
+            and size + length + TEMPLATE <= most
+            and told in self._spoken
+        ):
             return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
         asked = len(self.encode_task(task))
         self._spoken.add(told)  # its chat template takes turns in this order
@@ -237,18 +256,27 @@ class TokenPolicy(AbstractPolicy):
                     f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of integers, token ids"
                 )
             return list(ids)
-        messages = task.columns.get("messages")
-        if messages is None:
+        messages, pictures = task.columns.get("messages"), images_of(task)
+        if pictures and self.images is None:
+            raise ValueError(
+                f"task {task.id} has images, and {exact.name_of(self.model)} is given none here: models of the type llava take them"
+            )
+        if messages is None and not pictures:
             return self.tokenizer.encode(task.prompt, add_special_tokens=True)
+        if messages is None:
+            assert self.images is not None
+            return self.images.encode(task, None)
         if not is_chat(messages):
             raise ValueError(
                 f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "
                 "or is called something else"
             )
-        if self.tokenizer.chat_template is None:
+        if (self.tokenizer if self.images is None else self.images.processor).chat_template is None:
             raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
         tools = task.columns.get("tools")  # schemas of functions, which a template shows to the model
         try:
+            if self.images is not None:
+                return self.images.encode(task, messages, tools)
             return self.tokenizer.apply_chat_template(
                 messages, tools=tools, add_generation_prompt=True, return_dict=False
             )
@@ -279,8 +307,10 @@ class TokenPolicy(AbstractPolicy):
     ) -> Evaluation:
         n, s = decisions.shape
         where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
-        layout = (shared(*where) if self.shares else None) or apart(*where)
-        hidden_RLH = self._hidden(layout, checkpointing)
+        layout = (shared(*where, decisions.images_N) if self.shares else None) or apart(*where)
+        hidden_RLH = self._hidden(
+            layout, checkpointing, self.pixels([decisions.pictures_N[n] for n in layout.prompt_R])
+        )
         step_S = torch.arange(s, device=decisions.ids_NL.device)
         position_NS = decisions.prompt_N[:, None] + step_S
         row_K, column_K = (position_NS < decisions.length_N[:, None]).nonzero(as_tuple=True)
@@ -297,7 +327,14 @@ class TokenPolicy(AbstractPolicy):
             asked["hidden_NSH"] = hidden_KH
         return Evaluation(logprob_NS=scatter(found[0]), columns={name: scatter(x) for name, x in asked.items()})
 
-    def _hidden(self, layout: Layout, checkpointing: bool) -> Float[Tensor, "R L H"]:
+    def pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
+        """Keywords of the forward pass for the images of these rows."""
+        if not any(rows):
+            return {}
+        assert self.images is not None, "refused with the task"
+        return self.images.pixels(rows, self.model.device, self.model.dtype)
+
+    def _hidden(self, layout: Layout, checkpointing: bool, pixels: Mapping[str, Tensor]) -> Float[Tensor, "R L H"]:
         if checkpointing and not self._checkpointing:
             # Renamed in the releases of transformers that vLLM does not take yet.
             new = hasattr(self.model, "activation_checkpointing_enable")
@@ -310,7 +347,7 @@ class TokenPolicy(AbstractPolicy):
             for module in self.model.modules():
                 if hasattr(module, "gradient_checkpointing"):
                     module.training = checkpointing and torch.is_grad_enabled()
-        return self.model.base_model(**layout.inputs(self.model), use_cache=False).last_hidden_state
+        return self.model.base_model(**layout.inputs(self.model), **pixels, use_cache=False).last_hidden_state
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Tokens), type(decisions)
@@ -328,7 +365,7 @@ class TokenPolicy(AbstractPolicy):
             self.model.save_pretrained(directory)
         except SafetensorError as error:  # a full disk: the one library here that has no OSError for it
             raise OSError(f"the weights could not be written to {directory}: {error}") from error
-        self.tokenizer.save_pretrained(directory)
+        (self.tokenizer if self.images is None else self.images.processor).save_pretrained(directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +377,7 @@ class CausalLM(AbstractPolicySpec):
     on the network.
     ``fresh`` keeps the architecture and the tokenizer and draws the weights again from the run's seed. ``lora`` trains adapters of the
     model instead of its weights; checkpoints then hold the adapter alone.
+    ``freeze_vision_tower`` leaves what reads images as it is, in a model that takes them (docs/models.md).
     """
 
     family: ClassVar[Family] = TEXT
@@ -347,6 +385,7 @@ class CausalLM(AbstractPolicySpec):
     model: str = TINY
     dtype: Dtype = "float32"
     mixed_precision: MixedPrecision = "no"
+    freeze_vision_tower: bool = False
     fresh: bool = False
     lora: LoRA | None = None
 
@@ -386,12 +425,9 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def described(self) -> Mapping[str, Any]:
-        """What config.json of its directory says of its text model; nothing where none is there: loading it says what is wrong."""
-        try:
-            said = json.loads((Path(self.path) / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return said.get("text_config", said) if isinstance(said, dict) else {}
+        """What config.json of its directory says of its text model."""
+        said = description(self.path)
+        return said.get("text_config", said)
 
     @property
     def width(self) -> int | None:
@@ -400,8 +436,17 @@ class CausalLM(AbstractPolicySpec):
             (self.described[name] for name in ("hidden_size", "n_embd", "d_model") if name in self.described), None
         )
 
+    @property
+    def vision(self) -> bool:
+        """Whether it takes images."""
+        return sees(self.path)
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
+        if self.freeze_vision_tower and not self.vision:
+            yield Refusal(f"{self.model} has no vision tower that gimbal knows: leave out policy.freeze_vision_tower")
+        if self.vision:
+            yield from _carried(self.model, whole)
         experts = next((name for name in EXPERTS if (self.described.get(name) or 1) > 1), "")
         trained = "bfloat16" if self._mixed else self.dtype
         sampled = str(vars(whole.run.engine).get("precision", trained))
@@ -422,75 +467,35 @@ class CausalLM(AbstractPolicySpec):
             )
 
     def load(self, seed: int = 0) -> TokenPolicy:
-        policy = self._whole(seed)
-        policy.compute = torch.bfloat16 if self._mixed else None
+        model, tokenizer, processor = read(self.path, self._held, seed if self.fresh else None)
+        images = None if processor is None else Images(processor)
+        policy = TokenPolicy(model, tokenizer, torch.bfloat16 if self._mixed else None, images)
         assert policy.shares in (True, False), (
             "asked here, so that what cannot be trained is refused before anything starts"
         )
+        if images is not None:
+            policy.model.get_output_embeddings().register_forward_hook(Undrawn(policy.model.config.image_token_id))
+            policy.model.base_model.vision_tower.requires_grad_(not self.freeze_vision_tower)
         if self.lora is not None:
             self.lora.attach(policy.model, seed, getattr(torch, self.dtype))
             policy.model.eval()
         return policy
 
-    def _whole(self, seed: int) -> TokenPolicy:
-        # Imported here: it takes a second, and `gimbal --help` should not.
-        # Not from transformers itself: a type checker would read every architecture for it.
-        from transformers.models.auto.configuration_auto import AutoConfig
-        from transformers.models.auto.modeling_auto import AutoModelForCausalLM
-        from transformers.models.auto.tokenization_auto import AutoTokenizer
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # it would tear the live console
-        local = Path(self.path)
-        adapter = (local / "adapter_config.json").is_file()
-        if local.exists() and not adapter and not (local / "config.json").is_file():
-            raise ValueError(f"{self.path} holds no config.json; policy.model wants a transformers model directory")
-        if not local.exists() and (local.is_absolute() or self.path.startswith(".")):
-            raise ValueError(f"there is no model directory {self.path}; give policy.model=DIRECTORY, or {TINY}")
-        if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
-            # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
-            raise ValueError(
-                f"{self.path} holds no tokenizer; save it beside the weights: tokenizer.save_pretrained({self.path!r})"
-            )
-        if not local.exists():
-            hub_has(self.path)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(self.path)
-            if self.fresh:
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(seed)
-                    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self.path))
-                assert tokenizer is not None, "it would have raised"
-                model.generation_config.eos_token_id = tokenizer.eos_token_id
-                return TokenPolicy(model.to(self._held).eval(), tokenizer)
-            if adapter:
-                model, wrong = whole_model(self.path, dtype=self._held), ""
-            else:
-                with quiet(logging):
-                    model, found = AutoModelForCausalLM.from_pretrained(
-                        self.path,
-                        dtype=self._held,
-                        ignore_mismatched_sizes=True,  # they are told below, by name
-                        output_loading_info=True,
-                    )
-                wrong = unfit(found)
-        except Exception as error:
-            # For missing, malformed and truncated files transformers raises whatever its parsing met: a KeyError, a SafetensorError.
-            if out_of_memory(error):
-                raise
-            where = (
-                ""
-                if local.exists()
-                else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
-            )
-            raise ValueError(f"{self.path}{where} does not load as a causal language model: {said(error)}") from error
-        if wrong:
-            raise ValueError(f"the weights in {self.path} are not those of its config.json: {wrong}")
-        if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
-            raise ValueError(f"the weights in {self.path} are not all finite numbers: {some(broken)}")
-        return TokenPolicy(model.eval(), tokenizer)
-
     def at(self, directory: Path) -> CausalLM:
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
-        return CausalLM(model=str(directory), dtype=self.dtype, mixed_precision=self.mixed_precision)
+        return replace(self, model=str(directory), fresh=False)
+
+
+def _carried(model: str, whole: Composition) -> Iterator[Verdict]:
+    """What can carry images from a task to the trainer, by name; all else would read their tokens and no pixels."""
+    run, names = whole.run, {type(part).__name__ for part in whole.records}
+    for key, part, able in (
+        ("engine", run.engine, "Native"),
+        ("workflow", vars(run).get("workflow"), "SingleTurn"),
+        ("runtime", run.runtime, "Local"),
+    ):
+        if (name := type(part).__name__) != able:
+            yield Refusal(f"{model} takes images, which {name} does not carry: {key}='{able}()'")
+    for name in sorted(names & {"TrunkValue", "StepRepair"}):
+        yield Refusal(f"{model} takes images, which {name} does not read: leave it out")

@@ -180,7 +180,7 @@ def _drawn(rollout: Rollout, policy: AbstractPolicy) -> Rollout | None:
     ids = [*ids, last] if last in policy.end_ids else ids
     if len(ids) != length - first:
         return None
-    return replace(rollout, decisions=Tokens.row(tokens.ids_NL[0, :first].tolist(), ids))
+    return replace(rollout, decisions=Tokens.row(tokens.ids_NL[0, :first].tolist(), ids, tokens.pictures_N[0]))
 
 
 def _sampling(rollouts: Sequence[Rollout], engine: AbstractEngine) -> AbstractSampling | None:
