@@ -196,6 +196,12 @@ def test_what_cannot_carry_images_is_refused(spec, changes, sentence):
     assert [reason for reason in said if re.search(sentence, reason)]
 
 
+def test_several_learner_processes_are_refused(spec, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="do not reach several learner processes: start it without torchrun"):
+        compose.check(small_run(policy=spec))
+
+
 def test_images_that_cannot_be_shown(spec, place, tmp_path):
     policy, path = spec.load(), str(place / "0.png")
     (tmp_path / "broken.png").write_text("no image")

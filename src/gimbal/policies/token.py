@@ -261,11 +261,10 @@ class TokenPolicy(AbstractPolicy):
             raise ValueError(
                 f"task {task.id} has images, and {exact.name_of(self.model)} is given none here: models of the type llava take them"
             )
-        if messages is None and not pictures:
-            return self.tokenizer.encode(task.prompt, add_special_tokens=True)
-        if messages is None:
-            assert self.images is not None
+        if messages is None and self.images is not None and pictures:
             return self.images.encode(task, None)
+        if messages is None:
+            return self.tokenizer.encode(task.prompt, add_special_tokens=True)
         if not is_chat(messages):
             raise ValueError(
                 f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "

@@ -32,6 +32,7 @@ from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split
 from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
@@ -69,6 +70,10 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     """What there is to say, first about the run as a whole: what a part says may count on that."""
     whole = Composition(run)
     yield from _outstanding(run)
+    if several() and isinstance(run.policy, CausalLM) and run.policy.vision:
+        yield Refusal(
+            f"{run.policy.model} takes images, which do not reach several learner processes: start it without torchrun"
+        )
     yield from _trainable(run)
     yield from _controllers(run, whole)
     if isinstance(run.learns, AbstractPolicyGradient):
