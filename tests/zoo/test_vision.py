@@ -22,6 +22,7 @@ from gimbal.engines.vllm import VLLM
 from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
 from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.records import Task
 from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.ray import Ray
@@ -205,14 +206,14 @@ def test_several_learner_processes_are_refused(spec, monkeypatch):
 def test_images_that_cannot_be_shown(spec, place, tmp_path):
     policy, path = spec.load(), str(place / "0.png")
     (tmp_path / "broken.png").write_text("no image")
-    for row, sentence in (
-        ({"prompt": WORDS, "images": [str(tmp_path / "none.png")]}, r"none.png cannot be read"),
-        ({"prompt": WORDS, "images": [str(tmp_path / "broken.png")]}, r"broken.png cannot be read"),
-        ({"prompt": "What?", "images": [path]}, r"has 0 places for images, and its column images has 1: write <image>"),
-        ({"prompt": WORDS, "images": [3]}, r"it is a list of paths of image files"),
+    for columns, sentence in (  # tasks of one's own; those of files are looked at as they are read
+        ({"messages": WORDS, "images": [str(tmp_path / "none.png")]}, r"none.png cannot be read"),
+        ({"messages": WORDS, "images": [str(tmp_path / "broken.png")]}, r"broken.png cannot be read"),
+        ({"images": [path]}, r"has 0 places for images, and its column images has 1: write <image>"),
+        ({"messages": WORDS, "images": [3]}, r"it is a list of paths of image files"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            policy.accepts(Rows(rows=[row])[0], 8)
+            policy.accepts(Task(id="t", prompt="" if "messages" in columns else "What?", columns=columns), 8)
     with pytest.raises(
         ValueError, match="has images, and qwen3 is given none here: models of the type llava take them"
     ):
