@@ -16,6 +16,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
+import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
 from small import small_run
@@ -83,6 +84,13 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
         assert torch.equal(tensor, expected[name]), name
     assert all(m["sync/receipts"] == 2 for m in ours[1:]), "every worker is proved before the next batch"
     assert ours[0]["sync/gap"] < 1e-5
+
+
+def test_the_recipe_that_is_run_four_ways_is_that_of_one_process_bit_for_bit(single_thread, cluster):
+    """The two ways of vLLM: tests/engines/test_four_ways.py."""
+    ours, theirs = four.run(runtime=Ray(workers=2)), four.run()
+    assert ours[1] == theirs[1] and [m["loss"] for m in ours[0]] == [m["loss"] for m in theirs[0]]
+    assert all(torch.equal(tensor, theirs[2][name]) for name, tensor in ours[2].items())
 
 
 def test_weights_that_never_arrive_at_a_worker_stop_the_run_at_that_sync(single_thread, cluster):
