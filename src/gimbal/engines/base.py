@@ -167,6 +167,10 @@ class AbstractEngine(ABC):
         """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
         return []
 
+    def rest(self) -> None:
+        """Give memory back until the next ``load``; nothing is in flight, and nothing is drawn or read meanwhile."""
+        return None
+
     def close(self) -> None:
         """End what it has started outside of this process. Nothing is asked of it afterwards."""
         return None
@@ -232,6 +236,9 @@ class AbstractEngineAround(AbstractEngine):
 
     def heard(self, *, wait: bool) -> list[Receipt]:
         return self.inner.heard(wait=wait)
+
+    def rest(self) -> None:
+        self.inner.rest()
 
     def close(self) -> None:
         self.inner.close()

@@ -64,13 +64,15 @@ class Native(AbstractEngineSpec):
     ``cache``: what happens to rollouts under way when new weights arrive. "keep" continues from the keys and values of the old
     weights, so that later decisions are of no single version: exact log-probabilities of their version are off by .004 nats in the mean
     and by up to 1.3 on gimbal-tiny; "recompute" rebuilds them under the new ones, and each decision is of its version.
-    ``entropy`` records the entropy of every distribution sampled from.
+    ``entropy`` records the entropy of every distribution sampled from. ``device`` is where its copy of the model lives; "" is where the
+    policy does.
     """
 
     slots: int = 128
     precision: Precision = "bfloat16"
     cache: Literal["keep", "recompute"] = "keep"
     entropy: bool = False
+    device: str = ""
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
@@ -94,8 +96,9 @@ class NativeEngine(AbstractEngine):
 
     def __init__(self, spec: Native, policy: TokenPolicy) -> None:
         self.spec, self.policy = spec, policy
-        self.device = next(policy.parameters()).device
+        self.device = torch.device(spec.device) if spec.device else next(policy.parameters()).device
         self.copy = ModelCopy(policy.model, spec.precision)
+        self.copy.move(self.device)
         check_continues(self.copy.module)
         self.slots = SlotCache(spec.slots)
         self.queue: deque[Live] = deque()
@@ -138,6 +141,7 @@ class NativeEngine(AbstractEngine):
 
     @torch.inference_mode()
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self.copy.move(self.device)
         self.copy.load(state)
         self._version = version
         self._prefix = None  # keys and values of the old weights must not start a new rollout
@@ -145,6 +149,13 @@ class NativeEngine(AbstractEngine):
             known = [self.ids_BL[row, : max(1, int(self.length_B[row]) - 1)] for row in range(len(self.rows))]
             for row, prefix in enumerate(self._prefill(known, [live.images for live in self.rows])):
                 self.slots.place([row], prefix)
+
+    def rest(self) -> None:
+        """Keys and values go; the weights wait in main memory."""
+        assert not self.in_flight, "an engine rests when nothing is in flight"
+        self.copy.move(torch.device("cpu"))
+        room, self.slots, self._prefix = self.slots.capacity, SlotCache(self.spec.slots), None
+        self.slots.least = room  # as wide again as it was: what is read must not depend on a rest
 
     @torch.inference_mode()
     def step(self) -> list[Finished]:

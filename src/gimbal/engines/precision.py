@@ -100,6 +100,12 @@ class ModelCopy:
             held = self._fit.tensors[name]
             held.copy_(self.form(name, new.to(held.device)))
 
+    def move(self, device: torch.device) -> None:
+        """Parameters and buffers to another device; the tensors stay the same objects."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            if tensor.device != device:
+                tensor.data = tensor.data.to(device)
+
     def prints(self) -> Prints:
         """Of what the next forward pass will read, taken from the module itself."""
         return fingerprints({f"model.{name}": tensor for name, tensor in tensors(self.module).items()})

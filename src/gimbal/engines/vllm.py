@@ -96,8 +96,8 @@ class VLLM(AbstractEngineSpec):
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError(
-                "vLLM takes torch.distributed for itself, and the learner's processes share it here; sample with engine=Native(), or "
-                "train in one process"
+                "vLLM takes torch.distributed for itself, and the learner's processes share it here: engine=VLLMServer(), "
+                "engine=Native(), or one process"
             )
         return VLLMEngine(self, policy)
 

@@ -29,7 +29,7 @@ from torch import Tensor
 LIFE = uuid.uuid4().hex[:12]  # of this process: a server says whose weights it holds
 START_SECONDS = 600.0  # for a server to be up: it imports, compiles, captures graphs
 LOOK = 0.2  # seconds between two looks whether it is up
-SHORT = 10.0  # seconds for a question about the server itself
+SHORT = 10.0  # seconds for a server to say that it is up
 COMMAND = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --dtype {}"
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -52,12 +52,12 @@ class Client:
     def post(self, path: str, body: Any = None, *, seconds: float | None = None) -> Any:
         return self._ask("POST", path, None if body is None else json.dumps(body), seconds or self.patience)
 
-    def get(self, path: str) -> Any:
-        return self._ask("GET", path, None, SHORT)
+    def get(self, path: str, *, seconds: float | None = None) -> Any:
+        return self._ask("GET", path, None, seconds or self.patience)
 
     def up(self) -> bool:
         try:
-            self.get("/health")
+            self.get("/health", seconds=SHORT)
         except (ServerGone, ServerRefusal):
             return False
         return True
@@ -145,19 +145,20 @@ class OwnServer:
 
     _up: ClassVar[dict[str, OwnServer]] = {}
 
-    def __init__(self, home: tempfile.TemporaryDirectory[str], options: Sequence[str], key: str) -> None:
+    def __init__(self, home: tempfile.TemporaryDirectory[str], options: Sequence[str], key: str, gpus: str) -> None:
+        self._gpus = gpus
         self._home, self._options, self._key, self._leases = home, list(options), key, 1
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
     @classmethod
-    def lease(cls, key: str, make: Any) -> OwnServer:
+    def lease(cls, key: str, gpus: str, make: Any) -> OwnServer:
         """The server of this kind, started if there is none; ``make`` gives its home, with the model in it, and its options."""
         if (known := cls._up.get(key)) is not None:
             known._leases += 1
             return known
         home, options = make()
-        server = cls(home, options, key)
+        server = cls(home, options, key, gpus)
         server.start()
         cls._up[key] = server
         return server
@@ -188,7 +189,7 @@ class OwnServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=_environment(self._gpus),
                 start_new_session=True,  # Ctrl-C is for the run, which then ends it
             )
         client, end = Client(url=self.url, patience=SHORT), time.monotonic() + START_SECONDS
@@ -212,7 +213,7 @@ class OwnServer:
         return (errors or lines or ["it said nothing"])[-1].strip()[-300:]
 
 
-def _environment() -> dict[str, str]:
+def _environment(gpus: str) -> dict[str, str]:
     """Of a server: what is ours, without what makes a process one of torchrun's."""
     inherited = {n: value for n, value in os.environ.items() if n not in RANKS and not n.startswith("TORCHELASTIC_")}
     ours = {
@@ -227,4 +228,4 @@ def _environment() -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    return quiet | inherited | ours
+    return quiet | inherited | ours | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})

@@ -51,7 +51,13 @@ TICK = 0.05  # seconds of the longest wait for an answer in one step
 LOSSES_IN_A_ROW = 3  # times that the server was lost with no rollout finished in between, after which the run ends
 READ_EVERY = 8  # versions: of these the first two are held against the server's own checksums, which read all it holds
 MOST_AT_ONCE = 256  # tokens drawn before stop strings are looked for: the server has no tokenizer
-OWN = {"cache_gb": 4.0, "longest": 0, "tensor_parallel": 1}  # what a server has from whoever starts it
+OWN = {
+    "cache_gb": 4.0,
+    "longest": 0,
+    "tensor_parallel": 1,
+    "gpus": "",
+    "offload": False,
+}  # what a server has from whoever starts it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,7 @@ class VLLMServer(AbstractEngineSpec):
     --dtype bfloat16``, with ``precision`` as its dtype. Weights travel as files in ``directory`` (by default one for temporary files),
     which the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` are of the server that gimbal starts: GiB
     for keys and values, the most tokens of prompt and rollout together (0: what the model was made for), GPUs that share the model.
+    So are ``gpus`` (as "2,3": its GPUs; "" is all that this process sees) and ``offload`` (vLLM's sleep mode, for ``devices.turns``).
 
     ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
     "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and for which a server
@@ -80,6 +87,8 @@ class VLLMServer(AbstractEngineSpec):
     cache_gb: float = 4.0
     longest: int = 0
     tensor_parallel: int = 1
+    gpus: str = ""
+    offload: bool = False
     directory: str = ""
     patience: float = 600.0
 
@@ -109,10 +118,11 @@ class VLLMServer(AbstractEngineSpec):
             raise ValueError(
                 "the vLLM server is given whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
             )
-        if self.tensor_parallel > 1 and torch.cuda.device_count() < self.tensor_parallel:
+        seen = len(self.gpus.split(",")) if self.gpus else torch.cuda.device_count()
+        if self.tensor_parallel > max(1, seen):
             raise ValueError(
-                f"engine.tensor_parallel is {self.tensor_parallel} and this process sees {torch.cuda.device_count()} GPUs; set it to "
-                "1, or to as many as there are"
+                f"engine.tensor_parallel is {self.tensor_parallel} and the server would see {seen} GPUs; set it to 1, or to as many as "
+                "there are"
             )
         return VLLMServerEngine(self, policy)
 
@@ -143,12 +153,13 @@ class VLLMServerEngine(AbstractEngine):
         self._scratch = tempfile.TemporaryDirectory(prefix="gimbal-weights-", dir=spec.directory or None)
         self._own: OwnServer | None = None
         if not spec.url:
-            self._own = OwnServer.lease(f"{spec} {policy.model.config.to_json_string()}", self._made)
+            self._own = OwnServer.lease(f"{spec} {policy.model.config.to_json_string()}", spec.gpus, self._made)
         self.client = Client(url=self._own.url if self._own else spec.url, patience=spec.patience)
         self._longest = greet(self.client, spec.precision)
         # What it holds can be read only in part, so the canary is asked at every version.
         self._form = Form(names=frozenset(self._fit.tensors), held=False)
         self._version, self._loads, self._count, self._epoch, self._lost = -1, 0, 0, 0, 0
+        self._asleep = False
         self._files: Path | None = None  # of the newest version
         self._readable: frozenset[str] | None = (
             None  # of the server's own names: those whose checksums can be told from here
@@ -175,6 +186,8 @@ class VLLMServerEngine(AbstractEngine):
         options += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-log-stats"]
         options += ["--uvicorn-log-level", "warning", "--kv-cache-memory-bytes", str(int(spec.cache_gb * GIB))]
         options += ["--gpu-memory-utilization", "0.01", "--tensor-parallel-size", str(spec.tensor_parallel)]
+        if spec.offload:
+            options += ["--enable-sleep-mode"]
         if spec.longest:
             options += ["--max-model-len", str(spec.longest)]
         if not torch.cuda.is_available():
@@ -254,6 +267,11 @@ class VLLMServerEngine(AbstractEngine):
             self._recover(str(error))
         if before is not None:
             shutil.rmtree(before)
+
+    def rest(self) -> None:
+        assert not self.in_flight, "an engine rests when nothing is in flight"
+        self._recovered(lambda: self.client.post("/sleep?level=1"))
+        self._asleep = True
 
     def reading(self) -> Reading:
         """The version that the server says it has, and at some versions the checksums of what it holds."""
@@ -429,6 +447,9 @@ class VLLMServerEngine(AbstractEngine):
     def _bring(self) -> None:
         """Have the server load the newest files, between two of its steps; rollouts under way wait there. Raises ServerGone."""
         assert self._files is not None
+        if self._asleep:
+            self.client.post("/wake_up")
+            self._asleep = False
         self.client.post("/pause?mode=keep&clear_cache=false")
         self.client.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._files)}})
         self.client.post("/update_weight_version", {"new_version": f"{LIFE}/{self._version}"})

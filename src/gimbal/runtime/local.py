@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -57,8 +54,10 @@ from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
+from gimbal.runtime.devices import placed
 from gimbal.runtime.evaluate import Exam, canary, held_out_exam
 from gimbal.runtime.faults import Faults
+from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest
@@ -70,6 +69,7 @@ class Trainer:
     def __init__(
         self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
     ) -> None:
+        run = placed(run)
         self.run, self.note = run, note
         self.device = device.prepare(run.threads)
         ranks = joining.join()
@@ -173,6 +173,7 @@ class Trainer:
         self.pipeline.oversampling = get_at(present, "oversampling")
         groups, seen = self.pipeline.next_batch(version)
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
+        self._rest()
         came = sum(len(group.episodes) for group in groups)
         # Faults of the way come after the pipeline's accounts: nothing may count what they take or double.
         groups = self.faults.carried(groups, self.run.seed)
@@ -251,10 +252,24 @@ class Trainer:
         self.sync.publish(self.learner.version, self.learner.weights())
         self.sync.deliver(self.engine)
 
+    @property
+    def turns(self) -> bool:
+        """Whether the sampler's memory is the learner's while that one trains."""
+        return self.run.devices is not None and self.run.devices.turns
+
+    def _still(self) -> Metrics:
+        return self._checked(lambda: self.proof.receipts.still(self.engine))
+
+    def _rest(self) -> None:
+        """What the sampler holds is compared before it is put away."""
+        if self.turns:
+            self._still()
+            self.engine.rest()
+
     def _served(self) -> Metrics:
         """Deliver the new version and prove it. Where that fails, the next step says so: this one is whole and can be saved."""
         try:
-            lasting = self._checked(lambda: self.proof.receipts.still(self.engine))
+            lasting = {} if self.turns else self._still()
             self._deliver()
             return {**self._proved(), **{name: value for name, value in lasting.items() if value}}
         except Unserved as error:
@@ -382,7 +397,7 @@ class TrainingSession:
             self.totals["before"] = self._examined()
             self.console.note("before: " + _figures(self.totals["before"]))
             self.trackers.log(0, self.totals["before"])
-        with _interruptible() as interrupted:
+        with interruptible() as interrupted:
             while trainer.learner.version < run.steps:
                 self._step()
                 last = trainer.learner.version == run.steps
@@ -459,34 +474,6 @@ class TrainingSession:
             self.console.alarm(run.faults.sentence())
         self.console.note(f"report: {write_report(self.directory)}")
         return summary
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Within it the first Ctrl-C or SIGTERM is only noted; only the main thread may ask for that."""
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    # Among torchrun's ranks SIGTERM may say that one of them died; the step would not end.
-    ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
-    numbers = (signal.SIGINT,) if ranks else (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-        restore()
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield lambda: bool(noted)
-    finally:
-        restore()
 
 
 def _figures(metrics: Mapping[str, float]) -> str:

@@ -24,6 +24,7 @@ from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
+from gimbal.runtime.devices import Devices
 from gimbal.runtime.faults import Faults
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.runner import Driven
@@ -114,6 +115,7 @@ class AbstractRun(ABC):
 
     # The run itself.
     runtime: AbstractRuntimeSpec = Local()
+    devices: Devices | None = None  # which GPUs learner and samplers have; None: the first there is, or the CPU
     steps: int = 50
     seed: int = 0
     threads: int = 0  # of torch; 0 chooses by the cores as the run is created, and the choice is saved

@@ -1,0 +1,39 @@
+"""Ctrl-C and a scheduler's SIGTERM, noted first and obeyed when there is a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Within it the first Ctrl-C or SIGTERM is only noted; only the main thread may ask for that."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    # Among torchrun's ranks SIGTERM may say that one of them died; the step would not end.
+    ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
+    numbers = (signal.SIGINT,) if ranks else (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        restore()
