@@ -1,6 +1,9 @@
 """Parquet, saved datasets, datasets laid out as on the hub, and streams, by the library ``datasets``."""
 
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import PIL.Image
@@ -179,7 +182,7 @@ def test_a_name_that_the_hub_does_not_give(library, monkeypatch, capsys):
     """At once, and not after the library has tried six times."""
     import huggingface_hub
 
-    def unreachable(self, name, timeout):
+    def unreachable(self, name, revision, timeout):
         assert timeout <= 10
         raise ConnectionError("no route\nto host")
 
@@ -194,3 +197,48 @@ def test_a_name_that_the_hub_does_not_give(library, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert said.count("\n") == 1, said
     assert "there is no file or directory me/mine, and HF_HUB_OFFLINE is set, so the hub is not asked" in said
+
+
+ASKED = """
+from gimbal.environments.dataset import Dataset
+for words in ({}, {"split": "test"}, {"config": "socratic"}, {"streaming": True, "epoch_size": 2, "buffer": 1}, {"path": "me/none"}):
+    tasks = Dataset(**{"path": "me/mine", **words})
+    try:
+        print([tasks[index].prompt for index in range(len(tasks))], sorted(tasks.digests())[-1])
+    except ValueError as error:
+        print(str(error)[:80])
+"""
+
+
+@pytest.mark.slow
+def test_datasets_of_a_hub(library, tmp_path):
+    """Over HTTP, by the hub's own clients; and again without it, by what was downloaded."""
+    for name in ("data/train-0", "data/test-0", "extra/all"):
+        held(library, f"repo/{name}.parquet", prompt=[name, "b"])
+    (Path("repo") / "README.md").write_text(CARD)
+    hub = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("hub.py"), "repo"], stdout=subprocess.PIPE, text=True
+    )
+    away = tmp_path / "away"
+    away.mkdir()
+    try:
+        there = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.stdout.readline().strip()}
+        online = subprocess.run(
+            [sys.executable, "-c", ASKED], env=there, cwd=away, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        hub.kill()
+        hub.wait()
+    assert online.stdout.splitlines() == [
+        "['data/train-0', 'b'] me/mine, split train (mine-train.arrow)",
+        "['data/test-0', 'b'] me/mine, split test (mine-test.arrow)",
+        "['extra/all', 'b'] me/mine, split train (mine-train.arrow)",
+        "['data/train-0', 'b'] me/mine, split train (commit)",
+        "there is no file or directory me/none, and the Hugging Face hub gives no dataset of that name"[:80],
+    ], online.stderr
+    alone = {**there, "HF_HUB_OFFLINE": "1"}
+    offline = subprocess.run(
+        [sys.executable, "-c", ASKED], env=alone, cwd=away, capture_output=True, text=True, timeout=120
+    )
+    said = offline.stdout.splitlines()
+    assert said[2] == online.stdout.splitlines()[2] and "me/mine, and HF_HUB_OFFLINE is set" in said[0]

@@ -34,7 +34,7 @@ FORMATS = {
 class Arrow(AbstractTable):
     """A dataset on disk. Columns stay as they are stored: an image is its bytes."""
 
-    def __init__(self, dataset: Any, name: str, stem: str, files: Sequence[Path]) -> None:
+    def __init__(self, dataset: Any, name: str, stem: str, files: Sequence[Path] = ()) -> None:
         # Without its own format: the library would decode images, and here they are bytes until someone looks at them.
         self._dataset, self._name, self._stem, self._files = dataset.with_format("arrow"), name, stem, files
 
@@ -70,9 +70,17 @@ class Stream(AbstractTable):
     """
 
     def __init__(
-        self, dataset: Any, name: str, stem: str, size: int, buffer: int, seed: int, files: Sequence[Path] = ()
+        self,
+        dataset: Any,
+        name: str,
+        stem: str,
+        size: int,
+        buffer: int,
+        seed: int,
+        files: Sequence[Path] = (),
+        commit: str = "",
     ) -> None:
-        self._name, self._stem, self._files = name, stem, files
+        self._name, self._stem, self._files, self._commit = name, stem, files, commit
         splits = dataset.info.splits or {}
         known = splits[dataset.split].num_examples if dataset.split in splits else 0
         if not (size or known):
@@ -129,8 +137,9 @@ class Stream(AbstractTable):
         return Row(value, f"{self._name}, row {index} of the stream", f"{self._stem}:{index}")
 
     def digests(self) -> dict[str, str]:
-        """Of files that are here; of the hub's, nothing: tasks.revision names a commit."""
-        return {str(file.resolve()): digest(file) for file in self._files}
+        """Of files that are here; of the hub's, the commit."""
+        commit = {f"{self._name} (commit)": self._commit} if self._commit else {}
+        return {str(file.resolve()): digest(file) for file in self._files} | commit
 
 
 def library(why: str) -> ModuleType:
@@ -185,18 +194,18 @@ def saved(directory: Path, split: str) -> Arrow:
     return Arrow(chosen, str(directory), directory.name, files)
 
 
-def hub(name: str, config: str, split: str, revision: str, streaming: bool) -> tuple[Any, str]:
-    """(A dataset of the hub, or of a directory that is laid out like one, the name of its split)."""
+def hub(name: str, config: str, split: str, revision: str, streaming: bool) -> tuple[Any, str, str]:
+    """(A dataset of the hub, or of a directory that is laid out like one, the name of its split, the hub's commit if it said)."""
     found = library(f"{name} is a dataset that")
-    sentence = f"{name} cannot be read as a dataset"
+    sentence, commit = f"{name} cannot be read as a dataset", ""
     if not Path(name).is_dir():
         if found.config.HF_HUB_OFFLINE:
             sentence = f"there is no file or directory {name}, and HF_HUB_OFFLINE is set, so the hub is not asked"
         else:
-            _reached(name, Path(found.config.HF_DATASETS_CACHE))
+            commit = _reached(name, revision, Path(found.config.HF_DATASETS_CACHE))
     options = {"name": config or None, "split": split or None, "revision": revision or None, "streaming": streaming}
     dataset = told(sentence, lambda: found.load_dataset(name, **options))
-    return one_split(dataset, split, name)
+    return *one_split(dataset, split, name), commit
 
 
 def is_dataset(value: Any) -> bool:
@@ -232,17 +241,19 @@ def one_split(dataset: Any, split: str, name: str) -> tuple[Any, str]:
     return dataset[chosen], chosen
 
 
-def _reached(name: str, cached: Path) -> None:
-    """Refuse at once a name that the hub cannot give; what was downloaded before, the library finds without it."""
+def _reached(name: str, revision: str, cached: Path) -> str:
+    """The commit that the hub would give. A name that it cannot give is refused at once; what was downloaded before, the library finds
+    without it."""
     from huggingface_hub import HfApi
 
     try:
-        HfApi().dataset_info(name, timeout=HUB_SECONDS)
+        return HfApi().dataset_info(name, revision=revision or None, timeout=HUB_SECONDS).sha or ""
     except Exception as error:  # of the hub's client or of the HTTP library under it: no answer is no dataset
         if not (cached / name.replace("/", "___")).is_dir():
             raise ValueError(
                 f"there is no file or directory {name}, and the Hugging Face hub gives no dataset of that name ({said(error)[:120]})"
             ) from error
+        return ""
 
 
 def told(sentence: str, read: Callable[[], Any]) -> Any:
@@ -259,6 +270,9 @@ def said(error: BaseException) -> str:
     while error.__cause__ is not None and "generating the dataset" in str(error):
         error = error.__cause__
     words = " ".join(str(error).split())
+    if words.startswith("There are multiple") and "in the cache:" in words:
+        configs = words.partition("in the cache: ")[2].partition(" Please")[0]
+        words = f"several of its configs were downloaded ({configs}): tasks.config=NAME"
     if words.startswith("Config name is missing"):
         words = f"it has several configs ({words[words.find('[') : words.find(']') + 1]}): tasks.config=NAME"
     return words[:MOST_SAID] or type(error).__name__

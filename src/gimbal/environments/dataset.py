@@ -139,12 +139,12 @@ class Dataset(AbstractTasks):
                 return self._of_files(files.files(self.names, self.split))
         if len(self.names) > 1:
             raise ValueError(f"tasks.config is of a dataset of the hub, and {', '.join(self.names)} are files")
-        dataset, split = arrow.hub(name, self.config, self.split, self.revision, self.streaming)
+        dataset, split, commit = arrow.hub(name, self.config, self.split, self.revision, self.streaming)
         name = f"{name}, split {split}" if split else name
         stem = f"{place.name}-{split}" if split else place.name
         if self.streaming:
-            return arrow.Stream(dataset, name, stem, self.epoch_size, self.buffer, self.seed)
-        return arrow.Arrow(dataset, name, stem, [])
+            return arrow.Stream(dataset, name, stem, self.epoch_size, self.buffer, self.seed, commit=commit)
+        return arrow.Arrow(dataset, name, stem)
 
     def _of_files(self, found: list[Path]) -> AbstractTable:
         if self.revision:
