@@ -79,6 +79,7 @@ def test_what_is_typed_for_it(place):
     assert asked(run.tasks) == ["train"] and asked(run.held_out.tasks) == ["test"]
     run = configured(tasks="rows.jsonl", held_out="other.jsonl")
     assert asked(run.held_out.tasks) == ["x"], "a file is read as the tasks are"
+    assert configured(tasks="rows.jsonl", held_out="none").held_out is None
 
 
 @pytest.mark.parametrize(

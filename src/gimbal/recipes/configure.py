@@ -73,10 +73,10 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
 def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
     """The run with its overrides; what they say of the tasks holds for each set of a mixture, and for the evaluation's rows too."""
     given = changes.get("held_out")
-    amount = read_number(given)
-    split = str(given) if isinstance(given, str) and re.fullmatch(r"[A-Za-z_]\w*", given) and given != "None" else ""
-    if amount is None and not split:
-        return _alike(run, override(run, _spread(run, changes), notice), changes)
+    amount = _number(given)
+    named = isinstance(given, str) and re.fullmatch(r"[A-Za-z_]\w*", given) and given.lower() not in ("none", "null")
+    if amount is None and not named:
+        return _alike(override(run, _spread(run, changes), notice), changes)
     rest = {key: value for key, value in changes.items() if not f"{key}.".startswith("held_out.")}
     run = override(run, _spread(run, rest), notice)
     if amount is not None:
@@ -87,12 +87,12 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
             )
         tasks, held = parted(run.tasks, amount)
     else:
-        tasks, held = run.tasks, _other_split(run.tasks, split)
+        tasks, held = run.tasks, _other_split(run.tasks, str(given))
     run = replace(run, tasks=tasks, held_out=HeldOut(tasks=held))
     return override(run, {key: value for key, value in changes.items() if key.startswith("held_out.")}, notice)
 
 
-def read_number(value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     """The number that was given for a key which takes other things too."""
     try:
         return None if isinstance(value, bool) else float(value)
@@ -101,6 +101,8 @@ def read_number(value: Any) -> float | None:
 
 
 def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
+    if isinstance(tasks, Split):  # of an earlier run
+        return _other_split(tasks.tasks, split)
     if isinstance(tasks, Mixed):
         return Mixed(sets=tuple(_other_split(each, split) for each in tasks.sets), names=tasks.names)
     if not isinstance(tasks, Dataset):
@@ -125,18 +127,18 @@ def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:
     return spread
 
 
-def _alike(before: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+def _alike(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """Rows of an evaluation that was given by its file alone are read as those that are trained on: held_out=test.parquet
     tasks.prompt=question."""
     exam, tasks = run.held_out, run.tasks
     tasks = tasks.sets[0] if isinstance(tasks, Mixed) else tasks
+    tasks = tasks.tasks if isinstance(tasks, Split) else tasks
     given = changes.get("held_out", changes.get("held_out.tasks"))
     if exam is None or given is None or not isinstance(exam.tasks, Dataset) or not isinstance(tasks, Dataset):
         return run
     if not isinstance(short(given), Dataset):  # the whole part was written down
         return run
-    said = {key.removeprefix("held_out.tasks.") for key in changes}
-    columns = {name: vars(tasks)[name] for name in READ_BY if name not in said}
+    columns = {name: vars(tasks)[name] for name in READ_BY if f"held_out.tasks.{name}" not in changes}
     return replace(run, held_out=replace(exam, tasks=replace(exam.tasks, **columns)))
 
 
