@@ -413,7 +413,7 @@ def test_lists(capsys):
     )
     assert cli.main(["list", "tasks"]) == 0
     out = capsys.readouterr().out
-    assert "Jsonl " in out and "chain_sum" in out
+    assert "Dataset " in out and "chain_sum" in out
 
 
 def test_env_tells_versions_and_nothing_private(capsys):

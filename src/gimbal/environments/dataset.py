@@ -166,7 +166,7 @@ class Dataset(AbstractTasks):
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(AbstractTasks):
-    """The same from a list of dicts, for Python callers. numpy's and torch's numbers and arrays become Python's."""
+    """Rows from a list of dicts, read as those of a ``Dataset``. numpy's and torch's numbers and arrays become Python's."""
 
     rows: Sequence[Mapping[str, Any]] = field(hash=False)
     prompt: str = "prompt"

@@ -77,7 +77,7 @@ def _with_record(
 
 
 def write_tasks(tasks: Iterable[Task], path: Path) -> None:
-    """One JSON object a line, which environments.Jsonl reads back as the same tasks, all columns included."""
+    """One JSON object a line, which environments.Dataset reads back as the same tasks, all columns included."""
     with path.open("w", encoding="utf-8") as file:
         for task in tasks:
             own = {key: value for key, value in task.columns.items() if key != "messages"}
