@@ -66,7 +66,7 @@ def test_the_recipe_and_the_workflow_train(tasks, single_thread, capsys):
 TYPED = [
     line
     for line in re.findall(r"^gimbal train .*$", PAGE, re.MULTILINE)
-    if re.search(r"tasks=(rows|data|openai|'data|me/)", line) and "workflow" not in line
+    if re.search(r"tasks=(rows|data|openai|'data|'rows|me/)", line) and "workflow" not in line
 ]
 
 
