@@ -23,6 +23,8 @@ def test_shares_hold_and_every_task_is_there():
         **{f"b{n}": 6 for n in range(5)},
     }
     assert mixed.sources == ("a", "b")
+    ids = [task.id for task in tasks]
+    assert len(set(ids)) == 100 and {"b/0", "b/0~1", "b/0~5"} <= set(ids), "each draw has random numbers of its own"
 
 
 def test_the_order_is_the_seeds():

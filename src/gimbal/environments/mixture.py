@@ -21,7 +21,8 @@ class Mixed(AbstractTasks):
     """Tasks of several sets, of each the share that its weight has of all weights. Without weights every task once.
 
     An epoch is as long as it takes for every task of every set to be asked at least once at these shares; of the others some are asked
-    again. Which set is next is drawn by ``seed``. A task's id begins with the name of its set, which is its source where it names none.
+    again. Which set is next is drawn by ``seed``. A task's id begins with the name of its set, which is its source
+    where it names none.
 
     - equal sizes and weights: every task once.
     - a weight of 0 is refused: leave the set out.
@@ -61,17 +62,20 @@ class Mixed(AbstractTasks):
         return len(self._order[0])
 
     def __getitem__(self, index: int) -> Task:
-        which, place = (int(column[index]) for column in self._order)
-        task = self.sets[which][place]
-        return replace(task, id=f"{self.names[which]}/{task.id}", source=task.source or self.names[which])
+        which, draw = (int(column[index]) for column in self._order)
+        lap, place = divmod(draw, len(self.sets[which]))
+        task, name = self.sets[which][place], self.names[which]
+        # Random numbers hang on the id: asked again under the same one in the same step, a task would get the same answers.
+        again = f"~{lap}" if lap else ""
+        return replace(task, id=f"{name}/{task.id}{again}", source=task.source or name)
 
     def questions(self) -> np.ndarray:
-        asked, (which, place) = [tasks.questions() for tasks in self.sets], self._order
-        return np.array([asked[w][p] for w, p in zip(which.tolist(), place.tolist(), strict=True)], np.int64)
+        asked, (which, draw) = [tasks.questions() for tasks in self.sets], self._order
+        return np.array([asked[w][d % len(asked[w])] for w, d in zip(which.tolist(), draw.tolist(), strict=True)])
 
     @cached_property
     def _order(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of every draw, from which set it is, and which of its tasks."""
+        """Of every draw, from which set it is, and how many of that set came before."""
         sizes = np.array([len(tasks) for tasks in self.sets])
         counts = sizes
         if self.weights:
@@ -87,8 +91,8 @@ class Mixed(AbstractTasks):
         which = np.repeat(np.arange(len(sizes), dtype=np.int16), counts)
         if self.weights:
             which = philox(self.seed, "mixture").permutation(which)
-        place = np.empty(len(which), np.int32)
-        for number, size in enumerate(sizes.tolist()):
+        before = np.empty(len(which), np.int32)
+        for number in range(len(sizes)):
             here = which == number
-            place[here] = np.arange(int(here.sum())) % size
-        return which, place
+            before[here] = np.arange(int(here.sum()))
+        return which, before
