@@ -42,7 +42,7 @@ $(VLLM)/.ready: pyproject.toml
 	touch $@
 
 test-vllm: $(VLLM)/.ready
-	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py
+	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py tests/engines/test_vllm_zoo.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

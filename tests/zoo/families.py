@@ -7,7 +7,7 @@ several ends of a turn, no padding token, a first token that the tokenizer adds 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -189,9 +189,10 @@ def model_of(family: Family, tokenizer: PreTrainedTokenizerFast, seed: int = 0) 
     return model
 
 
-def saved(name: str, directory: Path) -> Path:
-    """A family's model in a directory of its own, as ``save_pretrained`` leaves it."""
+def saved(name: str, directory: Path, **changes: Any) -> Path:
+    """A family's model in a directory of its own, as ``save_pretrained`` leaves it; ``changes`` are of its config."""
     family, place = FAMILIES[name], directory / name
+    family = replace(family, config={**family.config, **changes})
     tokenizer = tokenizer_of(family)
     model_of(family, tokenizer).save_pretrained(place)
     tokenizer.save_pretrained(place)
