@@ -15,7 +15,7 @@ from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.lagrangian import Lagrangian
-from gimbal.critics.tokens import HiddenValue
+from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.staleness import Pace, Reweight
@@ -26,10 +26,12 @@ from gimbal.engines.vllm_server import VLLMServer
 from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import practice
 from gimbal.environments.split import Split
+from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import TruncatedWeight, ValueLoss
+from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.pivot_mask import PivotMask
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
@@ -63,7 +65,24 @@ ROWS = Rows(rows=[{"prompt": str(number)} for number in range(9)])
 TRAINED, HELD = Split(tasks=ROWS, side="train", held_out=3.0), Split(tasks=ROWS, side="held_out", held_out=3.0, seed=1)
 ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(precision="bfloat16")}
 
+SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_config={"hidden_size": 128}))
+
 REFUSALS = [
+    ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
+    (
+        {**CRITIC, "policy": SEEING, "critic": TrunkValue(), "regularisers": (ValueLoss(),)},
+        "which TrunkValue does not read",
+        {"policy": CausalLM()},
+    ),
+    ({"policy": CausalLM(freeze_vision_tower=True)}, "has no vision tower", {"policy": CausalLM()}),
+    (
+        {
+            "masks": (CurvatureMask(learning_rate=1e-3),),
+            "optimization": Optimization(learning_rate=1e-3, optimizer="sgd"),
+        },
+        "foresees steps of AdamW",
+        {"optimization": Optimization(learning_rate=1e-3)},
+    ),
     (
         ROUTED,
         "some tokens get other experts in the trainer.*engine.precision=float32",

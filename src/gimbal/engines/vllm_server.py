@@ -135,7 +135,7 @@ class VLLMServer(AbstractEngineSpec):
 
 
 @dataclass(kw_only=True)
-class Asked:
+class Sent:
     """A request that is with the server."""
 
     live: LiveRequest
@@ -165,7 +165,7 @@ class VLLMServerEngine(AbstractEngine):
             None  # of the server's own names: those whose checksums can be told from here
         )
         self.queue: deque[LiveRequest] = deque()
-        self.live: dict[str, Asked] = {}  # by our name for it
+        self.live: dict[str, Sent] = {}  # by our name for it
         self.done: list[Finished] = []
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 
@@ -373,7 +373,7 @@ class VLLMServerEngine(AbstractEngine):
         ids, params = live.ids, live.params(self.policy.end_ids)
         if of_tokens(live.request.sampling).stop:
             params["max_tokens"] = min(params["max_tokens"], MOST_AT_ONCE)
-        self.live[name] = Asked(live=live)
+        self.live[name] = Sent(live=live)
 
         def wait() -> None:
             try:
@@ -417,7 +417,7 @@ class VLLMServerEngine(AbstractEngine):
         if gone is not None:
             self._recover(str(gone))
 
-    def _answered(self, asked: Asked, choice: Mapping[str, Any]) -> None:
+    def _answered(self, asked: Sent, choice: Mapping[str, Any]) -> None:
         live, stop = asked.live, choice["finish_reason"]
         stops = of_tokens(live.request.sampling).stop
         for token, logprob, version in drawn_of(choice):
