@@ -14,6 +14,7 @@ from typing import Any
 
 from gimbal import config, recipes
 from gimbal.config.own import OwnError, fault
+from gimbal.environments.tables import Rewritten
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
@@ -21,12 +22,14 @@ from gimbal.policies.loading import TINY
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
+from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import Exam, held_out_exam
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.single import SingleTurn
 
 RUNS = "runs"
+SAME = ": the same as a run of that many steps"
 KEPT = (
     "a resumed run keeps its settings; only steps=N may be changed. For other settings start a new run: "
     "gimbal train --from {0} [key=value ...], with model={0}/model from the weights that it has learned"
@@ -151,12 +154,12 @@ def launch(
         run = settled(run)
         advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
 
-        def begun() -> None:
+        def begun(edited: bool) -> None:
             under_way.append(True)
             if header:
                 print(f"{directory}: {statement(run)}", flush=True)
             for sentence in advice:
-                recipes.tell(sentence)
+                recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
         with _alone(directory):
             summary = run_local(run, directory, resume=resume, name=recipe, track=track, begun=begun)
@@ -169,6 +172,10 @@ def launch(
         if told:
             when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
             raise OwnError(f"{told}, {when}") from error
+        if isinstance(error, RewardError | Rewritten) and under_way and not directory.exists():
+            raise type(error)(
+                f"{error}. No step was taken, so nothing is kept: fix it, then start the run again"
+            ) from error
         raise
 
 
@@ -227,14 +234,15 @@ def changed(run: AbstractRun, directory: Path) -> str:
     ends = [key for key in apart if not any(other.startswith(key + ".") for other in apart)]
     if not ends:
         return ""
-    told = f"{directory} continues with {', '.join(f'{key} {was.get(key)} -> {now.get(key)}' for key in ends)}: "
+    told = f"{directory} continues with {', '.join(f'{key} {was.get(key)} -> {now.get(key)}' for key in ends)}"
     if ends != ["steps"]:
-        return told + "it is not the same run any more, and cannot be compared as one"
+        return told + ": it is not the same run any more, and cannot be compared as one"
     if any(isinstance(part, Optimization) and part.decay != "constant" for part in config.paths(run).values()):
         return (
-            told + "the learning rate decays towards the last step, so this is not the same as a run of that many steps"
+            told
+            + ": the learning rate decays towards the last step, so this is not the same as a run of that many steps"
         )
-    return told + "the same as a run of that many steps"
+    return told + SAME
 
 
 def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:

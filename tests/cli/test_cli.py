@@ -14,6 +14,7 @@ import yaml
 import gimbal
 from gimbal import api, cli, config, recipes
 from gimbal.cli import seeds
+from gimbal.environments.tables import Rewritten
 from gimbal.report.files import Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, local
@@ -37,8 +38,8 @@ def trained(monkeypatch, tmp_path):
     """Runs under tmp_path whose training is a stub; what it was asked for."""
     asked: list[tuple[Run, Path, bool, str]] = []
 
-    def run_local(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
-        begun()
+    def run_local(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
+        begun(False)
         asked.append((run, directory, resume, name))
         (directory / "metrics.jsonl").touch()
         return Summary(
@@ -265,7 +266,7 @@ def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
 
 
 def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
-    def interrupted(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
+    def interrupted(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
         (directory / "metrics.jsonl").write_text("{}\n")
         raise KeyboardInterrupt
 
@@ -275,10 +276,11 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
     assert "gimbal train --resume runs/toy-0" in capsys.readouterr().err
 
 
-def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
-    def broken(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
+@pytest.mark.parametrize("kind", [RewardError, Rewritten])
+def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
+    def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
         (directory / "metrics.jsonl").write_text("{}\n")
-        raise RewardError("reward mine broke")
+        raise kind("reward mine broke")
 
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY]) == 2
@@ -287,6 +289,19 @@ def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     assert cli.main(["train", TOY, "--name", "my run"]) == 2
     assert capsys.readouterr().err.endswith(
         "reward mine broke. Fix it, then continue with: gimbal train --resume 'runs/my run'\n"
+    )
+
+
+@pytest.mark.parametrize("kind", [RewardError, Rewritten])
+def test_what_broke_in_the_first_step_says_that_nothing_is_kept(trained, monkeypatch, capsys, kind):
+    def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
+        begun(False)
+        raise kind("reward mine broke")
+
+    monkeypatch.setattr(local, "run_local", broken)
+    assert cli.main(["train", TOY]) == 2 and not list(Path("runs").iterdir())
+    assert capsys.readouterr().err.endswith(
+        "reward mine broke. No step was taken, so nothing is kept: fix it, then start the run again\n"
     )
 
 
@@ -299,7 +314,7 @@ def test_a_reward_that_broke_says_how_to_go_on(trained, monkeypatch, capsys):
     ],
 )
 def test_memory_that_runs_out_is_no_fault_of_the_program(trained, monkeypatch, capsys, error):
-    def full(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
+    def full(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
         raise error
 
     monkeypatch.setattr(local, "run_local", full)
@@ -316,7 +331,7 @@ def test_a_second_process_in_the_same_run_is_refused(trained, capsys):
     assert cli.main(["train", "--resume", "one"]) == 0
 
 
-def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
+def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch, capsys):
     cli.main(["train", TOY, "--name", "one"])
     recipe, saved = Path("runs/one/recipe.yaml"), Path("runs/one/checkpoints/step_000002")
     saved.mkdir(parents=True)
@@ -324,13 +339,20 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, capsys):
     (saved / "recipe.yaml").write_text(recipe.read_text())
     cli.main(["train", "--resume", "one"])
     assert not capsys.readouterr().err
-    recipe.write_text(recipe.read_text().replace("num_generations: 8", "num_generations: 4"))
+    was = recipe.read_text()
+    cli.main(["train", "--resume", "one", "steps=99"])
+    assert capsys.readouterr().err.endswith("-> 99: the same as a run of that many steps\n")
+    with monkeypatch.context() as patch:  # that its files are others was said by then
+        patch.setattr(local, "run_local", lambda *given, begun, **more: begun(True))
+        cli.main(["train", "--resume", "one"])
+    assert capsys.readouterr().err.endswith("-> 99\n")
+    recipe.write_text(was.replace("num_generations: 8", "num_generations: 4"))
     cli.main(["train", "--resume", "one"])
     assert "runs/one continues with num_generations 8 -> 4: it is not the same run any more" in capsys.readouterr().err
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):
-    def refused(run, directory, *, resume=False, name="", track=(), begun=lambda: None):
+    def refused(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
         raise ValueError("no model")
 
     monkeypatch.setattr(local, "run_local", refused)

@@ -154,6 +154,26 @@ def test_it_resumes_to_the_same_tasks_and_forgets_what_is_old():
     assert [live.next() for _ in range(9)] == [other.next() for _ in range(9)]
 
 
+def test_a_task_that_cannot_be_read_costs_none_of_those_before_it(monkeypatch):
+    """They would be passed over in this epoch: the run is saved, and goes on once the file is back."""
+    spec = Allocated(order=Epochs(shuffle=False), prompts=3, rollouts=4)
+    tasks = Rows(rows=[{"prompt": str(n)} for n in range(6)])
+    broken, read = spec.start(tasks, 0), Rows.__getitem__
+
+    def unreadable(rows, index):
+        if index == 1:
+            raise ValueError("written to")
+        return read(rows, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "__getitem__", unreadable)
+        with pytest.raises(ValueError, match="written to"):
+            broken.next()
+    resumed = spec.start(tasks, 0)
+    resumed.load_state_dict(broken.state_dict())
+    assert [resumed.next().prompt for _ in range(6)] == list("012345")
+
+
 def test_numbers_of_a_column_are_features():
     live = Allocated(features="hard").start(tasks(), 0)
     easy, hard = (Task(id=str(n), columns={"hard": [float(n)]}) for n in (0, 1))

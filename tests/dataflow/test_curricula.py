@@ -37,6 +37,14 @@ def test_a_resumed_curriculum_goes_on(done):
     assert _draw(resumed, 20) == _draw(whole, 20)
 
 
+def test_a_resumed_curriculum_whose_tasks_became_fewer():
+    whole = Epochs().start(TASKS, 0)
+    _draw(whole, 6)
+    fewer = Epochs().start(Rows(rows=[{"prompt": str(i)} for i in range(5)]), 0)
+    with pytest.raises(ValueError, match=r"there are 5 tasks now, and the run has taken 6 of this epoch.*--from RUN"):
+        fewer.load_state_dict(whole.state_dict())
+
+
 def test_tasks_as_they_stand():
     assert _draw(Epochs(shuffle=False).start(TASKS, 0), 9) == [*map(str, range(7)), "0", "1"]
 

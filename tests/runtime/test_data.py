@@ -3,22 +3,25 @@
 import json
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small import small_run
+from small import Digits, small_run
 
 from gimbal import cli, recipes
 from gimbal.config import Text
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
+from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import parted
+from gimbal.environments.tables import Rewritten
 from gimbal.policies.token import CausalLM
 from gimbal.report.files import deterministic
-from gimbal.runtime import checkpoint
+from gimbal.rewards.base import AbstractReward
+from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.local import run_local
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.sources import digests, edited
@@ -149,3 +152,50 @@ def test_the_names_of_others(place, theirs, ours):
         )
 
     assert load(theirs) == load(ours)
+
+
+def test_held_out_rows_that_are_trained_on_are_counted(place):
+    (place / "c.jsonl").write_text('{"prompt": "0 + 1 =\\n"}\n{"prompt": "new"}\n')
+    mixed = Mixed(sets=(short("a.jsonl"), short("b.csv")), weights=(0.7, 0.3))
+    both = small_run(tasks=mixed, held_out=HeldOut(tasks=short("c.jsonl")))
+    assert [
+        told for told in compose.accepted(both) if told.startswith("1 of 2 held-out tasks ask what is trained on too")
+    ]
+    same = replace(both, held_out=HeldOut(tasks=short("a.jsonl")), tasks=short("a.jsonl"))
+    assert compose.accepted(same)[0].startswith("all 12 held-out tasks")
+    tasks, held_out = parted(short("a.jsonl"), 0.2)
+    assert not compose.accepted(replace(both, tasks=tasks, held_out=HeldOut(tasks=held_out)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritesToTheRows(AbstractReward):
+    """Digits; adds a row to the file at its fourth group, the last of the second step."""
+
+    name: str = "digits"
+    path: Path
+    calls: list[int] = field(default_factory=list, compare=False)
+
+    def __call__(self, group):
+        self.calls.append(group.index)
+        if len(self.calls) == 4:
+            self.path.write_text(self.path.read_text() + '{"prompt": "more"}\n')
+        return Digits()(group)
+
+
+@pytest.mark.slow
+def test_a_file_that_is_written_to_during_a_run_costs_no_step(single_thread, place):
+    whole = small_run(tasks=short("a.jsonl"), steps=3, checkpoint_every=25)
+    run_local(whole, place / "whole")
+    before = (place / "a.jsonl").read_text()
+    with pytest.raises(Rewritten, match=r"a.jsonl was written to while it was in use; put it back as it was"):
+        run_local(replace(whole, rewards=(WritesToTheRows(path=place / "a.jsonl"),)), place / "cut")
+    (place / "a.jsonl").write_text(before)
+    run_local(replace(whole, tasks=short("a.jsonl")), place / "cut", resume=True)
+    assert written(place / "whole") == written(place / "cut")
+
+
+def test_with_fewer_rows_than_it_has_taken_a_run_cannot_go_on(single_thread, place):
+    run_local(small_run(tasks=short("a.jsonl"), steps=2), place / "one")
+    (place / "a.jsonl").write_text('{"prompt": "1"}\n{"prompt": "2"}\n')
+    with pytest.raises(ValueError, match=r"there are 2 tasks now, and the run has taken 4 of this epoch"):
+        run_local(small_run(tasks=short("a.jsonl"), steps=3), place / "one", resume=True)

@@ -98,6 +98,7 @@ def _train(arguments: Arguments) -> int:
     from gimbal import api, config, recipes
     from gimbal.cli import show
     from gimbal.config.own import OwnError
+    from gimbal.environments.tables import Rewritten
     from gimbal.learning.ranks import rank, several
     from gimbal.recipes.configure import configured
     from gimbal.report import trackers
@@ -130,8 +131,7 @@ def _train(arguments: Arguments) -> int:
         for sentence in notices:
             recipes.tell(sentence)
     elif "dry-run" in arguments.flags:
-        compose.accepted(run)
-        advice = [*notices, *recipes.warnings(run, recipe)]
+        advice = [*notices, *recipes.warnings(run, recipe), *compose.accepted(run)]
         print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")
         for sentence in advice:
             recipes.tell(sentence)
@@ -152,7 +152,7 @@ def _train(arguments: Arguments) -> int:
         except KeyboardInterrupt:
             recipes.tell(f"stopped; {api.way_on(directory)}")
             return 130
-        except (RewardError, OwnError) as error:  # can be fixed without a change of the recipe
+        except (RewardError, OwnError, Rewritten) as error:  # can be fixed without a change of the recipe
             if checkpoint.newest(directory) is None:
                 raise
             raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error

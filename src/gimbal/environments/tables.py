@@ -50,6 +50,10 @@ class AbstractTable(ABC):
         """What tells on a resume that the data are others: a digest of each file, by its path."""
 
 
+class Rewritten(ValueError):
+    """A file of rows was written to while a run reads it. The run ends at a checkpoint, and can continue once the file is back."""
+
+
 class _Twice(ValueError):
     """Of two values of one key all but the last would be lost without a word."""
 
@@ -101,7 +105,9 @@ class _Pieces:
 
     def text(self, start: int, end: int) -> str:
         if self._now() != self._state:
-            raise ValueError(f"{self.path} was written to while it was in use; leave it as it is until the run ends")
+            raise Rewritten(
+                f"{self.path} was written to while it was in use; put it back as it was, and leave it so until the run ends"
+            )
         return self.decoded(os.pread(self.file.fileno(), end - start, start), start)
 
     def decoded(self, piece: bytes, start: int) -> str:

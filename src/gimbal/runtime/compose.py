@@ -11,6 +11,8 @@ from contextlib import ExitStack, closing
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
     ENTROPY,
@@ -161,7 +163,7 @@ def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
     """Refuse, before the first step, tasks that cannot be read or asked and rewards that cannot score them; what is doubtful of the
-    tasks, the first such. ``rewards``: the run's, if open; ``policy``: if it is loaded.
+    tasks, the first such, and how many held-out rows are trained on. ``rewards``: the run's, if open; ``policy``: if it is loaded.
 
     Of rows every one is looked at (of more than 100,000 some); of other tasks, which may be made as they are asked for, the first.
     """
@@ -184,7 +186,32 @@ def accepted(
                     reward.accepts(task)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
-    return doubts[:1]
+    return [*doubts[:1], *(_overlap(run.tasks, exam.tasks) if exam else ())]
+
+
+def _overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
+    """Rows that are held out and trained on too: the evaluation would be about what was seen."""
+    trained, held = list(_row_sets(tasks)), list(_row_sets(held_out))
+    if not trained or not held:
+        return
+    asked = np.concatenate([rows.questions() for rows in held])
+    count = int(np.isin(asked, np.concatenate([rows.questions() for rows in trained])).sum())
+    if count:
+        which = f"all {count:,}" if count == len(asked) else f"{count:,} of {len(asked):,}"
+        yield (
+            f"{which} held-out tasks ask what is trained on too, so the evaluation also measures what was learned by heart: "
+            "held_out=0.1 sets tasks aside and trains on none of them"
+        )
+
+
+def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
+    """Those of which every row was looked at, so that what each asks is known."""
+    match tasks:
+        case Mixed():
+            for each in tasks.sets:
+                yield from _row_sets(each)
+        case Dataset(streaming=False) | Rows() | Split(tasks=Dataset() | Rows()):
+            yield tasks
 
 
 def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:

@@ -21,6 +21,7 @@ import torch
 from gimbal import durable
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Unserved
+from gimbal.environments.tables import Rewritten
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
@@ -104,7 +105,9 @@ class Trainer:
         run = self.run
         self.sources = sources.digests(run)
         # Before a curriculum meets tasks that cannot be read.
-        for doubt in (*sources.edited(self._saved, self.sources), *compose.accepted(run, self.rewards, self.policy)):
+        edited = sources.edited(self._saved, self.sources)
+        self.edited = bool(edited)  # since the checkpoint
+        for doubt in (*edited, *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
         self.pipeline = Pipeline(
             Parts(
@@ -331,14 +334,15 @@ def run_local(
     resume: bool = False,
     name: str = "",
     track: Sequence[str] = (),
-    begun: Callable[[], None] = lambda: None,
+    begun: Callable[[bool], None] = lambda edited: None,
 ) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` continue from its newest checkpoint, bit for bit.
 
     A run that was killed before its first checkpoint begins again. A checkpoint that is damaged is skipped for the one before it.
 
     ``track`` names trackers that hear of every step beside the run's own files. ``begun`` is called when all that can be refused
-    before a first rollout is past: the model is loaded, tasks and rewards are looked at, the sampler holds the weights.
+    before a first rollout is past: the model is loaded, tasks and rewards are looked at, the sampler holds the weights. It hears
+    whether files that the run is made of were edited since the checkpoint.
 
     Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
     (KeyboardInterrupt is raised then); a second one ends it at once.
@@ -355,7 +359,7 @@ def run_local(
         trainer = Trainer(run, start, console.note)
         try:
             trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
-            begun()
+            begun(trainer.edited)
             checkpoint.rewind(directory, start)
             session = TrainingSession(trainer, directory, console, name or directory.name, track)
             try:
@@ -414,7 +418,7 @@ class TrainingSession:
         started = time.perf_counter()
         try:
             metrics, groups, batch = trainer.advance()
-        except (RewardError, Starved, Unserved):
+        except (RewardError, Rewritten, Starved, Unserved):
             # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.
             self._save()
             raise

@@ -119,12 +119,15 @@ class AllocatedCurriculum(AbstractCurriculum):
 
     def __init__(self, spec: Allocated, order: AbstractCurriculum) -> None:
         self.spec, self.order = spec, order
+        self.taken: list[Task] = []  # of the next round: they stay if the one after them cannot be read
         self.ready: list[Task] = []  # with their shares
         self.context: list[tuple[list[float], float, int]] = []  # features, mean reward, rollouts
 
     def next(self) -> Task:
         if not self.ready:
-            tasks = [self.order.next() for _ in range(self.spec.prompts)]
+            while len(self.taken) < self.spec.prompts:
+                self.taken.append(self.order.next())
+            tasks, self.taken = self.taken, []
             chance_P = self.predict(tasks)
             utility_PB = mixed_failures(self.spec.most, chance_P)
             count_P = allocate(utility_PB, self.spec.prompts * self.spec.rollouts, self.spec.least)
@@ -152,8 +155,14 @@ class AllocatedCurriculum(AbstractCurriculum):
         return [float(x) for x in text_features(task.prompt)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"order": self.order.state_dict(), "ready": list(self.ready), "context": list(self.context)}
+        return {
+            "order": self.order.state_dict(),
+            "taken": list(self.taken),
+            "ready": list(self.ready),
+            "context": list(self.context),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.order.load_state_dict(state["order"])
+        self.taken = list(state.get("taken", ()))  # checkpoints of before have none
         self.ready, self.context = list(state["ready"]), [(list(x), r, n) for x, r, n in state["context"]]

@@ -51,6 +51,11 @@ class EpochsCurriculum(AbstractCurriculum):
         return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["position"] > len(self.tasks):
+            raise ValueError(
+                f"there are {len(self.tasks):,} tasks now, and the run has taken {state['position']:,} of this epoch: some were "
+                "removed since the checkpoint. Put the data back as they were, or begin anew with these: gimbal train --from RUN"
+            )
         self._go_to(state["epoch"], state["position"])
 
     def _go_to(self, epoch: int, position: int) -> None:
