@@ -343,7 +343,8 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     cli.main(["train", "--resume", "one", "steps=99"])
     assert capsys.readouterr().err.endswith("-> 99: the same as a run of that many steps\n")
     with monkeypatch.context() as patch:  # that its files are others was said by then
-        patch.setattr(local, "run_local", lambda *given, begun, **more: begun(True))
+        stub = local.run_local
+        patch.setattr(local, "run_local", lambda *two, begun, **more: stub(*two, begun=lambda _: begun(True), **more))
         cli.main(["train", "--resume", "one"])
     assert capsys.readouterr().err.endswith("-> 99\n")
     recipe.write_text(was.replace("num_generations: 8", "num_generations: 4"))
