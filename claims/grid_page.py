@@ -47,6 +47,12 @@ def section(runs: Runs) -> str:
         summary(runs, grid.corners()),
         "",
     ]
+    lines += [
+        "**One rate for all settings**: the tuning runs (one seed, 128 tasks), beside the seed 0 of the loop.",
+        "",
+        single(runs),
+        "",
+    ]
     lines += ["**By learning rate**, the hypercube: median score, and runs that collapsed.", "", by(runs, "rate"), ""]
     lines += ["**By age.**", "", by(runs, "age"), ""]
     lines += ["**What age costs the loop**, medians of the hypercube, means of the two subjects.", "", priced(runs), ""]
@@ -123,6 +129,29 @@ def summary(runs: Runs, cells: Sequence[Cell]) -> str:
         row.append(f"{statistics.median(paces):.2f}" if paces and arm != "tuned" else "")
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def single(runs: Runs) -> str:
+    """What nobody had to tune for: the same rate in every setting, and the loop in the cells of these settings."""
+    cells = grid.hypercube() + grid.corners()
+    lines = ["| | settings | collapsed | score, median | least |", "| --- " * 5 + "|"]
+    for rate in grid.TRIED:
+        settings = list(dict.fromkeys(cell._replace(rate=rate) for cell in cells))
+        found = [
+            (run["score"], grid.start(runs, c)) for c in settings for run in grid.of(runs, "tuned", c, [grid.TUNING])
+        ]
+        lines.append(_row(f"fixed at {rate:g}", found))
+    found = [(run["score"], grid.start(runs, c)) for c in dict.fromkeys(cells) for run in grid.of(runs, "loop", c, [0])]
+    lines.append(_row("*loop*, from the rate of the cell", found))
+    return "\n".join(line for line in lines if line)
+
+
+def _row(name: str, found: Sequence[tuple[float, float]]) -> str:
+    """``found``: (score, what the first policy scores) of each run."""
+    if not found:
+        return ""
+    scores, lost = [score for score, _ in found], sum(score < before for score, before in found)
+    return f"| {name} | {len(found)} | {lost} | {statistics.median(scores):.3f} | {min(scores):.3f} |"
 
 
 def less(runs: Runs, arm: str, cells: Sequence[Cell]) -> list[float]:

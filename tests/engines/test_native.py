@@ -180,7 +180,7 @@ def test_members_of_a_group_share_a_prefill_and_differ_in_their_draws():
     p = policy()
     e, calls = engine(p, slots=3), []
     prefill = e._prefill
-    e._prefill = lambda sequences: calls.append(len(sequences)) or prefill(sequences)
+    e._prefill = lambda sequences, *images: calls.append(len(sequences)) or prefill(sequences, *images)
     for sample in range(7):  # more than fit at once
         e.submit(request("shared", group=1, sample=sample))
     rollouts = drain(e)

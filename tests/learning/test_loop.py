@@ -19,9 +19,10 @@ from gimbal.controllers import AdaptiveKL, Fallback, Linear, Region, Smoothed, S
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
+from gimbal.learning.loop import _apart
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import NotFinite
-from gimbal.objectives import EntropyBonus, EntropyGatedKL, KLPenalty
+from gimbal.objectives import EntropyBonus, EntropyGatedKL, KLPenalty, Likelihood
 from gimbal.objectives.base import AbstractObjective
 from gimbal.recipes.core.ppo import ppo
 from gimbal.recipes.papers.control.cartpole import cartpole
@@ -127,6 +128,25 @@ def test_data_from_further_away_gets_shorter_steps(batch):
     assert targets[1] == pytest.approx(
         targets[0] * (1 - math.sqrt(metrics["loop/discrepancy"] / Region().discrepancy)) ** 2, rel=1e-3
     )
+
+
+def test_data_that_the_policy_has_left_is_far_away():
+    """min(1, r) (1 / r - 1 + log r) of log r, bounded by 1 where the policy takes no more what was drawn, and never falling."""
+    ratio = torch.tensor([-200.0, -40.0, -20.0, -5.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 5.0], dtype=torch.float64)
+    found = _apart(ratio)
+    expected = ratio.exp().clamp(max=1) * ((-ratio).exp() - 1 + ratio)
+    torch.testing.assert_close(found[2:], expected[2:], atol=1e-8, rtol=1e-6)
+    assert found[0] == 1.0 and found[1] > 0.999 and (found[:7].diff() <= 0).all() and (found[6:].diff() > 0).all()
+
+
+def test_an_objective_without_advantages_has_its_rate_raised(batch):
+    slow = replace(FAST, learning_rate=1e-6)
+    learner, metrics, _ = stepped(batch, objective=Likelihood(), optimization=slow, stability=Stability())
+    assert metrics["signal_frac"] >= 0 and metrics["live_frac"] > 0
+    prepared = replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape))
+    learner.loop.state = dict(learner.loop.rule.init())
+    learner.step(prepared)
+    assert learner.loop.factor == Stability().up
 
 
 def test_a_slice_without_decisions_changes_no_rate(batch):

@@ -162,6 +162,10 @@ SICK = {
         ({"stopped": "NotDelivered"}, {"stopped": "RewardError"}),
     ],
     "not finite": [({"stopped": "NotFinite"}, {"stopped": "KeyError"})],
+    "rate at its end": [
+        ({"loop__factor": 0.01}, {"loop__factor": 0.02}),
+        ({"loop__factor": 100.0}, {"loop__factor": 99.0}),
+    ],
     "steps undone": [({"loop__kept": 0.0}, {"loop__kept": 0.01})],
     "lost samples": [
         ({"samples__doubled": 1.0}, {}),

@@ -22,6 +22,7 @@ from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
 from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
+from gimbal.controllers import Linear, Stability
 from gimbal.critics.members import Ensemble
 from gimbal.critics.probe import Probe
 from gimbal.critics.tokens import HiddenValue
@@ -83,6 +84,11 @@ ADVICE = [
         {"anchor": SamplingVersion(window=1), "max_staleness": 1},
         "keys and values of older ones",
         {"engine": Native(cache="recompute")},
+    ),
+    (
+        {"stability": Stability(), "controllers": {"optimization.learning_rate": Linear(steps=4)}},
+        "move stability.region.kl instead",
+        {"controllers": {"stability.region.kl": Linear(initial=0.01, final=0.001, steps=4)}},
     ),
     ({"oversampling": 2.0}, "all of it is surplus", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
+from gimbal.composition import AbstractPart, Advice, Composition, Refusal, Verdict
 from gimbal.controllers.base import State
 from gimbal.controllers.fallback import Fallback
 
@@ -91,6 +91,12 @@ class Stability(AbstractPart):
             yield Refusal(
                 f"Stability goes by the distance to the policy that drew the data, and {type(whole.run.learns).__name__} takes data of "
                 "any: stability=None"
+            )
+
+        if "optimization.learning_rate" in whole.run.learns.controllers:
+            yield Advice(
+                "Stability sets the learning rate by how far steps go, and so cancels what a controller of optimization.learning_rate "
+                "does: move stability.region.kl instead"
             )
 
     def init(self) -> State:

@@ -81,10 +81,10 @@ class Loop:
             return
         schedule = statistics.fmean(self.schedules) if self.schedules else 1.0
         after = dict(self.rule.update(self.state, attempted, target, schedule))
-        # Without an advantage only momentum and regularisers move the weights. How little says nothing of the rate of what has an
-        # advantage; but a regulariser that goes too far does so each time.
+        # Where the objective moves no decision (none has an advantage, or all are clipped) only momentum and regularisers move the
+        # weights. How little says nothing of the rate; but a regulariser that goes too far does so each time.
         too_far = metrics.get("grad_norm", 0.0) > 0 and self.rule.back(attempted, target) < 1.0
-        if metrics.get("signal_frac", 1.0) > 0 or (too_far and after["factor"] < self.factor):
+        if metrics.get("live_frac", 1.0) > 0 or (too_far and after["factor"] < self.factor):
             self.state = after
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
@@ -128,14 +128,15 @@ class Loop:
             before_NS = known_NS = logprob_NS()
             known = rows
         drawn_NS = self._drawn(rows, before_NS)
-        apart_NS = ops.k3(known_NS, known.column("behavior_NS", self))
+        apart_NS = _apart(known_NS - known.column("behavior_NS", self)) * known.mask_NS
 
         def distance() -> float:
-            return _mean(ops.k3(before_NS, logprob_NS()), drawn_NS, rows.mask_NS)
+            apart_NS = ops.k3(before_NS, logprob_NS())
+            return float(ops.masked_sum(drawn_NS * apart_NS, rows.mask_NS) / drawn_NS.sum().clamp(min=1e-9))
 
         surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum())
         dense = bool(((before_NS > 1e-3) & rows.mask_NS).any())
-        discrepancy = _mean(apart_NS, self._drawn(known, known_NS), known.mask_NS)
+        discrepancy = float(apart_NS.sum() / self._drawn(known, known_NS).sum().clamp(min=1e-9))
         return math.inf if dense else surprise, discrepancy, distance
 
     def _drawn(self, batch: TrainBatch, now_NS: Tensor) -> Tensor:
@@ -226,5 +227,10 @@ class Loop:
                     )
 
 
-def _mean(apart_NS: Tensor, drawn_NS: Tensor, mask_NS: Tensor) -> float:
-    return float(ops.masked_sum(drawn_NS * apart_NS, mask_NS) / drawn_NS.sum().clamp(min=1e-9))
+def _apart(ratio_NS: Tensor) -> Tensor:
+    """min(1, r) (1 / r - 1 + log r) of log r: k3 of KL(policy || what drew it), counted as in ``_drawn``, in one piece.
+
+    A decision that the policy takes no more (r = 0) counts 1. The product of the two would be 0 there: k3 is bounded, its weight not.
+    """
+    left_NS = ratio_NS.clamp(max=0)
+    return torch.where(ratio_NS < 0, left_NS * left_NS.exp() - left_NS.expm1(), (-ratio_NS).expm1() + ratio_NS)

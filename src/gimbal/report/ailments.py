@@ -23,6 +23,7 @@ HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers by which no
 SEVERAL_FRESH = (
     3  # steps from which a mean of signed log-ratios, which stray far around a small divergence, says something
 )
+SHORTEST = 8  # steps of a run with a closed loop that is judged by where its rate ended
 LOST = 0.25  # of the steps: so many undone, and a run learns from three quarters of its data at most
 SEVERAL = 4  # steps from which groups that all score alike are no accident
 
@@ -59,6 +60,21 @@ def undone(record: Record) -> Sign | None:
         f"{lost - broken} went too far at any scale"
     )
     return Sign(name="steps undone", evidence=evidence, experiment=record.again(_calmer(record)))
+
+
+def pegged(record: Record) -> Sign | None:
+    """The closed loop wanted a rate beyond the span that it has, for the last quarter of the run."""
+    factors = record("loop/factor")
+    last = factors[-max(1, len(factors) // 4) :]
+    widest = float(record.setting("stability.widest", 100.0))
+    if len(factors) < SHORTEST or not (min(last) >= widest or max(last) <= 1 / widest):
+        return None
+    rate = record.learning_rate * last[-1]
+    evidence = (
+        f"the closed loop held the learning rate at {last[-1]:g} times what was typed, the end of its span, in the last {len(last)} of "
+        f"{len(factors)} steps: no rate within it fits"
+    )
+    return Sign(name="rate at its end", evidence=evidence, experiment=record.again(f"learning_rate={short(rate)}"))
 
 
 def _calmer(record: Record) -> str:

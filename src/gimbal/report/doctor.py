@@ -40,6 +40,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=ailments.no_delivery, always=True),
     Rule(sign=ailments.not_finite, always=True),
     Rule(sign=ailments.undone, always=True),
+    Rule(sign=ailments.pegged, always=True),
     Rule(sign=ailments.lost_samples, always=True),
     Rule(sign=ailments.noisy_reward, families=TEXT, always=True),
     Rule(sign=ailments.mismatch, always=True),
