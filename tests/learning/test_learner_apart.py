@@ -34,6 +34,10 @@ class Apart(AbstractLearner):
     def method(self):
         return self._inner.method
 
+    @property
+    def compute(self):
+        return self._inner.compute
+
 
 def _passed_on(name):
     def call(self, *given):
@@ -43,7 +47,7 @@ def _passed_on(name):
     return call
 
 
-for _name in AbstractLearner.__abstractmethods__ - {"version", "method"}:
+for _name in AbstractLearner.__abstractmethods__ - {"version", "method", "compute"}:
     setattr(Apart, _name, _passed_on(_name))
 Apart.__abstractmethods__ = frozenset()
 
