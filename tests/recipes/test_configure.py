@@ -1,5 +1,6 @@
 """Every recipe: found by name, saved and read back equal, explained; files that name a recipe."""
 
+import math
 import json
 from pathlib import Path
 
@@ -222,8 +223,8 @@ def test_a_field_of_the_evaluation_does_not_bring_the_recipes_own_tasks_back():
 
 def test_the_closed_loop_and_an_exact_divergence_as_they_are_typed():
     typed = {"stability": "Stability(slice=8)", "stability.fallback": "Fallback(most=1)", "stability.region.kl": ".02"}
-    typed["regularisers"] = "(ExactKL(coef=.01),)"
+    typed |= {"regularisers": "(ExactKL(coef=.01),)", "stability.region.discrepancy": "inf"}
     run = recipes.load("grpo", {key: Text(value) for key, value in typed.items()})
-    assert run.stability == Stability(slice=8, region=Region(kl=0.02), fallback=Fallback(most=1))
+    assert run.stability == Stability(slice=8, region=Region(kl=0.02, discrepancy=math.inf), fallback=Fallback(most=1))
     assert run.regularisers == (ExactKL(coef=0.01),)
     assert recipes.load("stable", {"stability": Text("none")}).stability is None
