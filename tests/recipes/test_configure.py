@@ -1,7 +1,7 @@
 """Every recipe: found by name, saved and read back equal, explained; files that name a recipe."""
 
-import math
 import json
+import math
 from pathlib import Path
 
 import pytest
