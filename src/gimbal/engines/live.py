@@ -1,14 +1,17 @@
-"""A request to vLLM, in this process or behind a server, and what has been drawn for it so far."""
+"""Requests to vLLM, in this process or behind a server: what has been drawn for each so far, and those that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from gimbal.engines.base import Request
+from gimbal.engines.base import AbstractEngine, Finished, Request
+from gimbal.engines.precision import TOLERANCE
 from gimbal.ops import philox
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
@@ -104,3 +107,85 @@ def distribution(given: Any) -> dict[str, Any]:
         "top_p": sampling.top_p if drawn else 1.0,
         "min_p": sampling.min_p if drawn else 0.0,
     }
+
+
+class AbstractVLLM(AbstractEngine):
+    """vLLM holds at most ``slots`` requests of a run; the others wait here, so that none begins under weights that are gone."""
+
+    policy: TokenPolicy
+    _longest: int  # tokens that one request may have
+
+    def __init__(self, policy: TokenPolicy, slots: int, precision: str) -> None:
+        self.policy = policy
+        self._slots, self._precision = slots, precision
+        self._version, self._loads, self._count = -1, 0, 0
+        self.queue: deque[LiveRequest] = deque()
+        self.live: dict[str, LiveRequest] = {}  # with vLLM, by its name there
+        self.done: list[Finished] = []  # not fetched by a step yet
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self._precision]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.queue) + len(self.live) + len(self.done)
+
+    def submit(self, request: Request) -> None:
+        self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
+
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        self._enter(LiveRequest.onward(request, rollout, told, first=first, version=self._version))
+
+    def _enter(self, live: LiveRequest) -> None:
+        live.check(self._longest)
+        self.queue.append(live)
+
+    def step(self) -> list[Finished]:
+        assert self._version >= 0, "load comes before step"
+        if not self.done:
+            while self.queue and len(self.live) < self._slots:
+                self._ask(self.queue.popleft())
+            self._advance()
+        done, self.done = self.done, []
+        return done
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for finished in self.done:
+            if finished.key == key:
+                self.done.remove(finished)
+                return replace(finished.rollout, stop="cancelled")
+        for live in self.queue:
+            if live.request.key == key:
+                self.queue.remove(live)
+                return live.rollout(self.policy, "cancelled") if live.drawn else None
+        for name, live in self.live.items():
+            if live.request.key == key:
+                self._take_back(name)
+                return live.rollout(self.policy, "cancelled") if live.drawn else None
+        raise KeyError(f"no request {key} is in flight")
+
+    @abstractmethod
+    def _ask(self, live: LiveRequest) -> None:
+        """Hand it to vLLM, and enter it in ``live``."""
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Take in what vLLM has drawn; what is complete goes from ``live`` to ``done``."""
+
+    @abstractmethod
+    def _take_back(self, name: str) -> None:
+        """From vLLM and from ``live``, with all that was drawn for it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Requests and their tokens; keys and values are computed again, and what has not come back is drawn again."""
+        return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        assert not self.in_flight, "an engine that is resumed has nothing in flight"
+        self.queue = deque(live.copy() for live in state["live"])
+        self.done = list(state["done"])

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -22,15 +21,13 @@ from gimbal.engines.base import (
     CONTINUE,
     DRAW,
     FORK,
-    AbstractEngine,
     AbstractEngineSpec,
     Finished,
-    Request,
     check_slots,
     overtaken,
 )
-from gimbal.engines.live import GIB, LiveRequest
-from gimbal.engines.precision import TOLERANCE, Fit, Form
+from gimbal.engines.live import GIB, AbstractVLLM, LiveRequest
+from gimbal.engines.precision import Fit, Form
 from gimbal.engines.receipts import Reading, fingerprint
 from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.policies.base import AbstractPolicy
@@ -107,8 +104,8 @@ class VLLM(AbstractEngineSpec):
         yield from overtaken(self.cache, whole)
 
 
-class VLLMEngine(AbstractEngine):
-    """The live engine. vLLM holds at most ``slots`` requests; the others wait here, so that none begins under weights that are gone."""
+class VLLMEngine(AbstractVLLM):
+    """The live engine."""
 
     def __init__(self, spec: VLLM, policy: TokenPolicy) -> None:
         os.environ.update(ENVIRONMENT)
@@ -116,7 +113,8 @@ class VLLMEngine(AbstractEngine):
             os.environ.setdefault(name, value)
         from vllm import EngineArgs, LLMEngine
 
-        self.spec, self.policy = spec, policy
+        super().__init__(policy, spec.slots, spec.precision)
+        self.spec = spec
         self._home = tempfile.TemporaryDirectory(prefix="gimbal-vllm-")  # the architecture; weights come by ``load``
         policy.model.config.save_pretrained(self._home.name)
         with torch.random.fork_rng():  # vLLM seeds the whole process
@@ -144,58 +142,7 @@ class VLLMEngine(AbstractEngine):
         self._form = Form(names=frozenset(self._fit.tensors), held=False)
         self._taken: dict[str, str] = {}  # fingerprints of what its loader took at the last load
         self._longest = self.vllm.model_config.max_model_len - 1  # ``score`` draws one more
-        self._version, self._loads, self._count = -1, 0, 0
-        self.queue: deque[LiveRequest] = deque()
-        self.live: dict[str, LiveRequest] = {}  # by vLLM's id
-        self.done: list[Finished] = []  # while something was scored
         self._scored: list[Any] | None = None
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCE[self.spec.precision]
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.queue) + len(self.live) + len(self.done)
-
-    def submit(self, request: Request) -> None:
-        self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
-
-    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        self._enter(LiveRequest.onward(request, rollout, told, first=first, version=self._version))
-
-    def _enter(self, live: LiveRequest) -> None:
-        live.check(self._longest)
-        self.queue.append(live)
-
-    def step(self) -> list[Finished]:
-        assert self._version >= 0, "load comes before step"
-        if not self.done:
-            while self.queue and len(self.live) < self.spec.slots:
-                self._add(self.queue.popleft())
-            self._advance()
-        done, self.done = self.done, []
-        return done
-
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        for finished in self.done:
-            if finished.key == key:
-                self.done.remove(finished)
-                return replace(finished.rollout, stop="cancelled")
-        for live in self.queue:
-            if live.request.key == key:
-                self.queue.remove(live)
-                return live.rollout(self.policy, "cancelled") if live.drawn else None
-        for handle, live in self.live.items():
-            if live.request.key == key:
-                self.vllm.abort_request([handle])
-                del self.live[handle]
-                return live.rollout(self.policy, "cancelled") if live.drawn else None
-        raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self._taken = {}
@@ -260,11 +207,15 @@ class VLLMEngine(AbstractEngine):
                 del self.live[output.request_id]
                 self.done.append(Finished.of(live.request.key, live.rollout(self.policy, stop)))
 
-    def _add(self, live: LiveRequest) -> None:
+    def _ask(self, live: LiveRequest) -> None:
         self._count += 1
         handle = str(self._count)
         self.live[handle] = live
         self.vllm.add_request(handle, self._input(live.ids), self._params(live))
+
+    def _take_back(self, name: str) -> None:
+        self.vllm.abort_request([name])
+        del self.live[name]
 
     def _input(self, ids: list[int]) -> Any:
         """Keys and values are shared only among prompts that began under the same weights."""
@@ -301,15 +252,6 @@ class VLLMEngine(AbstractEngine):
             yield
         finally:
             del runner._get_prompt_logprobs_dict
-
-    def state_dict(self) -> dict[str, Any]:
-        """Requests and their tokens; keys and values are computed again."""
-        return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        assert not self.in_flight, "an engine that is resumed has nothing in flight"
-        self.queue = deque(live.copy() for live in state["live"])
-        self.done = list(state["done"])
 
 
 def taking(state: Mapping[str, Tensor], taken: dict[str, str]) -> Iterator[tuple[str, Tensor]]:

@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,16 +27,14 @@ from gimbal.engines.base import (
     CONTINUE,
     DRAW,
     FORK,
-    AbstractEngine,
     AbstractEngineSpec,
     Finished,
-    Request,
     Unserved,
     check_slots,
     overtaken,
 )
-from gimbal.engines.live import GIB, LiveRequest, distribution
-from gimbal.engines.precision import TOLERANCE, Fit, Form
+from gimbal.engines.live import GIB, AbstractVLLM, LiveRequest, distribution
+from gimbal.engines.precision import Fit, Form
 from gimbal.engines.receipts import Prints, Reading
 from gimbal.engines.sampling import completed
 from gimbal.engines.vllm_answers import checksums, drawn_of, logprob_of
@@ -134,19 +131,12 @@ class VLLMServer(AbstractEngineSpec):
         yield from overtaken(self.cache, whole)
 
 
-@dataclass(kw_only=True)
-class Sent:
-    """A request that is with the server."""
-
-    live: LiveRequest
-    dropped: bool = False  # nobody waits for it any longer
-
-
-class VLLMServerEngine(AbstractEngine):
-    """The live engine. The server holds at most ``slots`` requests of it; the others wait here."""
+class VLLMServerEngine(AbstractVLLM):
+    """The live engine. The server draws on between steps."""
 
     def __init__(self, spec: VLLMServer, policy: TokenPolicy) -> None:
-        self.spec, self.policy = spec, policy
+        super().__init__(policy, spec.slots, spec.precision)
+        self.spec = spec
         held = policy.state_dict(keep_vars=True)
         self._fit = Fit(held)
         self._names = {first: [n for n, t in held.items() if t is one] for first, one in self._fit.tensors.items()}
@@ -158,15 +148,13 @@ class VLLMServerEngine(AbstractEngine):
         self._longest = greet(self.client, spec.precision)
         # What it holds can be read only in part, so the canary is asked at every version.
         self._form = Form(names=frozenset(self._fit.tensors), held=False)
-        self._version, self._loads, self._count, self._epoch, self._lost = -1, 0, 0, 0, 0
+        self._epoch, self._lost = 0, 0
         self._asleep = False
         self._files: Path | None = None  # of the newest version
         self._readable: frozenset[str] | None = (
             None  # of the server's own names: those whose checksums can be told from here
         )
-        self.queue: deque[LiveRequest] = deque()
-        self.live: dict[str, Sent] = {}  # by our name for it
-        self.done: list[Finished] = []
+        self._dropped: set[str] = set()  # names in ``live`` that nobody waits for any longer
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 
     def _made(self) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
@@ -202,58 +190,8 @@ class VLLMServerEngine(AbstractEngine):
         return home, options
 
     @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCE[self.spec.precision]
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.queue) + len(self.live) + len(self.done)
-
-    @property
     def form(self) -> Form | None:
         return self._form
-
-    def submit(self, request: Request) -> None:
-        self._enter(LiveRequest(request=request, prompt=self.policy.encode_task(request.task)))
-
-    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        self._enter(LiveRequest.onward(request, rollout, told, first=first, version=self._version))
-
-    def _enter(self, live: LiveRequest) -> None:
-        live.check(self._longest)
-        self.queue.append(live)
-
-    def step(self) -> list[Finished]:
-        """What has finished; waits a moment if nothing has. The server draws on meanwhile."""
-        assert self._version >= 0, "load comes before step"
-        if not self.done:
-            while self.queue and len(self.live) < self.spec.slots:
-                self._ask(self.queue.popleft())
-            self._hear(TICK)
-        done, self.done = self.done, []
-        return done
-
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        for finished in self.done:
-            if finished.key == key:
-                self.done.remove(finished)
-                return replace(finished.rollout, stop="cancelled")
-        for live in self.queue:
-            if live.request.key == key:
-                self.queue.remove(live)
-                return live.rollout(self.policy, "cancelled") if live.drawn else None
-        for name, asked in self.live.items():
-            if asked.live.request.key == key:
-                asked.dropped = True
-                self._abort([name])
-                while name in self.live:
-                    self._hear(TICK)
-                return asked.live.rollout(self.policy, "cancelled") if asked.live.drawn else None
-        raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         weights = self._fit(state)
@@ -353,18 +291,6 @@ class VLLMServerEngine(AbstractEngine):
             self._abort(list(self.live))
         self._scratch.cleanup()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Requests and what has come back of them; what the server has drawn since is drawn again."""
-        return {
-            "live": [live.copy() for live in (*(asked.live for asked in self.live.values()), *self.queue)],
-            "done": list(self.done),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        assert not self.in_flight, "an engine that is resumed has nothing in flight"
-        self.queue = deque(live.copy() for live in state["live"])
-        self.done = list(state["done"])
-
     # Requests -------------------------------------------------------------------------------------------------------------------
 
     def _ask(self, live: LiveRequest) -> None:
@@ -373,7 +299,7 @@ class VLLMServerEngine(AbstractEngine):
         ids, params = live.ids, live.params(self.policy.end_ids)
         if of_tokens(live.request.sampling).stop:
             params["max_tokens"] = min(params["max_tokens"], MOST_AT_ONCE)
-        self.live[name] = Sent(live=live)
+        self.live[name] = live
 
         def wait() -> None:
             try:
@@ -394,12 +320,18 @@ class VLLMServerEngine(AbstractEngine):
         }
         return self.client.post("/inference/v1/generate", body)["choices"][0]
 
-    def _hear(self, seconds: float) -> None:
-        """Take in what has been answered; waits so long for the first."""
+    def _take_back(self, name: str) -> None:
+        self._dropped.add(name)
+        self._abort([name])
+        while name in self.live:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Take in what has been answered; waits a moment if nothing has."""
         if not self.live:
             return
         try:
-            answers = [self._answers.get(timeout=seconds)]
+            answers = [self._answers.get(timeout=TICK)]
         except queue.Empty:
             return
         while not self._answers.empty():
@@ -413,12 +345,12 @@ class VLLMServerEngine(AbstractEngine):
             elif isinstance(answer, Exception):
                 raise answer
             else:
-                self._answered(self.live.pop(name), answer)
+                self._answered(name, answer)
         if gone is not None:
             self._recover(str(gone))
 
-    def _answered(self, asked: Sent, choice: Mapping[str, Any]) -> None:
-        live, stop = asked.live, choice["finish_reason"]
+    def _answered(self, name: str, choice: Mapping[str, Any]) -> None:
+        live, stop = self.live.pop(name), choice["finish_reason"]
         stops = of_tokens(live.request.sampling).stop
         for token, logprob, version in drawn_of(choice):
             live.drawn.append(token)
@@ -427,7 +359,8 @@ class VLLMServerEngine(AbstractEngine):
             if completed(live.drawn, stops, self.policy.decode):
                 stop = "stop"
                 break  # what was drawn behind it belongs to nothing
-        if asked.dropped:
+        if name in self._dropped:
+            self._dropped.remove(name)
             return
         longest = of_tokens(live.request.sampling).max_length
         if stop == "abort" or (stop == "length" and len(live.drawn) < longest):
@@ -477,8 +410,9 @@ class VLLMServerEngine(AbstractEngine):
             f"gimbal: the vLLM server at {self.client.url} is lost ({why}); waiting for it", file=sys.stderr, flush=True
         )
         self._epoch += 1
-        self.queue.extendleft(asked.live for asked in reversed(self.live.values()) if not asked.dropped)
+        self.queue.extendleft(live for name, live in reversed(self.live.items()) if name not in self._dropped)
         self.live.clear()
+        self._dropped.clear()
         if self._own is not None:
             if self._own.url == self.client.url and not self.client.up():  # else another engine has started it again
                 self._own.stop()
