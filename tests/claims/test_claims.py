@@ -250,4 +250,4 @@ def test_a_tenfold_rate_comes_at_step_20():
 
 def test_what_the_readme_says_of_the_closed_loop_follows_from_the_record():
     readme = " ".join((CLAIMS.parent / "README.md").read_text(encoding="utf-8").split())
-    assert grid_page.headline(grid.load()) in readme
+    assert grid_page.headline(grid.load()) in readme and grid_page.beside(grid.load()) in readme

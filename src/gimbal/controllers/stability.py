@@ -54,7 +54,7 @@ class Stability(AbstractPart):
     / region.kl): the largest stable step of delayed gradients, softened by h. A distance of a step is about d factor^2, factor being
     what the learning rate is multiplied with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and
     factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and
-    ``widest``. One distance enters with 1000 times the target at most. A step in which no decision had an advantage never raises it.
+    ``widest``. One distance enters with 1000 times the target at most. A step whose objective moved no decision never raises it.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
