@@ -92,9 +92,9 @@ def beside(runs: Runs) -> str:
     own = [run["score"] for cell in dict.fromkeys(cells + grid.corners()) for run in grid.of(runs, "loop", cell, [0])]
     return (
         f"Beside the same method tuned in each setting (best of {len(grid.TRIED)} rates) the loop's median difference is "
-        f"{statistics.median(apart):+.3f} ({samplers}), and it needs {steps:.2f} times the steps to 0.9 of the final training pass rate. "
-        f"A fixed 3e-5 in every setting has a median of {statistics.median(fixed):.2f} and a minimum of {min(fixed):.2f}; the loop's "
-        f"minimum is {min(own):.2f}."
+        f"{statistics.median(apart):+.3f} ({samplers}), and it needs {steps:.2f} times the steps to 0.9 of the final training pass "
+        f"rate. A fixed 3e-5 in every setting has a median of {statistics.median(fixed):.2f} and a minimum of {min(fixed):.2f}; the "
+        f"loop's minimum is {min(own):.2f}."
     )
 
 

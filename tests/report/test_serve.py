@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -111,10 +112,13 @@ def test_a_browser_follows_a_run_that_trains(tmp_path):
             while not (tmp_path / "live" / "recipe.yaml").exists():
                 assert time.monotonic() < end and training.poll() is None
                 time.sleep(0.05)
+            # The page starts more slowly than five steps take on a busy machine: the run waits for it.
+            training.send_signal(signal.SIGSTOP)
             serving = command("report", "live", "--runs", str(tmp_path), "--serve")
             url = re.match(r"http://127\.0\.0\.1:\d+/", serving.stdout.readline())[0]
             with opened(browser, url) as page:
                 before = page.evaluate("state.runs[0].steps.length")
+                training.send_signal(signal.SIGCONT)
                 until(page, "state.runs[0].ended && state.rollouts.length >= 8", 60)
                 assert before < 5 and page.evaluate("state.runs[0].steps") == list(range(1, 6))
                 assert "5 steps" in page.inner_text("#conclusion") and page.inner_text("#live") == "ended"

@@ -174,7 +174,7 @@ def _price(chosen: Forecast, plain: float | None) -> str:
     cost = price(chosen.age_mean)
     whole = f": {cost.steps * plain / chosen.rollouts_per_s:.2f} times the time of sync" if plain else ""
     return (
-        f" At that age expect {cost.rate:.1f} times the learning rate and {cost.steps:.2g} times the steps of fresh data{whole} "
+        f" At that age expect {cost.rate:.1f} times the learning rate and {cost.steps:.1f} times the steps of fresh data{whole} "
         "(gimbal-tiny with the closed loop; docs/stability.md)."
     )
 
