@@ -34,10 +34,14 @@ def test_a_table_and_one_sentence(capsys):
 
 
 def test_the_price_of_old_data_is_said(capsys):
-    slow_trainer = [word for word in SMALL if not word.startswith("speeds.train_token_s")] + ["speeds.train_token_s=1e-2"]
+    slow_trainer = [word for word in SMALL if not word.startswith("speeds.train_token_s")] + [
+        "speeds.train_token_s=1e-2"
+    ]
     assert main(["plan", *slow_trainer, "--schedule", "sync,bounded-async", "max_staleness=8"]) == 0
     recommended = capsys.readouterr().out.strip().splitlines()[-1]
-    assert re.search(r"At that age expect 0\.\d times the learning rate and \d\.\d times the steps of fresh data", recommended)
+    assert re.search(
+        r"At that age expect 0\.\d times the learning rate and \d\.\d times the steps of fresh data", recommended
+    )
 
 
 def test_json_and_chosen_schedules(capsys):
