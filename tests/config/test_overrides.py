@@ -11,7 +11,7 @@ from gimbal.config import Text, find, flatten, override, paths, plain, read
 from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
 from gimbal.config.overrides import locate
 from gimbal.controllers import AdaptiveKL, Lagrangian
-from gimbal.objectives import ClippedRatio, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight
+from gimbal.objectives import ClippedRatio, EntropyBonus, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.runtime.run import LEAST
 
@@ -169,6 +169,34 @@ def test_beta_sets_the_kl_penalty_or_adds_it(run):
     added = typed(run, "beta=0.04")
     assert added.regularisers == (KLPenalty(coef=0.04),)
     assert typed(added, "kl_coef=0.1").regularisers == (KLPenalty(coef=0.1),)
+
+
+def test_beta_of_a_loss_that_has_one_is_that_one():
+    run = recipes.load("dpo", {"beta": Text("0.3")})
+    assert run.objective.beta == 0.3 and run.regularisers == ()
+
+
+def test_two_coefficients_add_two_parts_and_one_is_not_given_twice(run):
+    both = typed(run, "entropy_coef=0.01", "beta=0.04")
+    assert both.regularisers == (EntropyBonus(coef=0.01), KLPenalty(coef=0.04))
+    with pytest.raises(ValueError, match="beta and kl_coef both set the coefficient of KLPenalty"):
+        typed(run, "beta=0.1", "kl_coef=0.1")
+
+
+def test_names_with_their_sections_are_read_as_ours(run):
+    changed = typed(
+        run,
+        "actor_rollout_ref.actor.clip_ratio_high=0.28",
+        "actor_rollout_ref.rollout.temperature=0.9",
+        "orchestrator.sampling.max_tokens=12",
+        "trainer.optim.lr=1e-6",
+    )
+    assert (changed.objective.clip_high, changed.sampling.temperature, changed.sampling.max_length) == (0.28, 0.9, 12)
+    assert changed.optimization.learning_rate == 1e-6
+    with pytest.raises(ValueError, match=r"orchestrator\.batch_size is not a key here: gimbal counts prompts"):
+        typed(run, "orchestrator.batch_size=512")
+    with pytest.raises(ValueError, match=r"there is no key trainer\.strange"):
+        typed(run, "trainer.strange=1")
 
 
 def test_every_alias_leads_somewhere(run):

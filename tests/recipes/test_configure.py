@@ -228,3 +228,14 @@ def test_the_closed_loop_and_an_exact_divergence_as_they_are_typed():
     assert run.stability == Stability(slice=8, region=Region(kl=0.02, discrepancy=math.inf), fallback=Fallback(most=1))
     assert run.regularisers == (ExactKL(coef=0.01),)
     assert recipes.load("stable", {"stability": Text("none")}).stability is None
+
+
+def test_an_evaluation_of_a_run_on_written_answers_draws_its_own():
+    """It would copy the written answers otherwise, or ask held-out rows for some."""
+    data = {"tasks": Text("pairs.jsonl"), "held_out": Text("test.jsonl"), "held_out.rewards": Text("ExactAnswer()")}
+    exam = recipes.load("dpo", data).held_out
+    recipe = recipes.load("dpo").held_out
+    assert (exam.engine, exam.workflow, exam.tasks.path) == (recipe.engine, recipe.workflow, "test.jsonl")
+    for name in ("dpo", "sft"):
+        with pytest.raises(ValueError, match=r"no reward can score them: held_out\.rewards="):
+            recipes.load(name, {key: value for key, value in data.items() if key != "held_out.rewards"})

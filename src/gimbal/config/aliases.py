@@ -25,15 +25,15 @@ _SAME = {
     "sampling.max_length": "max_completion_length max_response_length data.max_response_length max_new_tokens response_length "
     "generate_max_len rollout_max_response_len max_tokens",
     "max_staleness": "max_head_offpolicyness max_off_policy_threshold max_off_policy_steps max_staleness_steps "
-    "max_trajectory_age_steps max_steps_off_policy async_steps async_generation_ratio staleness_threshold",
-    "policy.model": "model model_name_or_path model_path pretrain hf_checkpoint actor_rollout_ref.model.path",
+    "max_trajectory_age_steps max_steps_off_policy max_async_level async_steps async_generation_ratio staleness_threshold",
+    "policy.model": "model model.name model_name_or_path model_path pretrain hf_checkpoint actor_rollout_ref.model.path",
     "policy.dtype": "torch_dtype",
     "steps": "max_steps total_training_steps total_train_steps num_rollout",
     "checkpoint_every": "save_steps save_freq save_interval",
     "keep_checkpoints": "save_total_limit max_actor_ckpt_to_keep keep_last",
     "keep_every": "keep_interval",
     "held_out.save_best": "metric_for_best_model",
-    "held_out.every": "eval_steps test_freq eval_interval",
+    "held_out.every": "eval_steps test_freq eval_interval eval.interval",
 }
 ALIASES = {theirs: ours for ours, names in _SAME.items() for theirs in names.split()}
 
@@ -47,6 +47,9 @@ PARTS = dict.fromkeys(
     ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"),
     "KLPenalty",
 ) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
+
+# Sections of verl's and prime-rl's configurations: actor_rollout_ref.actor.clip_ratio_high is read as clip_ratio_high.
+SECTIONS = ("actor_rollout_ref", "algorithm", "data", "trainer", "orchestrator", "async_training")
 
 # Parts that were called so before; what was typed and saved still holds.
 RENAMED = {"Jsonl": "Dataset"}
@@ -73,28 +76,42 @@ _ADVANTAGE = "the estimator is a part: advantage=GroupNormalized(), LeaveOneOut(
 _AGGREGATION = (
     "the denominator is a part: aggregation=TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)"
 )
+_LOSS_TYPE = (
+    "it is the denominator of the loss: grpo is aggregation=SequenceMean(), dapo and bnpo TokenMean(), dr_grpo ConstantMean(length=N); "
+    "gimbal train dapo, dr_grpo, gspo and cispo are the whole methods"
+)
+_SCALE = "the estimator is a part: group is advantage=GroupNormalized(), batch BatchScaled(), none GroupCentered()"
+_LORA = "LoRA is a part: lora='LoRA(rank=16, alpha=32)', of every linear layer unless targets=[...] names some"
+_VLLM = (
+    "the sampler is a part: engine=VLLM() in this process, engine=VLLMServer() or VLLMServer(url=...) behind a server"
+)
+_TRACK = "--track wandb, tensorboard, trackio, or several with commas; metrics.jsonl is always written"
+_NAME = "a run is runs/NAME: --name NAME, and --runs DIRECTORY in place of runs"
+_BATCH = "gimbal counts prompts, not rollouts: prompts_per_step x num_generations a step; memory is optimization.microbatch_tokens"
+_GPUS = "devices=Devices(...) places learner and samplers; several learner processes start under torchrun (docs/distributed.md)"
 _CORRECTION = "the correction is a part: correction=TruncatedWeight(level='token', cap=2.0), MaskedWeight(...) or None"
 _STALENESS = "the bound is always kept, by pacing the learner; no rollout is dropped for its age"
 EXPLAINED = {
     "ppo_mini_batch_size": _SIZE,
     "actor_rollout_ref.actor.ppo_mini_batch_size": _SIZE,
     "mini_batch_size": _SIZE,
-    "per_device_train_batch_size": "gimbal counts prompts, not rollouts: prompts_per_step; memory is optimization.microbatch_tokens",
+    **dict.fromkeys(("per_device_train_batch_size", "generation_batch_size", "batch_size"), _BATCH),
     "gradient_accumulation_steps": "micro-batches follow from optimization.microbatch_tokens and never change the gradient",
     "bf16": "policy.mixed_precision=bf16 computes in bfloat16 with weights in float32; policy.dtype=bfloat16 holds them in it too",
     "max_prompt_length": "prompts are never cut",
     "loss": _OBJECTIVE,
-    "loss_type": f"{_OBJECTIVE}; {_AGGREGATION}",
+    "loss_type": _LOSS_TYPE,
     "policy_loss.loss_mode": _OBJECTIVE,
     "adv_estimator": _ADVANTAGE,
     "algorithm.adv_estimator": _ADVANTAGE,
     "advantage_estimator": _ADVANTAGE,
-    "scale_rewards": _ADVANTAGE,
+    "scale_rewards": _SCALE,
     "importance_sampling_level": "token level is objective=ClippedRatio(), sequence level objective=SequenceRatio()",
     "level": "token level is objective=ClippedRatio(), sequence level objective=SequenceRatio()",
     "loss_agg_mode": _AGGREGATION,
     "kl_in": "in the loss it is regularisers=[KLPenalty()], in the reward reward_shaping=[KLReward()]",
     "kl_estimator": "it is a field of the part: regularisers=[KLPenalty(estimator='k3')]",
+    "algorithm.kl_ctrl.kl_coef": "it is the KL in the reward: reward_shaping=[KLReward(coef=...)]; in the loss it is kl_loss_coef",
     "use_kl_loss": "regularisers=[KLPenalty(coef=...)] turns it on, regularisers=() off",
     "rollout_correction": _CORRECTION,
     "vllm_importance_sampling_correction": _CORRECTION,
@@ -102,6 +119,34 @@ EXPLAINED = {
     "tis_imp_ratio_cap": _CORRECTION,
     "staleness_policy": _STALENESS,
     "max_off_policy_strategy": _STALENESS,
-    "num_train_epochs": "a run is measured in learner steps: steps=...",
-    "total_epochs": "a run is measured in learner steps: steps=...",
+    **dict.fromkeys(
+        ("num_train_epochs", "total_epochs"),
+        "a run is measured in learner steps: steps = epochs x tasks / prompts_per_step",
+    ),
+    "steps_per_generation": "updates a batch are optimization.minibatches (parts of it) and optimization.epochs (passes over it)",
+    "warmup_ratio": "warm-up is counted in learner steps: optimization.warmup_steps=N",
+    **dict.fromkeys(
+        ("use_peft", "use_lora", "lora_r", "lora_rank", "lora_alpha", "lora_target_modules", "peft_config"), _LORA
+    ),
+    **dict.fromkeys(("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "rollout.name"), _VLLM),
+    **dict.fromkeys(("report_to", "logger", "wandb", "project_name", "wandb_project"), _TRACK),
+    **dict.fromkeys(("output_dir", "default_local_dir", "run_name", "experiment_name"), _NAME),
+    "logging_steps": "every step is printed and written to metrics.jsonl; record_every=N writes every N-th step's rollouts",
+    "log_completions": "rollouts are written every record_every=10 steps and shown by gimbal report",
+    "resume_from_checkpoint": "gimbal train --resume RUN continues from the newest checkpoint",
+    "push_to_hub": "gimbal export RUN DIRECTORY writes what an upload takes: hf upload NAME DIRECTORY",
+    "reward_weights": "weights stand with the rewards: reward=f.py:score*0.7,f.py:brevity*0.3",
+    "mask_truncated_completions": "it is a filter: filters=DropOverlong(); with a soft price instead, OverlongPenalty() among rewards",
+    "eval_strategy": "held_out=FILE evaluates before and after training, held_out.every=N every N steps too",
+    "do_eval": "held_out=FILE evaluates; held_out=none does not",
+    **dict.fromkeys(
+        ("sync_ref_model", "ref_model_sync_steps"), "reference_resets=[10, 20] renews the reference after these steps"
+    ),
+    "fp16": "float16 is not trained in: policy.mixed_precision=bf16",
+    "repetition_penalty": "the distribution sampled from is the one trained: temperature, top_k, top_p, min_p; no penalties",
+    **dict.fromkeys(("deepspeed", "fsdp", "n_gpus_per_node", "num_gpus", "tensor_model_parallel_size"), _GPUS),
+    **dict.fromkeys(
+        ("custom_reward_function.path", "reward_fn"), "reward=file.py:function; verl's compute_score is taken as it is"
+    ),
+    "filter_groups.enable": "it is a filter: filters=ZeroVariance() drops groups without a difference and draws others",
 }

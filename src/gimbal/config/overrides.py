@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
-from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
+from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS, SECTIONS
 from gimbal.config.classes import nearest
 from gimbal.config.expected import is_mixture
 from gimbal.config.parts import Text, read
@@ -29,6 +29,14 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
         # A part is put in before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
         run = override(run, wholes, notice)
         changes = {key: value for key, value in changes.items() if key not in wholes}
+    parts = {key: PARTS[name] for key in changes if (name := _tail(run, key)) in PARTS}
+    if len(parts) > 1:  # each may add a part, and the next one goes behind it
+        first, *others = parts
+        if same := next((key for key in others if parts[key] == parts[first]), ""):
+            raise ValueError(f"{first} and {same} both set the coefficient of {parts[first]}; give one of them")
+        run = override(run, {first: changes[first]}, notice)
+        changes = {key: value for key, value in changes.items() if key != first}
+        return override(run, changes, notice)
     inside: dict[str, dict[str, Any]] = {}  # fields of parts that are None so far
     special: dict[str, tuple[str, Any]] = {}  # path -> (the key that sets it, value)
     broad: dict[str, tuple[str, Any]] = {}  # the same for keys that set several: what sets one alone goes before them
@@ -55,25 +63,36 @@ def locate(run: Any, key: str, value: Any) -> Changes:
     """Where a key leads, with the value to put there."""
     if reachable(run, key) or _absent(run, key):
         return [(key, value)]
-    if key in BOTH_CLIPS:
-        return [(path, value) for path in BOTH_CLIPS[key]]
-    if key in ALIASES:
-        return [(ALIASES[key], value)]
-    if key in PARTS and "regularisers" in _children(run):
-        names = [type(part).__name__ for part in run.regularisers]
-        if PARTS[key] in names:
-            return [(f"regularisers.{names.index(PARTS[key])}.coef", value)]
-        return [(f"regularisers.{len(names)}", Text(f"{PARTS[key]}(coef={value})"))]
-    if key in EXPLAINED:
-        raise ValueError(f"{key} is not a key here: {EXPLAINED[key]}")
-    matches = [path for path in paths(run) if path.endswith("." + key)]
+    name = _tail(run, key)
+    matches = [path for path in paths(run) if path.endswith("." + name)]
     # The evaluation repeats the names of what it examines; a short name means what is trained on.
     matches = [path for path in matches if not path.startswith("held_out.")] or matches
+    if name in BOTH_CLIPS:
+        return [(path, value) for path in BOTH_CLIPS[name]]
+    if name in ALIASES:
+        return [(ALIASES[name], value)]
+    if name in PARTS and not matches and "regularisers" in _children(run):  # beta of a DPO objective is its own field
+        kinds = [type(part).__name__ for part in run.regularisers]
+        if PARTS[name] in kinds:
+            return [(f"regularisers.{kinds.index(PARTS[name])}.coef", value)]
+        return [(f"regularisers.{len(kinds)}", Text(f"{PARTS[name]}(coef={value})"))]
+    if name in EXPLAINED:
+        raise ValueError(f"{key} is not a key here: {EXPLAINED[name]}")
     if len(matches) == 1:
         return [(matches[0], value)]
     if matches:
         raise ValueError(f"{key} could be any of {', '.join(matches)}; write the whole path")
     raise _unknown(run, key)
+
+
+def _tail(run: Any, key: str) -> str:
+    """The part of another system's dotted name that means something here; a key of ours as it is."""
+    section, *names = key.split(".")
+    if key in EXPLAINED or section not in SECTIONS or section in _children(run):
+        return key
+    tails = [key, *(".".join(names[place:]) for place in range(len(names)))]
+    known = (tail for tail in tails if tail in BOTH_CLIPS or tail in ALIASES or tail in PARTS or tail in EXPLAINED)
+    return next(known, tails[-1])
 
 
 def paths(part: Any, prefix: str = "") -> dict[str, Any]:

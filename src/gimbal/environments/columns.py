@@ -10,6 +10,7 @@ from typing import Any
 
 from gimbal.environments import images
 from gimbal.environments.tables import Row, parsed
+from gimbal.environments.written import written
 from gimbal.records import Task, is_chat
 
 ANSWER = "answer"
@@ -37,6 +38,7 @@ class Columns:
         value, where, made_id = row
         if not isinstance(value, Mapping):
             raise ValueError(f"{where}: expected an object, got {type(value).__name__}")
+        value = written(value, self.prompt, where)
         asked = at(value, self.prompt)
         if asked is MISSING:
             raise ValueError(f"{where}: there is no column {self.prompt!r}; columns: {_listed(value)}")

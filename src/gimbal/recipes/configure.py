@@ -23,6 +23,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
+from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, HeldOut, Run
 
@@ -62,6 +63,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
+    run = _drawn(recipe, run, changes)
     run, said = sized(recipe, run, changes)
     if said:
         notice(said)
@@ -90,6 +92,19 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
         tasks, held = run.tasks, _other_split(run.tasks, str(given))
     run = replace(run, tasks=tasks, held_out=HeldOut(tasks=held))
     return override(run, {key: value for key, value in changes.items() if key.startswith("held_out.")}, notice)
+
+
+def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+    """An evaluation on the user's tasks draws as the recipe's did: where training copies written answers, that is another engine."""
+    before, now = recipe.held_out, run.held_out
+    if before is None or now is None or {"engine", "held_out.engine", "workflow", "held_out.workflow"} & set(changes):
+        return run
+    now = replace(now, engine=now.engine or before.engine, workflow=now.workflow or before.workflow)
+    if now.engine is not None and now.rewards is None and all(isinstance(reward, Recorded) for reward in run.rewards):
+        raise ValueError(
+            "the evaluation draws answers, and no reward can score them: held_out.rewards=FILE.py:FUNCTION, or held_out=none"
+        )
+    return replace(run, held_out=now)
 
 
 def _number(value: Any) -> float | None:

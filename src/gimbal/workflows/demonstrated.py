@@ -31,5 +31,11 @@ class Demonstrated(AbstractWorkflow):
             yield Refusal("demonstrations were not sampled, so no ratio to a sampler means anything: correction=None")
 
     def __call__(self, attempt: Attempt) -> Steps:
-        row = yield Write(text=chosen(attempt.task, "completion", attempt.sample), end=self.end)
+        text = chosen(attempt.task, "completion", attempt.sample)
+        if not isinstance(text, str):
+            raise ValueError(
+                f"task {attempt.task.id}: the completion is {text!r:.60}; expected text, one assistant message, or a list of texts, "
+                "one for each sample"
+            )
+        row = yield Write(text=text, end=self.end)
         return Episode.of(row)
