@@ -33,7 +33,7 @@ from torch import Tensor
 from gimbal import config
 from gimbal.engines.base import AbstractEngine, AbstractEngineAround, AbstractEngineSpec, Finished, Request
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
@@ -140,7 +140,7 @@ def run_of(seed: int, k: int, steps: int, workers: int, tool: SlowTool | None = 
         num_generations=8,
         max_staleness=k,
         filters=(),
-        held_out=HeldOut(tasks=exam(size=128), samples=4, engine=Native(precision="int8")),
+        held_out=HeldOut(tasks=held_out_tasks(size=128), samples=4, engine=Native(precision="int8")),
         steps=steps,
         seed=seed,
         threads=1,

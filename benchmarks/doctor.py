@@ -28,7 +28,7 @@ from sickness import FAULTS, HEALTHY, Case, draw
 from gimbal import config
 from gimbal.learning.learner import NotFinite
 from gimbal.learning.weight_sync.proof import NotDelivered
-from gimbal.report.doctor import NOTHING, examine
+from gimbal.report.doctor import NOTHING, diagnose
 from gimbal.report.record import Change, Record
 from gimbal.runtime.local import run_local
 from gimbal.runtime.pipeline import Starved
@@ -126,7 +126,7 @@ def judged(job: Job) -> dict[str, Any]:
     needed = [job.directory] if job.set == "faults" else [job.directory, job.twin]
     if not all((directory / "done").exists() for directory in needed):
         return who | {"found": "", "state": NOT_RUN}
-    diagnosis, record = examine(job.directory), Record(job.directory)
+    diagnosis, record = diagnose(job.directory), Record(job.directory)
     exam = record.learned
     now = diagnosis.cause or diagnosis.name
     return who | {

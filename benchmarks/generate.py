@@ -28,7 +28,7 @@ import torch
 
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.records import Task
 
@@ -154,7 +154,7 @@ def main() -> None:
     torch.set_num_threads(o.threads)
     policy = CausalLM().load()
     end_by_chance(policy, o.mean)
-    source = practice()
+    source = training_tasks()
     tasks = [source[i] for i in range(o.requests)]
     if o.serve:
         return serve(policy, tasks, o)

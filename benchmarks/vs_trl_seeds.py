@@ -29,7 +29,7 @@ import numpy as np
 import vs_trl
 
 from gimbal.api import evaluate
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.core.demo import demo
 from gimbal.report.statistics import interval
@@ -44,7 +44,7 @@ def train(arm: str, seed: int) -> dict[str, Any]:
         model = Path(scratch) / "model"
         with redirect_stdout(null):
             found = vs_trl.ARMS[arm](seed, 1, TARGET, model)
-        held_out = HeldOut(tasks=exam(size=256), samples=4)
+        held_out = HeldOut(tasks=held_out_tasks(size=256), samples=4)
         run = replace(demo(), policy=CausalLM(model=str(model)), engine=vs_trl.SAMPLER, threads=1, held_out=held_out)
         score = evaluate(run)
     passed = found["passed"]

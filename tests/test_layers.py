@@ -38,6 +38,7 @@ LEVEL = {
 SIBLINGS = {
     ("ops", "records"),
     ("ops", "composition"),
+    ("composition", "records"),
     ("critics", "policies"),
     ("learning", "engines"),
     ("workflows", "engines"),

@@ -1,4 +1,4 @@
-"""Reinforcement-learning post-training that stays level when generation and training are decoupled.
+"""Reinforcement-learning post-training that stays stable when generation and training are decoupled.
 
 ``gimbal.train("demo")`` runs a recipe; beneath it lie ``Run`` (every part of an experiment), ``Learner`` (``forward_backward``,
 ``optim_step``, ``save_state``, ``load_state``) and the methods, which are callables on plain tensors. Nothing here imports torch

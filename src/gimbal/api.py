@@ -24,7 +24,7 @@ from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device
-from gimbal.runtime.evaluate import Exam, held_out_exam
+from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.single import SingleTurn
 
@@ -302,7 +302,7 @@ def weights(directory: Path) -> Path:
 
 
 def version(target: str, runs: Path) -> int:
-    """The learner's version of the weights that ``examined`` takes: the steps of a run's newest checkpoint, 0 of a model."""
+    """The learner's version of the weights that ``to_evaluate`` takes: the steps of a run's newest checkpoint, 0 of a model."""
     if _is_model(target):
         return 0
     return checkpoint.step_of(weights(find_run(target, runs)).parent)
@@ -324,13 +324,13 @@ def resuming(directory: Path) -> str:
     return f"gimbal train --resume {shlex.quote(str(directory))}"
 
 
-def evaluate(run: AbstractRun) -> Exam:
+def evaluate(run: AbstractRun) -> EvalResult:
     """The run's evaluation of the policy it names; nothing is trained."""
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
-    return held_out_exam(run, policy)
+    return evaluate_held_out(run, policy)
 
 
-def examined(target: str, recipe: str, runs: Path) -> AbstractRun:
+def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
     """The run whose evaluation is meant: of a run's newest weights, or of a model (a directory, or the one shipped here) under a
     recipe's evaluation."""
     if _is_model(target):

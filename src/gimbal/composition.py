@@ -11,8 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from gimbal.records import RENAMED_COLUMNS
+
 Kind = TypeVar("Kind")
 Remembering = TypeVar("Remembering", bound="AbstractRemembering")
+RENAMED_METHODS = {
+    "leaving": "before_update",
+    "underway": "partial_rollouts",
+}  # old names that users' classes may define
 State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
 
 # Effects: what a part does to the run, for rules that do not care which part does it.
@@ -79,11 +85,24 @@ class Chosen(Protocol):
     def learns(self) -> Any: ...
 
 
+def keep_old_names(part: type) -> None:
+    """Let a user's class that defines a method, or reads a column, by its former name work as before."""
+    for old, new in RENAMED_METHODS.items():
+        if old in vars(part):
+            setattr(part, new, vars(part)[old])
+    if isinstance(needs := vars(part).get("needs"), frozenset):
+        part.needs = frozenset(RENAMED_COLUMNS.get(name, name) for name in needs)  # pyrefly: ignore; it has the attribute
+
+
 class AbstractPart:
     """Whatever a run is made of. By default a part fits everywhere, does nothing that others ask about and names no reward."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # the optional columns of a batch that it reads
     names_rewards: ClassVar[tuple[str, ...]] = ()  # its fields that hold names of rewards of the run, "" being none
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        keep_old_names(cls)
 
     def effects(self) -> frozenset[str]:
         """What it does, in words that other parts ask about with ``Composition.doing``."""

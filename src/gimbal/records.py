@@ -25,6 +25,7 @@ from torch import Tensor
 # Temperatures beyond which float32 logits overflow or are all alike.
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
+RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,8 +334,8 @@ class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
-    fills columns that carry gradient (``entropy_NS``, ``values_NS``, ``values_NSM``, and the facts that ``live`` names) just before an
-    objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its own, by name, [N],
+    fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names) just before
+    an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its own, by name, [N],
     [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length ran out), ``temperature``
     (it was drawn at), ``reference/NAME``, and what surveys found.
     """
@@ -364,9 +365,9 @@ class TrainBatch:
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
     # Of the policy and of the critic being trained.
     entropy_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
-    values_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
+    new_value_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
     value_NSM: Float[Tensor, "N S M"] | None = None  # value_NS of each member of the critic
-    values_NSM: Float[Tensor, "N S M"] | None = field(default=None, metadata=GRADIENT)  # values_NS of each member
+    new_value_NSM: Float[Tensor, "N S M"] | None = field(default=None, metadata=GRADIENT)  # new_value_NS of each member
     row_N: Int[Tensor, " N"] | None = None  # where a row stood before rows were re-ordered
     roles: tuple[str, ...] = ()
     facts: Mapping[str, Tensor] = field(default_factory=dict)
@@ -416,6 +417,7 @@ class TrainBatch:
         False, in at least float32, and a constant unless it is one of those that carry gradient. So no method need fear what lies
         in padding, low precision or a forgotten detach.
         """
+        name = RENAMED_COLUMNS.get(name, name)
         value = self.facts[name] if name in self.facts else getattr(self, name, None)
         if value is None:
             raise ValueError(

@@ -31,7 +31,7 @@ def batch(n=6, s=8, dtype=torch.float64):
         reward_NS=draw(),
         advantage_NS=draw(),
         value_NS=draw(),
-        values_NS=draw().requires_grad_(),
+        new_value_NS=draw().requires_grad_(),
         target_NS=draw(),
         bootstrap_N=draw()[:, 0],
         turn_NS=torch.rand(n, s, generator=G).lt(0.4).long().cumsum(-1),
@@ -88,7 +88,7 @@ def test_the_value_is_read_and_trained_at_the_first_decision_alone():
     other = replace(b, value_NS=b.value_NS.where(first_NS, 1e3))
     assert torch.equal(TurnGAE()(b), TurnGAE()(other))
     part = TurnValueLoss()
-    (gradient_NS,) = torch.autograd.grad(part(b.value_NS, b).loss_NS.sum(), b.values_NS)
+    (gradient_NS,) = torch.autograd.grad(part(b.value_NS, b).loss_NS.sum(), b.new_value_NS)
     assert torch.equal(gradient_NS != 0, first_NS) and torch.equal(part.counted(b), first_NS)
 
 
@@ -96,7 +96,7 @@ def test_turns_of_one_decision_are_value_loss():
     b = by_token(batch())
     first, second = (part(b.value_NS, b).loss_NS for part in (TurnValueLoss(clip=0.3), ValueLoss(clip=0.3)))
     assert torch.equal(first, second)
-    assert torch.equal(*(torch.autograd.grad(loss.sum(), b.values_NS)[0] for loss in (first, second)))
+    assert torch.equal(*(torch.autograd.grad(loss.sum(), b.new_value_NS)[0] for loss in (first, second)))
     assert torch.equal(TurnValueLoss().counted(b), b.mask_NS)
 
 

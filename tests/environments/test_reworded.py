@@ -2,12 +2,12 @@
 
 import pytest
 
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.reworded import Reworded
 
 
 def test_both_wordings_share_answer_and_family():
-    tasks = Reworded(tasks=practice(size=3))
+    tasks = Reworded(tasks=training_tasks(size=3))
     pairs = [(tasks[2 * i], tasks[2 * i + 1]) for i in range(3)]
     assert len(tasks) == 6 and len({task.id for pair in pairs for task in pair}) == 6
     for i, (plain, other) in enumerate(pairs):
@@ -17,4 +17,4 @@ def test_both_wordings_share_answer_and_family():
 
 def test_a_template_that_asks_too_much_is_told():
     with pytest.raises(ValueError, match="word"):
-        Reworded(tasks=practice(size=1), template="{word}")[1]
+        Reworded(tasks=training_tasks(size=1), template="{word}")[1]

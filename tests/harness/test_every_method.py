@@ -90,7 +90,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
         reward_NS=draw(),
         value_NS=draw(),
         target_NS=draw(),
-        values_NS=draw(),
+        new_value_NS=draw(),
         entropy_NS=draw().abs(),
         bootstrap_N=draw()[:, 0],
         version_NS=torch.zeros(n, s, dtype=torch.long),
@@ -113,7 +113,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
         },
         live=frozenset({"logprob_NSV"}),
         value_NSM=torch.stack([draw(), draw()], -1),
-        values_NSM=torch.stack([draw(), draw()], -1),
+        new_value_NSM=torch.stack([draw(), draw()], -1),
     )
 
 
@@ -135,7 +135,7 @@ def surveyed(method, b):
 def loss_and_gradient(method, logprob_NS, b, weight_NS):
     """Of a batch that was surveyed, if the method surveys."""
     logprob_NS = logprob_NS.clone().requires_grad_()
-    inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
+    inputs = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "new_value_NS", "new_value_NSM")}
     inputs |= {key: b.facts[key].clone().requires_grad_() for key in b.live}
     loss = (method(logprob_NS, b.with_columns(inputs)).loss_NS * weight_NS)[counted(method, b)].sum()
     gradients = torch.autograd.grad(loss, [logprob_NS, *inputs.values()], allow_unused=True)
@@ -166,8 +166,8 @@ def test_rows_in_another_order_give_the_same_rows(method):
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1e30])
 def test_what_lies_under_the_mask_never_matters(method, garbage):
     logprob_NS, b = batch()
-    kept = {key: getattr(b, key) for key in (*COLUMNS, "values_NS", "entropy_NS")}
-    kept |= {key: getattr(b, key) for key in ("value_NSM", "values_NSM")}
+    kept = {key: getattr(b, key) for key in (*COLUMNS, "new_value_NS", "entropy_NS")}
+    kept |= {key: getattr(b, key) for key in ("value_NSM", "new_value_NSM")}
     kept |= {key: x for key, x in b.facts.items() if x.ndim > 1}
     mask_NS = {2: b.mask_NS, 3: b.mask_NS[..., None]}
     spoilt = b.with_columns({key: x.where(mask_NS[x.ndim], garbage) for key, x in kept.items()})
@@ -279,7 +279,7 @@ def test_no_gradient_flows_into_anchors_and_advantages(method):
     logprob_NS, b = batch()
     live = {key: getattr(b, key).clone().requires_grad_() for key in COLUMNS}
     live |= {key: x.clone().requires_grad_() for key, x in b.facts.items() if x.ndim > 1 and key not in b.live}
-    own = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "values_NS", "values_NSM")}
+    own = {key: getattr(b, key).clone().requires_grad_() for key in ("entropy_NS", "new_value_NS", "new_value_NSM")}
     own |= {key: b.facts[key].clone().requires_grad_() for key in b.live}
     loss_NS = method(logprob_NS.requires_grad_(), surveyed(method, b.with_columns({**live, **own}))).loss_NS
     loss_NS.sum().backward()

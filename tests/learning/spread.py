@@ -15,7 +15,7 @@ from gimbal.controllers import Region
 from gimbal.dataflow.packing import pack
 from gimbal.learning.joining import join
 from gimbal.learning.learner import Learner
-from gimbal.learning.ranks import Alone
+from gimbal.learning.ranks import SingleProcess
 from gimbal.learning.updates.policy_gradient import column_needs
 from gimbal.policies.token import Sampling
 from gimbal.report.files import deterministic
@@ -85,7 +85,7 @@ def main(directory: Path, runs: list[list[str]]) -> None:
     torch.set_num_threads(1)
     data = torch.load(directory / "batches.pt", weights_only=False)
     ranks = join()
-    assert not isinstance(ranks, Alone)
+    assert not isinstance(ranks, SingleProcess)
     found = {(name, shape): steps(name, data[shape][:count], ranks) for name, shape, count in CASES}
     found["mixed"] = steps(MIXED[0], data[MIXED[1]], ranks, torch.bfloat16)
     torch.save(found, directory / f"rank{ranks.rank}.pt")

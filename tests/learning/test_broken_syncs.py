@@ -27,7 +27,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.learning.weight_sync.receipts import Receipts, running
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.runtime.base import AbstractRuntimeSpec, AtOnce, Host
-from gimbal.runtime.evaluate import held_out_exam
+from gimbal.runtime.evaluate import evaluate_held_out
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.members import Sampler
 from gimbal.runtime.pool import PoolEngine
@@ -333,13 +333,13 @@ def test_an_evaluation_is_of_the_weights_that_it_is_said_to_be_of(shown, single_
     policy.load_state_dict(states[0])
     held_out = HeldOut(tasks=rows(2), samples=2)
     run = small_run(held_out=replace(held_out, engine=StaleSpec(first=None, shown=shown)))
-    assert held_out_exam(run, policy).tasks == 2
+    assert evaluate_held_out(run, policy).tasks == 2
     other = {
         name: tensor + 1e-2 for name, tensor in states[0].items()
     }  # by the canary alone it takes a larger difference
     wrong = states[1] if shown else other
     with pytest.raises(NotDelivered, match="were not delivered"):
-        held_out_exam(small_run(held_out=replace(held_out, engine=StaleSpec(first=wrong, shown=shown))), policy)
+        evaluate_held_out(small_run(held_out=replace(held_out, engine=StaleSpec(first=wrong, shown=shown))), policy)
 
 
 def test_what_changes_during_an_evaluation_is_refused_at_its_end(single_thread, monkeypatch):

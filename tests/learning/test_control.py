@@ -21,7 +21,7 @@ from gimbal.runtime.local import Trainer
 def test_recipe_reaches_its_threshold(recipe, bar, budget, seed):
     trainer = Trainer(replace(recipe(), seed=seed))
     ages = [trainer.advance()[0]["staleness/max"] for _ in range(trainer.run.steps)]
-    exam = trainer.examine()
+    exam = trainer.evaluate()
     assert exam.score >= bar and exam.greedy_score >= bar
     assert trainer.pipeline.generated["decisions"] <= budget
     assert max(ages) == 1

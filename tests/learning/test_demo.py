@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.demo import demo
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
@@ -12,12 +12,12 @@ from gimbal.runtime.run import HeldOut
 
 @pytest.mark.slow
 def test_twelve_steps_of_the_demo_learn():
-    run = replace(demo(), threads=1, steps=12, held_out=HeldOut(tasks=exam(size=64), samples=4))
+    run = replace(demo(), threads=1, steps=12, held_out=HeldOut(tasks=held_out_tasks(size=64), samples=4))
     trainer = Trainer(run)
     try:
-        before = trainer.examine()
+        before = trainer.evaluate()
         rows = [trainer.advance()[0] for _ in range(12)]
-        after = trainer.examine()
+        after = trainer.evaluate()
     finally:
         trainer.close()
     assert before.pass_at[1] <= 0.45

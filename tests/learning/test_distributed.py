@@ -19,7 +19,7 @@ import spread
 from gimbal import cli
 from gimbal.learning.distributed import shares
 from gimbal.learning.joining import join
-from gimbal.learning.ranks import Alone
+from gimbal.learning.ranks import SingleProcess
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
 
@@ -85,7 +85,7 @@ def test_gradients_weights_and_metrics_of_two_processes_are_those_of_one(single_
     data = torch.load(spread_out / "batches.pt", weights_only=False)
     first, second = (torch.load(spread_out / f"rank{rank}.pt") for rank in (0, 1))
     for name, shape, count in spread.CASES:
-        one, two = spread.steps(name, data[shape][:count], Alone()), first[name, shape]
+        one, two = spread.steps(name, data[shape][:count], SingleProcess()), first[name, shape]
         assert max(float(g.abs().max()) for g in one["gradients"].values()) > 1e-4, (
             name
         )  # there is something to compare
@@ -106,9 +106,9 @@ def test_gradients_weights_and_metrics_of_two_processes_are_those_of_one(single_
 @pytest.mark.slow
 def test_mixed_precision_in_two_processes_keeps_weights_and_sums_in_float32(single_thread, spread_out):
     data = torch.load(spread_out / "batches.pt", weights_only=False)[spread.MIXED[1]]
-    one = spread.steps(spread.MIXED[0], data, Alone(), torch.bfloat16)
+    one = spread.steps(spread.MIXED[0], data, SingleProcess(), torch.bfloat16)
     two = torch.load(spread_out / "rank0.pt")["mixed"]
-    exact = spread.steps(spread.MIXED[0], data, Alone())["gradients"]
+    exact = spread.steps(spread.MIXED[0], data, SingleProcess())["gradients"]
     for found in (one, two):
         for name, gradient in found["gradients"].items():
             assert gradient.dtype == torch.float32
@@ -183,6 +183,6 @@ def test_shares_are_even_and_keep_groups_together(single_thread):
 
 def test_a_single_process_is_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert isinstance(join(), Alone)
+    assert isinstance(join(), SingleProcess)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert isinstance(join(), Alone)
+    assert isinstance(join(), SingleProcess)

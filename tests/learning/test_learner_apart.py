@@ -65,7 +65,7 @@ def test_a_policy_that_lives_elsewhere_trains_to_the_same_bits(tmp_path, monkeyp
         trainer.close()
         resumed = Trainer(run, saved)
         seen.append(deterministic(resumed.advance()[0]))
-        ends.append((seen, resumed.examine(), {name: x.clone() for name, x in resumed.learner.weights().items()}))
+        ends.append((seen, resumed.evaluate(), {name: x.clone() for name, x in resumed.learner.weights().items()}))
         resumed.close()
     (seen, exam, weights), (seen_apart, exam_apart, weights_apart) = ends
     assert isinstance(resumed.learner, Apart) and not hasattr(resumed.learner, "policy")

@@ -13,12 +13,12 @@ from gimbal.records import TrainBatch
 def batch(value, old, target):
     value, old, target = (torch.tensor([x], dtype=torch.float64) for x in (value, old, target))
     mask_NS = torch.ones(value.shape, dtype=torch.bool)
-    return TrainBatch(mask_NS=mask_NS, values_NS=value.requires_grad_(), value_NS=old, target_NS=target)
+    return TrainBatch(mask_NS=mask_NS, new_value_NS=value.requires_grad_(), value_NS=old, target_NS=target)
 
 
 def loss_and_gradient(part, b):
     loss_NS = part(torch.zeros(b.shape, dtype=torch.float64), b).loss_NS
-    return loss_NS.detach(), torch.autograd.grad(loss_NS.sum(), b.values_NS)[0]
+    return loss_NS.detach(), torch.autograd.grad(loss_NS.sum(), b.new_value_NS)[0]
 
 
 def drawn(n=40, seed=0):
@@ -49,10 +49,10 @@ def test_reduces_to_the_squared_error_without_bounds():
 
 def test_reduces_to_the_plain_huber_loss_without_clip():
     b = drawn()
-    expected = 0.5 * torch.nn.functional.huber_loss(b.values_NS, b.target_NS, reduction="none", delta=0.5)
+    expected = 0.5 * torch.nn.functional.huber_loss(b.new_value_NS, b.target_NS, reduction="none", delta=0.5)
     loss_NS, gradient_NS = loss_and_gradient(HuberValueLoss(clip=math.inf), b)
     close(loss_NS, expected.detach())
-    close(gradient_NS, torch.autograd.grad(expected.sum(), b.values_NS)[0])
+    close(gradient_NS, torch.autograd.grad(expected.sum(), b.new_value_NS)[0])
 
 
 def test_beyond_the_clip_half_the_gradient_is_left():

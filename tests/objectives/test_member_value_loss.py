@@ -24,7 +24,7 @@ def batch(n=8, s=4, members=2, group_size=4):
         reward_NS=draw(),
         target_NS=draw(),
         value_NSM=draw(members),
-        values_NSM=draw(members).requires_grad_(),
+        new_value_NSM=draw(members).requires_grad_(),
         group_N=torch.arange(n) // group_size,
         facts={f"bootstrap/{m}": draw()[:, 0] for m in range(members)},
     )
@@ -33,7 +33,7 @@ def batch(n=8, s=4, members=2, group_size=4):
 def single(b, m, target_NS=None):
     """The batch of member m as a critic of one value."""
     target_NS = b.target_NS if target_NS is None else target_NS
-    return replace(b, value_NS=b.value_NSM[..., m], values_NS=b.values_NSM[..., m], target_NS=target_NS)
+    return replace(b, value_NS=b.value_NSM[..., m], new_value_NS=b.new_value_NSM[..., m], target_NS=target_NS)
 
 
 def loss_NS(part, b):
@@ -41,7 +41,7 @@ def loss_NS(part, b):
 
 
 def same_loss_and_gradient(first, second, b):
-    for x, y in ((first, second), *[(torch.autograd.grad(z.sum(), b.values_NSM)[0] for z in (first, second))]):
+    for x, y in ((first, second), *[(torch.autograd.grad(z.sum(), b.new_value_NSM)[0] for z in (first, second))]):
         torch.testing.assert_close(x, y, atol=1e-12, rtol=0)
 
 
@@ -62,7 +62,7 @@ def test_on_all_data_the_losses_of_the_members_add():
 def test_equal_shards_are_the_sum_of_the_means_over_them():
     b = batch(s=1)
     shard_N = EnsembleValueLoss().survey(b)[SHARD]
-    means = [(b.values_NSM[shard_N == m, 0, m] - b.target_NS[shard_N == m, 0]).square().mean() for m in range(2)]
+    means = [(b.new_value_NSM[shard_N == m, 0, m] - b.target_NS[shard_N == m, 0]).square().mean() for m in range(2)]
     torch.testing.assert_close(loss_NS(EnsembleValueLoss(coef=2.0), b).mean(), 2 * sum(means) / 2)
 
 
@@ -72,7 +72,7 @@ def test_by_hand():
         behavior_NS=torch.tensor([[-1.0], [-2.0]]),
         target_NS=torch.tensor([[1.0], [1.0]]),
         value_NSM=torch.zeros(2, 1, 2),
-        values_NSM=torch.tensor([[[0.0, 0.5]], [[0.0, 0.5]]]),
+        new_value_NSM=torch.tensor([[[0.0, 0.5]], [[0.0, 0.5]]]),
         group_N=torch.zeros(2, dtype=torch.long),
     )
     terms = EnsembleValueLoss()(torch.zeros(2, 1), b)
@@ -102,7 +102,7 @@ def test_shards_hang_on_the_row_and_neither_on_order_nor_on_later_columns():
 def test_a_member_learns_from_its_shard_alone():
     b = batch()
     b = b.with_columns(EnsembleValueLoss().survey(b))
-    (gradient_NSM,) = torch.autograd.grad(loss_NS(EnsembleValueLoss(), b).sum(), b.values_NSM)
+    (gradient_NSM,) = torch.autograd.grad(loss_NS(EnsembleValueLoss(), b).sum(), b.new_value_NSM)
     own_NM = torch.nn.functional.one_hot(b.facts[SHARD], 2).bool()
     moved_NSM = gradient_NSM != 0
     assert torch.equal(moved_NSM, own_NM[:, None] & b.mask_NS[..., None])
@@ -122,7 +122,7 @@ def test_each_head_learns_the_return_of_its_own_discount():
         mask_NS=torch.tensor([[True, True, False, True]]),
         reward_NS=torch.tensor([[0.0, 0.0, 9.0, 1.0]]),
         value_NSM=torch.zeros(1, 4, 2),
-        values_NSM=torch.zeros(1, 4, 2),
+        new_value_NSM=torch.zeros(1, 4, 2),
     )
     target_SM = MultiHorizonValueLoss(gammas=(0.5, 1.0), lam=1.0).targets(b)[0]
     assert target_SM[b.mask_NS[0]].tolist() == [[0.25, 1.0], [0.5, 1.0], [1.0, 1.0]]
@@ -137,9 +137,9 @@ def test_each_head_learns_the_return_of_its_own_discount():
 def test_equal_discounts_keep_heads_equal():
     b = batch()
     b = replace(b, value_NSM=b.value_NSM[..., :1].expand(-1, -1, 2), facts={})
-    values_NSM = b.values_NSM.detach()[..., :1].expand(-1, -1, 2).clone().requires_grad_()
-    loss = loss_NS(MultiHorizonValueLoss(gammas=(0.9, 0.9)), replace(b, values_NSM=values_NSM)).sum()
-    (gradient_NSM,) = torch.autograd.grad(loss, values_NSM)
+    new_value_NSM = b.new_value_NSM.detach()[..., :1].expand(-1, -1, 2).clone().requires_grad_()
+    loss = loss_NS(MultiHorizonValueLoss(gammas=(0.9, 0.9)), replace(b, new_value_NSM=new_value_NSM)).sum()
+    (gradient_NSM,) = torch.autograd.grad(loss, new_value_NSM)
     assert torch.equal(gradient_NSM[..., 0], gradient_NSM[..., 1]) and gradient_NSM.any()
 
 

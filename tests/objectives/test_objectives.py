@@ -253,7 +253,7 @@ def test_entropy_bonus_lowers_the_loss_where_entropy_is_high():
 def test_value_loss_is_clipped_only_on_the_way_to_the_target(value, moves):
     b = TrainBatch(mask_NS=torch.tensor([[True]]), value_NS=torch.zeros(1, 1), target_NS=torch.full((1, 1), 2.0))
     v = torch.full((1, 1), value, requires_grad=True)
-    loss = ValueLoss(coef=1.0, clip=1.0)(torch.zeros(1, 1), dataclasses.replace(b, values_NS=v)).loss_NS.sum()
-    plain = ValueLoss(coef=1.0)(torch.zeros(1, 1), dataclasses.replace(b, values_NS=v)).loss_NS.sum()
+    loss = ValueLoss(coef=1.0, clip=1.0)(torch.zeros(1, 1), dataclasses.replace(b, new_value_NS=v)).loss_NS.sum()
+    plain = ValueLoss(coef=1.0)(torch.zeros(1, 1), dataclasses.replace(b, new_value_NS=v)).loss_NS.sum()
     assert plain.item() == pytest.approx(0.5 * (value - 2) ** 2)
     assert (torch.autograd.grad(loss, v)[0].item() != 0) == moves

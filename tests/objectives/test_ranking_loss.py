@@ -30,7 +30,7 @@ def rows(score, *, pair=(0, 0, 1, 1), preferred=(1, 0, 1, 0), group=(0, 0, 1, 1)
     return TrainBatch(
         mask_NS=mask_NS,
         value_NS=value_NS,
-        values_NS=value_NS.clone().requires_grad_(),
+        new_value_NS=value_NS.clone().requires_grad_(),
         reward_NS=torch.zeros(n, 3),
         group_N=torch.tensor(group[:n]),
         facts={
@@ -52,7 +52,7 @@ def total(method, batch):
 def test_gradient_of_a_pair_is_that_of_bradley_and_terry():
     batch = rows([0.3, -0.2])
     loss, _ = total(LOSS, batch)
-    (got,) = torch.autograd.grad(loss, batch.values_NS)
+    (got,) = torch.autograd.grad(loss, batch.new_value_NS)
     s = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True)
     (want,) = torch.autograd.grad(-torch.nn.functional.logsigmoid(s[0] - s[1]), s)
     assert got[0, 2] == pytest.approx(want[0].item(), abs=1e-7) and got[1, 0] == pytest.approx(want[1].item(), abs=1e-7)
@@ -83,14 +83,14 @@ def test_nobody_to_compare_with_is_nothing():
     for batch in (rows([3.0, -1.0], preferred=(1, 1)), rows([3.0, -1.0], pair=(0, 1))):
         loss, terms = total(LOSS, batch)
         assert loss.item() == 0 and torch.isfinite(terms.loss_NS).all()
-        assert torch.autograd.grad(loss, batch.values_NS)[0].abs().max() == 0
+        assert torch.autograd.grad(loss, batch.new_value_NS)[0].abs().max() == 0
     assert torch.equal(RankedRightly(pair="pair", preference="good")(rows([3.0, -1.0], pair=(0, 1))), torch.zeros(2, 3))
 
 
 def test_reduces_to_no_head_with_coef_0():
     batch = rows([0.3, -0.2])
     loss, _ = total(replace(LOSS, coef=0.0), batch)
-    assert loss.item() == 0 and torch.autograd.grad(loss, batch.values_NS)[0].abs().max() == 0
+    assert loss.item() == 0 and torch.autograd.grad(loss, batch.new_value_NS)[0].abs().max() == 0
 
 
 def test_groups_and_returns_are_the_pairs_if_none_is_named():

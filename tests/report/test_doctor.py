@@ -12,7 +12,7 @@ from test_files import summary
 
 from gimbal import cli
 from gimbal.report.arms import RunOnDisk
-from gimbal.report.doctor import NOTHING, RULES, examine
+from gimbal.report.doctor import NOTHING, RULES, diagnose
 from gimbal.report.files import STOPPED, JsonLines
 from gimbal.report.overview import conclusion, describe
 from gimbal.report.record import Record
@@ -82,15 +82,15 @@ def record(tmp_path):
 
 
 def names(directory):
-    return [sign.name for sign in examine(directory).signs]
+    return [sign.name for sign in diagnose(directory).signs]
 
 
 def causes(directory):
-    return [sign.name for sign in examine(directory).causes]
+    return [sign.name for sign in diagnose(directory).causes]
 
 
 def test_silent_on_a_healthy_run(record):
-    diagnosis = examine(record(exam=(0.3, 0.6)))
+    diagnosis = diagnose(record(exam=(0.3, 0.6)))
     assert diagnosis.name == NOTHING and "12 steps" in diagnosis.text() and "next" not in diagnosis.text()
     # Learning takes entropy, and careful working takes length.
     learned = record(
@@ -101,7 +101,7 @@ def test_silent_on_a_healthy_run(record):
 
 def test_a_falling_evaluation_is_named_first(record):
     directory = record(exam=(0.47, 0.06), entropy__sampled=(0.3, 0.01), samples__doubled=1.0)
-    diagnosis = examine(directory)
+    diagnosis = diagnose(directory)
     assert diagnosis.outcomes[0].name == "evaluation fell" and diagnosis.name.startswith("evaluation fell: ")
     assert "0.470 (before step 1) to 0.060 (step 12" in diagnosis.outcomes[0].evidence
     assert names(directory)[1] == "lost samples"
@@ -111,25 +111,25 @@ def test_a_falling_evaluation_is_named_first(record):
 
 
 def test_a_falling_score_is_named_first_and_the_best_step_with_it(record):
-    diagnosis = examine(record(**BAD))
+    diagnosis = diagnose(record(**BAD))
     assert [sign.name for sign in diagnosis.outcomes] == ["reward fell"]
     assert "0.577 (step 2) to 0.123 (step 12" not in diagnosis.text()  # windows of a quarter, four steps
     assert "0.532 (step 4) to 0.168 (step 12" in diagnosis.text()
     rows = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8, 0.8, 0.4, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2]
     directory = record(steps=16)
     relabel(directory, **{"reward/mean": rows, "pass_rate": rows})
-    assert "0.800 (step 9) to 0.200 (step 16" in examine(directory).outcomes[0].evidence
+    assert "0.800 (step 9) to 0.200 (step 16" in diagnose(directory).outcomes[0].evidence
 
 
 def test_the_best_evaluation_on_the_way_counts_and_what_is_left_to_go_back_to(record):
     directory = record(exam=(0.3, 0.4), steps=20)
     relabel(directory, **{"eval/pass@1": [*[None] * 9, 0.7, *[None] * 9, 0.4]})
-    (sign,) = examine(directory).outcomes
+    (sign,) = diagnose(directory).outcomes
     assert "0.700 (step 10) to 0.400 (step 20" in sign.evidence and "it was 0.300 before step 1" in sign.evidence
     assert "no checkpoint from before the fall was kept" in sign.evidence
     for step in (8, 15):
         (directory / "checkpoints" / f"step_{step:06d}").mkdir(parents=True)
-    assert "checkpoints/step_000008 is from before the fall" in examine(directory).outcomes[0].evidence
+    assert "checkpoints/step_000008 is from before the fall" in diagnose(directory).outcomes[0].evidence
 
 
 def relabel(directory, **columns):
@@ -324,7 +324,7 @@ def test_causes_come_before_effects_and_all_are_told(record):
         **BAD | {"entropy__sampled": (0.3, 0.001), "mismatch__k3": 0.2, "sync__failed": 1.0, "sync__moved": 0.5}
     )
     assert names(directory) == ["reward fell", "no delivery", "mismatch", "learning rate too high", "entropy collapse"]
-    diagnosis = examine(directory)
+    diagnosis = diagnose(directory)
     assert diagnosis.text().count("next:") == 1 and "0.2" in diagnosis.text()
     assert json.loads(diagnosis.json())["name"] == "reward fell: no delivery"
     said = "no delivery is the likeliest cause, and may have brought about the rest (mismatch, learning rate too high, "
@@ -332,7 +332,7 @@ def test_causes_come_before_effects_and_all_are_told(record):
 
 
 def test_a_fall_without_a_cause_says_so_and_what_to_try(record):
-    text = examine(record(exam=(0.5, 0.1), **FLAT)).text()
+    text = diagnose(record(exam=(0.5, 0.1), **FLAT)).text()
     assert "no cause shows in the metrics" in text and "next: gimbal train" in text and "learning_rate=3e-05" in text
 
 
@@ -359,7 +359,7 @@ def test_control_hears_no_words_of_tokens(record):
     for pairs in SICK.values():
         for changes in (change for pair in pairs for change in pair):
             run = CONTROL | {key: value for key, value in changes.get("run", {}).items() if key not in TOKENS}
-            text = examine(record(**changes | {"run": run, "exam": (-1200.0, -900.0)})).text().lower()
+            text = diagnose(record(**changes | {"run": run, "exam": (-1200.0, -900.0)})).text().lower()
             assert not any(word in text for word in ("token", "pass@1", "pass rate", "run-away", "text")), text
 
 
@@ -369,7 +369,7 @@ def test_a_run_of_another_update_has_its_rates_there(record):
     run |= {"update": {"class": "SoftActorCritic", "optimization": {"learning_rate": 1e-3}}}
     flat = FLAT | {"steps": 40, "reward__std": 0.01}
     assert causes(record(**flat, run=run)) == ["too few rollouts"]
-    diagnosis = examine(record(**flat, run=run | {"store": {"class": "Buffer"}}))
+    diagnosis = diagnose(record(**flat, run=run | {"store": {"class": "Buffer"}}))
     assert diagnosis.name == "nothing learned" and "update.optimization.learning_rate=0.003" in diagnosis.text()
 
 
@@ -406,7 +406,7 @@ def test_the_exact_anchor_makes_every_step_speak_of_the_sampler(record):
 
 def test_what_left_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="take a step first"):
-        examine(tmp_path)
+        diagnose(tmp_path)
 
 
 def test_the_faults_of_the_recipe_are_not_read(record):
@@ -420,7 +420,7 @@ def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe
         for beyond, _ in pairs:
             added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
             added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
-            for sign in examine(record(**beyond | {"run": small_recipe | added})).signs:
+            for sign in diagnose(record(**beyond | {"run": small_recipe | added})).signs:
                 words = shlex.split(sign.experiment)
                 if sign.name in seen:
                     continue
@@ -478,7 +478,7 @@ def test_a_run_with_its_sign_turned_says_so_at_its_end(single_thread, tmp_path, 
     run = small_run(steps=8, shaping=(Turned(),))
     config.save(config.dump(run, "small"), tmp_path / config.RECIPE_FILE)
     run_local(run, tmp_path, name="small")
-    diagnosis = examine(tmp_path)
+    diagnosis = diagnose(tmp_path)
     assert diagnosis.outcomes and diagnosis.cause == "wrong sign" and "advantage/order" in diagnosis.causes[0].evidence
     assert diagnosis.text() in capsys.readouterr().out
     assert "No sign of trouble" not in conclusion(describe([RunOnDisk.read(tmp_path)])[0])

@@ -3,7 +3,7 @@
 import test_doctor
 from test_doctor import BAD, FLAT, TOKENS, names, relabel
 
-from gimbal.report.doctor import examine
+from gimbal.report.doctor import diagnose
 from gimbal.report.loop import account, event
 
 record = test_doctor.record  # the fixture
@@ -38,10 +38,10 @@ HELD = TOKENS | {"stability": {"class": "Stability", "region": {"class": "Region
 
 def test_of_a_run_whose_loop_sets_the_rate_the_rate_is_no_cause_and_no_advice(record):
     for step in (0.3, 1e-5):  # too far, and next to nothing
-        assert any(sign.name.startswith("learning rate") for sign in examine(record(**FLAT, sync__moved=step)).causes)
-        told = examine(record(run=HELD, **FLAT, sync__moved=step)).text()
+        assert any(sign.name.startswith("learning rate") for sign in diagnose(record(**FLAT, sync__moved=step)).causes)
+        told = diagnose(record(run=HELD, **FLAT, sync__moved=step)).text()
         assert "learning rate" not in told and "learning_rate" not in told
-    fell = examine(record(run=HELD, **BAD, sync__moved=0.3))
+    fell = diagnose(record(run=HELD, **BAD, sync__moved=0.3))
     assert fell.outcomes[0].experiment.endswith("stability.region.kl=0.0009")  # a third of the rate
 
 
@@ -51,11 +51,11 @@ def test_steps_that_the_loop_undid_are_a_sign_from_a_quarter_on(record):
         relabel(directory, **{"loop/kept": [0.0] * undone + [1.0] * (12 - undone)})
         assert names(directory) == found
     assert (
-        examine(directory).causes[0].experiment.endswith("learning_rate=1e-05")
+        diagnose(directory).causes[0].experiment.endswith("learning_rate=1e-05")
     )  # they went too far at the least factor
     relabel(directory, **{"loop/not_finite": [1.0, *[None] * 11]})
-    (sign,) = examine(directory).causes
+    (sign,) = diagnose(directory).causes
     assert "undid 3 of 12 steps" in sign.evidence and sign.experiment.endswith("correction=MaskedWeight()'")
-    stopped = examine(record(run=HELD, stopped="NotFinite", loop__kept=0.0, loop__not_finite=1.0))
+    stopped = diagnose(record(run=HELD, stopped="NotFinite", loop__kept=0.0, loop__not_finite=1.0))
     assert [sign.name for sign in stopped.causes] == ["not finite", "steps undone"]
     assert "learning_rate" not in stopped.text()

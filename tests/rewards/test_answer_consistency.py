@@ -7,7 +7,7 @@ import torch
 
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.dataflow.packing import pack
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.multiple_choice import MultipleChoice
 from gimbal.rewards.answer_consistency import AnswerConsistency, meaning
 from gimbal.rewards.exact import ExactAnswer
@@ -97,7 +97,7 @@ def test_choices_hold_the_answer_first_as_often_as_asked():
     assert 100 < sum(t.columns["options"].index(t.answer) == 0 for t in drawn) < 140
     task = drawn[0]
     lines = "\n".join(f"{letter}. {option}" for letter, option in zip("ABC", task.columns["options"], strict=True))
-    assert task.prompt == f"{lines}\n{practice()[0].prompt}" and task == tasks[0]
+    assert task.prompt == f"{lines}\n{training_tasks()[0].prompt}" and task == tasks[0]
 
 
 def test_unfit_options_are_refused():
@@ -106,4 +106,4 @@ def test_unfit_options_are_refused():
     with pytest.raises(ValueError, match="from 2 to"):
         MultipleChoice(count=1)
     with pytest.raises(ValueError, match="near misses"):
-        replace(MultipleChoice(), tasks=practice("spell_backward"))[0]
+        replace(MultipleChoice(), tasks=training_tasks("spell_backward"))[0]

@@ -15,7 +15,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import answered, follow_ups, score
 from gimbal.rewards.solver import SolverScore, curated
-from gimbal.runtime.evaluate import examine
+from gimbal.runtime.evaluate import evaluate
 from gimbal.runtime.local import Trainer
 
 THOUGHT = ("<think>", "</think>")
@@ -152,11 +152,13 @@ def test_a_run_goes_on_to_the_same_bits_with_answers_in_flight(single_thread):
     assert [r.score for g in batches[0] for r in g.rollouts] == [r.score for g in batches[1] for r in g.rollouts]
 
 
-def test_an_exam_asks_too(single_thread):
+def test_an_evaluation_asks_too(single_thread):
     trainer = Trainer(live_run())
     trainer.begin()
     engine = trainer.run.engine.start(trainer.learner.policy)
     engine.load(0, trainer.learner.policy.state_dict())
     tasks = live_run().tasks
-    exam = examine(engine, type(tasks)(rows=tasks.rows[:2]), trainer.rewards, trainer.run.sampling, samples=2, seed=0)
-    assert exam.tasks == 2 and engine.in_flight == 0
+    result = evaluate(
+        engine, type(tasks)(rows=tasks.rows[:2]), trainer.rewards, trainer.run.sampling, samples=2, seed=0
+    )
+    assert result.tasks == 2 and engine.in_flight == 0

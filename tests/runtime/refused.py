@@ -24,7 +24,7 @@ from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.environments.dataset import Rows
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.split import Split
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.interruption import Interruption
@@ -126,9 +126,9 @@ REFUSALS = [
     ({"masks": (PivotMask(),)}, "unless advantage=MedianCentered", {"advantage": MedianCentered()}),
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
     (
-        {"workflow": Branching(), "held_out": HeldOut(tasks=practice())},
+        {"workflow": Branching(), "held_out": HeldOut(tasks=training_tasks())},
         "would not be of the policy",
-        {"held_out": HeldOut(tasks=practice(), workflow=SingleTurn())},
+        {"held_out": HeldOut(tasks=training_tasks(), workflow=SingleTurn())},
     ),
     (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
     (

@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 
 from gimbal import api
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.dpo import dpo
 from gimbal.runtime.local import Trainer
 
 
 def offline(**held_out):
     run = dpo()
-    held_out = replace(run.held_out, tasks=exam(size=2), samples=2, **held_out)
+    held_out = replace(run.held_out, tasks=held_out_tasks(size=2), samples=2, **held_out)
     return replace(run, held_out=held_out, sampling=replace(run.sampling, max_length=4), prompts_per_step=2, threads=1)
 
 
 @pytest.mark.slow
-def test_an_offline_run_is_examined_by_sampling():
+def test_an_offline_run_is_evaluated_by_sampling():
     run = offline()
     trainer = Trainer(run)
     try:
-        found = trainer.examine()
+        found = trainer.evaluate()
     finally:
         trainer.close()
     assert found.tasks == 2 and 0 < found.length <= 4 and found == api.evaluate(run)

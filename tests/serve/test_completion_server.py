@@ -236,7 +236,7 @@ def test_openais_own_client(server, policy):
 
 
 def test_the_model_in_the_package_is_served_by_its_name(tmp_path):
-    assert api.examined("gimbal-tiny", "demo", tmp_path).policy == CausalLM()
+    assert api.to_evaluate("gimbal-tiny", "demo", tmp_path).policy == CausalLM()
     assert api.version("gimbal-tiny", tmp_path) == 0
 
 

@@ -7,7 +7,7 @@ import torch
 
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Drop, Episode
 from gimbal.workflows.base import AbstractWorkflow, Fork
@@ -33,7 +33,9 @@ def ask(live, groups=1, samples=range(GROUP), **sampling):
     for index in range(groups):
         for sample in samples:
             sampled = Sampling(**{"max_length": 64, **sampling})
-            live.submit(Request(group=index, task=practice(size=20)[index], sample=sample, sampling=sampled, seed=5))
+            live.submit(
+                Request(group=index, task=training_tasks(size=20)[index], sample=sample, sampling=sampled, seed=5)
+            )
 
 
 def drain(live):

@@ -7,7 +7,7 @@ import torch
 
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Part, Task
@@ -28,7 +28,7 @@ def engine(policy, **spec):
 
 
 def asked(index=0, sample=0, **sampling):
-    task = practice(size=20)[index]
+    task = training_tasks(size=20)[index]
     return Request(group=index, task=task, sample=sample, sampling=Sampling(**{"max_length": 64, **sampling}), seed=5)
 
 

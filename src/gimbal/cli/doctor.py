@@ -36,9 +36,9 @@ def doctor(argv: Sequence[str]) -> int:
     if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts explain an engine; name it: --engine native:int8")
     from gimbal.api import RUNS, find_run
-    from gimbal.report.doctor import examine
+    from gimbal.report.doctor import diagnose
 
-    diagnosis = examine(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
+    diagnosis = diagnose(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
     print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
     return 0
 

@@ -43,7 +43,7 @@ def serve(argv: Sequence[str]) -> int:
 
     target, runs = arguments.words[0], Path(arguments.flags.get("runs", api.RUNS))
     run = configured(
-        api.examined(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, recipes.tell
+        api.to_evaluate(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, recipes.tell
     )
     where = device.prepare(run.threads)
     policy = run.policy.load(run.seed).to(where)

@@ -170,7 +170,7 @@ def evaluate(argv: Sequence[str]) -> int:
     from gimbal.recipes.configure import configured
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
-    run = api.examined(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
+    run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
     run = configured(run, arguments.overrides, recipes.tell)
     if "keep" in arguments.flags:
         from gimbal.runtime.distil import distilled, write_tasks
@@ -190,7 +190,7 @@ def evaluate(argv: Sequence[str]) -> int:
         bound = f"at most {verdict.upper:.4g} ({test.bound}); limit {test.limit:g}"
         print(f"{said}: mean cost {verdict.mean:.4g} of {verdict.tasks} tasks, {bound}")
         return 0 if verdict.passed else 1
-    exam = api.evaluate(run)
-    print(f"{arguments.words[0]}: {exam.tasks} held-out tasks, seed {run.seed}")
-    table({name: f"{value:.4g}" for name, value in exam.metrics().items()})
+    result = api.evaluate(run)
+    print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")
+    table({name: f"{value:.4g}" for name, value in result.metrics().items()})
     return 0

@@ -65,7 +65,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
         return [(key, value)]
     name = _tail(run, key)
     matches = [path for path in paths(run) if path.endswith("." + name)]
-    # The evaluation repeats the names of what it examines; a short name means what is trained on.
+    # The evaluation repeats the names of what it evaluates; a short name means what is trained on.
     matches = [path for path in matches if not path.startswith("held_out.")] or matches
     if name in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[name]]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Verdict
+from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Verdict, keep_old_names
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.policies.base import AbstractPolicy
@@ -95,6 +95,10 @@ class AbstractEngine(ABC):
     """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
     is cancelled."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        keep_old_names(cls)
+
     @property
     @abstractmethod
     def version(self) -> int:
@@ -128,7 +132,7 @@ class AbstractEngine(ABC):
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         """Take a request out; what was drawn so far comes back (stop='cancelled'), or None if nothing was."""
 
-    def underway(self) -> list[Finished]:
+    def partial_rollouts(self) -> list[Finished]:
         """What is drawn so far of the requests in flight, where anything is. ValueError where the engine cannot show it."""
         if not self.in_flight:
             return []
@@ -212,8 +216,8 @@ class AbstractEngineAround(AbstractEngine):
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         return self.inner.cancel(key)
 
-    def underway(self) -> list[Finished]:
-        return self.inner.underway()
+    def partial_rollouts(self) -> list[Finished]:
+        return self.inner.partial_rollouts()
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.inner.load(version, state)

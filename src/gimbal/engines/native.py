@@ -135,7 +135,7 @@ class NativeEngine(AbstractEngine):
         images = images_of(request.task)
         self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[], images=images))
 
-    def underway(self) -> list[Finished]:
+    def partial_rollouts(self) -> list[Finished]:
         started = [row for row in range(len(self.rows)) if self._drawn(row)]
         return [Finished.of(self.rows[row].request.key, self._rollout(row, "cancelled")) for row in started]
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import SLIPS, practice, solve_chain_sum, terms
+from gimbal.environments.demonstrations import SLIPS, solve_chain_sum, terms, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
@@ -60,4 +60,4 @@ class Choices(AbstractTasks):
 
     @cached_property
     def _source(self) -> ReasoningGym:
-        return replace(practice(size=self.size), seed=self.seed + 1)
+        return replace(training_tasks(size=self.size), seed=self.seed + 1)

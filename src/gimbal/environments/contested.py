@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import practice, solve_chain_sum
+from gimbal.environments.demonstrations import solve_chain_sum, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.worked import Worked
 from gimbal.records import Task
@@ -19,7 +19,7 @@ class Contested(AbstractTasks):
     The baseline is right and ``unworked``, or ``unsound`` (see environments.demonstrations). Made for rewards.Debated.
     """
 
-    tasks: ReasoningGym = practice()
+    tasks: ReasoningGym = training_tasks()
     style: str = "unworked"
 
     def __post_init__(self) -> None:

@@ -25,8 +25,8 @@ from gimbal.records import Task
 
 CHAIN_SUM: Mapping[str, int] = {"min_terms": 3, "max_terms": 4, "min_digits": 2, "max_digits": 2}
 SPELL_BACKWARD: Mapping[str, int] = {"min_word_len": 3, "max_word_len": 7}
-EXAM_SEED = 2_000_000  # of held-out tasks; nothing is trained on them
-EXAM_SIZE = 2048  # held-out tasks in all
+HELD_OUT_SEED = 2_000_000  # of held-out tasks; nothing is trained on them
+HELD_OUT_SIZE = 2048  # held-out tasks in all
 
 SLIPS = (-10, -2, -1, 1, 2, 10)  # by how much an unsound first total is off
 
@@ -103,8 +103,8 @@ class Subject:
     parameters: Mapping[str, int]
     share: float
 
-    def exam(self, size: int) -> ReasoningGym:
-        return ReasoningGym(name=self.name, seed=EXAM_SEED, size=size, parameters=self.parameters)
+    def held_out(self, size: int) -> ReasoningGym:
+        return ReasoningGym(name=self.name, seed=HELD_OUT_SEED, size=size, parameters=self.parameters)
 
 
 SUBJECTS = (
@@ -113,14 +113,17 @@ SUBJECTS = (
 )
 
 
-def exam(name: str = "chain_sum", size: int = 128) -> ReasoningGym:
+def held_out_tasks(name: str = "chain_sum", size: int = 128) -> ReasoningGym:
     """The first ``size`` held-out tasks of a subject."""
-    return next(subject for subject in SUBJECTS if subject.name == name).exam(size)
+    return next(subject for subject in SUBJECTS if subject.name == name).held_out(size)
 
 
-def practice(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym:
+def training_tasks(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym:
     """Tasks of a subject for training; no question of the evaluation is among them."""
-    return replace(exam(name), seed=1, size=size, exclude=exam(name, EXAM_SIZE))
+    return replace(held_out_tasks(name), seed=1, size=size, exclude=held_out_tasks(name, HELD_OUT_SIZE))
+
+
+exam, practice = held_out_tasks, training_tasks  # former names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +154,6 @@ class Demonstrations(AbstractTasks):
     @cached_property
     def _sources(self) -> tuple[ReasoningGym, ...]:
         return tuple(
-            replace(subject.exam(1), seed=self.seed, size=self.size, exclude=subject.exam(EXAM_SIZE))
+            replace(subject.held_out(1), seed=self.seed, size=self.size, exclude=subject.held_out(HELD_OUT_SIZE))
             for subject in SUBJECTS
         )

@@ -7,7 +7,7 @@ from itertools import accumulate
 from random import Random
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import practice, terms
+from gimbal.environments.demonstrations import terms, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
@@ -20,7 +20,7 @@ class HiddenQuestion(AbstractTasks):
     each with its answer. Made for rewards.SolverScore.
     """
 
-    tasks: ReasoningGym = practice()
+    tasks: ReasoningGym = training_tasks()
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from string import ascii_uppercase
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import SLIPS, practice
+from gimbal.environments.demonstrations import SLIPS, training_tasks
 from gimbal.records import Task
 
 
@@ -19,7 +19,7 @@ class MultipleChoice(AbstractTasks):
     stands first in the share ``first`` of tasks, else at any other place: above 1 / count, position gives it away.
     """
 
-    tasks: AbstractTasks = practice()
+    tasks: AbstractTasks = training_tasks()
     count: int = 2
     first: float = 0.6
     template: str = "{options}\n{stem}"

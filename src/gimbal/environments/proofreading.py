@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import SLIPS, practice, terms
+from gimbal.environments.demonstrations import SLIPS, terms, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
@@ -77,7 +77,7 @@ class Proofreading(AbstractTasks):
 
     @property
     def _source(self) -> ReasoningGym:
-        return replace(practice(size=self.size), parameters=self.parameters, exclude=None)
+        return replace(training_tasks(size=self.size), parameters=self.parameters, exclude=None)
 
 
 def _answer(span: tuple[int, int] | None) -> str:

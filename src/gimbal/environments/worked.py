@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import practice, solve_chain_sum
+from gimbal.environments.demonstrations import solve_chain_sum, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
@@ -18,7 +18,7 @@ class Worked(AbstractTasks):
     For methods that learn from references: as hints, or by imitation.
     """
 
-    tasks: ReasoningGym = practice()
+    tasks: ReasoningGym = training_tasks()
 
     def __post_init__(self) -> None:
         if self.tasks.name != "chain_sum":

@@ -102,7 +102,7 @@ class AbstractLearner(AbstractTrained):
         """A group begins to wait for its batch."""
 
     @abstractmethod
-    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+    def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
         """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ Each rank has the whole batch and takes every statistic of it, so denominators a
 up: they are summed by the reduce-scatter, never averaged. Rows are spread so that every rank has about the same number of
 positions; rows of a group stay together where that leaves the shares even, and always where a part compares them.
 
-What it costs: rank 0 also holds the weights whole (engine, exam, delivery proof and checkpoints read them) and gathers them after
+What it costs: rank 0 also holds the weights whole (engine, evaluation, delivery proof and checkpoints read them) and gathers them after
 each step; each other rank holds them whole while it starts. A critic is not sharded: each rank has all of it, and
 its gradients are summed.
 """
@@ -338,7 +338,7 @@ class Leader(AbstractLocalLearner):
     def arrived(self, group: Group) -> None:
         """Nothing here: an anchor that listens refuses to start among several ranks."""
 
-    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+    def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
         """Likewise."""
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:

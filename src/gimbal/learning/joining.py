@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
-from gimbal.learning.ranks import AbstractRanks, Alone, several
+from gimbal.learning.ranks import AbstractRanks, SingleProcess, several
 from gimbal.policies.base import AbstractPolicy
 
 Start = Callable[[AbstractPolicy, AbstractRanks], Learner]
@@ -15,7 +15,7 @@ Start = Callable[[AbstractPolicy, AbstractRanks], Learner]
 def join() -> AbstractRanks:
     """Meet the other ranks, if there are any."""
     if not several():
-        return Alone()
+        return SingleProcess()
     from gimbal.learning.distributed import Sharded  # half a second that a single process need not wait
 
     return Sharded()
@@ -23,7 +23,7 @@ def join() -> AbstractRanks:
 
 def lead(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> AbstractLearner:
     """The learner of rank 0's run. Among several ranks ``policy`` stays whole, and shards of a copy are trained."""
-    if isinstance(ranks, Alone):
+    if isinstance(ranks, SingleProcess):
         return start(policy, ranks)
     from gimbal.learning import distributed
 

@@ -21,7 +21,7 @@ from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
 from gimbal.learning.base import AbstractLocalLearner
 from gimbal.learning.loop import UNDONE, Loop
-from gimbal.learning.ranks import AbstractRanks, Alone
+from gimbal.learning.ranks import AbstractRanks, SingleProcess
 from gimbal.learning.updates.base import (
     POLICY,
     AbstractUpdate,
@@ -55,7 +55,7 @@ class Learner(AbstractLocalLearner):
         temperature: float = 1.0,
         total_steps: int = 0,
         seed: int = 0,
-        ranks: AbstractRanks = Alone(),
+        ranks: AbstractRanks = SingleProcess(),
         first: Callable[[], nn.Module] | None = None,
         **models: nn.Module | None,
     ) -> None:
@@ -94,9 +94,9 @@ class Learner(AbstractLocalLearner):
         """A group begins to wait for its batch."""
         self.method.arrived(self.models, group)
 
-    def leaving(self, held: Callable[[], Sequence[Group]]) -> None:
+    def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
         """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
-        self.method.leaving(self.models, held)
+        self.method.before_update(self.models, held)
 
     def step(self, batch: TrainBatch) -> Metrics:
         """Train on one prepared batch: ``epochs`` x ``minibatches`` passes of the update's losses, then version + 1."""

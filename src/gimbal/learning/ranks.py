@@ -57,7 +57,7 @@ class AbstractRanks(ABC):
         """Scale the gradient of the whole minibatch down to this norm; returns the norm it had."""
 
 
-class Alone(AbstractRanks):
+class SingleProcess(AbstractRanks):
     """One process: its share is all of it."""
 
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:

@@ -36,6 +36,6 @@ def doing(call: str, *, task: str = "", turn: int = 0) -> Iterator[None]:
         stack.pop()
 
 
-def underway() -> list[Activity]:
+def activities() -> list[Activity]:
     """The innermost call of every thread that is in one, the longest first."""
     return sorted((stack[-1] for stack in list(_stacks.values()) if stack), key=lambda one: one.since)

@@ -53,10 +53,10 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is given already; give one of them")
         changes[ours] = value
-    if "tasks" in changes and run.held_out is not None and not _examined(changes):
-        if of_exam := [key for key in changes if key.startswith("held_out.")]:
+    if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
+        if own := [key for key in changes if key.startswith("held_out.")]:
             raise ValueError(
-                f"{of_exam[0]} is of the recipe's evaluation, which is on its own tasks and not on yours; add held_out.tasks=FILE.jsonl"
+                f"{own[0]} belongs to the recipe's evaluation, which uses its own tasks, not yours; add held_out.tasks=FILE.jsonl"
             )
         changes["held_out"] = None
         notice(
@@ -145,32 +145,32 @@ def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:
 def _alike(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """Rows of an evaluation that was given by its file alone are read as those that are trained on: held_out=test.parquet
     tasks.prompt=question."""
-    exam, tasks = run.held_out, run.tasks
+    held_out, tasks = run.held_out, run.tasks
     tasks = tasks.sets[0] if isinstance(tasks, Mixed) else tasks
     tasks = tasks.tasks if isinstance(tasks, Split) else tasks
     given = changes.get("held_out", changes.get("held_out.tasks"))
-    if exam is None or given is None or not isinstance(exam.tasks, Dataset) or not isinstance(tasks, Dataset):
+    if held_out is None or given is None or not isinstance(held_out.tasks, Dataset) or not isinstance(tasks, Dataset):
         return run
     if not isinstance(short(given), Dataset):  # the whole part was written down
         return run
     columns = {name: vars(tasks)[name] for name in READ_BY if f"held_out.tasks.{name}" not in changes}
-    return replace(run, held_out=replace(exam, tasks=replace(exam.tasks, **columns)))
+    return replace(run, held_out=replace(held_out, tasks=replace(held_out.tasks, **columns)))
 
 
-def _examined(changes: Mapping[str, Any]) -> bool:
+def _evaluated(changes: Mapping[str, Any]) -> bool:
     """Whether the user says on which tasks is evaluated, or that none is."""
     return any(key == "held_out" or f"{key}.".startswith("held_out.tasks.") for key in changes)
 
 
 def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """Where the evaluation was changed, training leaves the new evaluation's questions out, as it did the old one's."""
-    exam = run.held_out.tasks if run.held_out is not None else None
+    held_out = run.held_out.tasks if run.held_out is not None else None
     before = recipe.held_out.tasks if recipe.held_out is not None else None
-    if exam == before or not isinstance(run.tasks, ReasoningGym) or not isinstance(exam, ReasoningGym):
+    if held_out == before or not isinstance(run.tasks, ReasoningGym) or not isinstance(held_out, ReasoningGym):
         return run
     if any(key.startswith("tasks.exclude") for key in changes):
         return run
-    return replace(run, tasks=replace(run.tasks, exclude=replace(exam, exclude=None)))
+    return replace(run, tasks=replace(run.tasks, exclude=replace(held_out, exclude=None)))
 
 
 def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:

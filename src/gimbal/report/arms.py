@@ -89,7 +89,7 @@ class EndedRun:
     rows: Sequence[Mapping[str, Any]]
 
     @property
-    def exam(self) -> dict[str, Any]:
+    def held_out(self) -> dict[str, Any]:
         """What decides the score: the held-out tasks, how many samples, the verifier. Not the engine: it may be the run's own."""
         parts: tuple[str, ...] = ("held_out.", "rewards.0.")
         if "held_out" in self.settings:  # None: scored on what it trains on
@@ -161,28 +161,33 @@ def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
         raise ValueError(
             f"two arms would have one name ({', '.join(name for name, _ in groups)}); name them: NAME=RUNS"
         )
-    return _same_exams(groups)
+    return _same_evaluation(groups)
 
 
-def _same_exams(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[Arm]:
-    exams: list[dict[str, Any]] = []
+def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[Arm]:
+    evaluations: list[dict[str, Any]] = []
     for run in groups[0][1]:
-        if run.exam not in exams:
-            exams.append(run.exam)
+        if run.held_out not in evaluations:
+            evaluations.append(run.held_out)
     found = []
     for name, runs in groups:
         for run in runs:
-            if run.exam not in exams:
+            if run.held_out not in evaluations:
                 raise ValueError(
                     f"{groups[0][1][0].directory} and {run.directory} were not evaluated on the same held-out set "
-                    f"({difference(exams[0], run.exam)}), so their scores cannot be compared; train them with the same held_out"
+                    f"({difference(evaluations[0], run.held_out)}). Their scores cannot be compared; train both with the same held_out"
                 )
-        strata = [sorted((run for run in runs if run.exam == exam), key=lambda run: run.seed) for exam in exams]
+        strata = [
+            sorted((run for run in runs if run.held_out == evaluation), key=lambda run: run.seed)
+            for evaluation in evaluations
+        ]
         for stratum in strata:
             _repetitions(name, stratum)
         if len({len(stratum) for stratum in strata}) > 1:
             counts = " and ".join(str(len(stratum)) for stratum in strata)
-            raise ValueError(f"{name} has {counts} runs of the {len(exams)} evaluations; it needs as many of each")
+            raise ValueError(
+                f"{name} has {counts} runs of the {len(evaluations)} evaluations; it needs as many of each"
+            )
         found.append(Arm(name=name, runs=strata))
     return found
 

@@ -138,8 +138,8 @@ class Curves:
     def common(self) -> list[float]:
         """Of each evaluation the highest level that every run reaches and none starts at, rounded down; empty if there is none."""
         levels = []
-        for exam in range(len(self.found[0].runs)):
-            curves = [self.smooth(run)[1] for arm in self.found for run in arm.runs[exam]]
+        for stratum in range(len(self.found[0].runs)):
+            curves = [self.smooth(run)[1] for arm in self.found for run in arm.runs[stratum]]
             if any(len(curve) == 0 or np.isnan(curve).all() for curve in curves):
                 return []
             start, top = max(float(c[0]) for c in curves), min(float(np.nanmax(c)) for c in curves)
@@ -181,8 +181,8 @@ def _clocks(found: Sequence[Arm], curves: Curves, thresholds: Sequence[float]) -
         of: dict[str, list[Array]] = {arm.name: [] for arm in found}
         reached = dict.fromkeys(of, 0)
         horizons = []
-        for exam, threshold in enumerate(thresholds):
-            runs = [(arm.name, curves.read(run)) for arm in found for run in arm.runs[exam]]
+        for stratum, threshold in enumerate(thresholds):
+            runs = [(arm.name, curves.read(run)) for arm in found for run in arm.runs[stratum]]
             raw = [statistics.time_to(read[0], read[column], threshold, curves.window) for _, read in runs]
             times, horizon = statistics.censored(raw, [float(read[column][-1]) for _, read in runs])
             horizons.append(horizon)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gimbal.report import ailments, settings
+from gimbal.report import failures, settings
 from gimbal.report.record import CONTROL, TOKENS, WORTH, Change, Record, Sign, figure, when
 
 NOTHING = "nothing wrong"
@@ -37,29 +37,29 @@ class Rule:
 
 # From causes to effects. The first that holds is the likely cause; all that hold are told.
 RULES: Sequence[Rule] = (
-    Rule(sign=ailments.no_delivery, always=True),
-    Rule(sign=ailments.not_finite, always=True),
-    Rule(sign=ailments.undone, always=True),
-    Rule(sign=ailments.pegged, always=True),
-    Rule(sign=ailments.lost_samples, always=True),
-    Rule(sign=ailments.noisy_reward, families=TEXT, always=True),
-    Rule(sign=ailments.mismatch, always=True),
+    Rule(sign=failures.no_delivery, always=True),
+    Rule(sign=failures.not_finite, always=True),
+    Rule(sign=failures.undone, always=True),
+    Rule(sign=failures.pegged, always=True),
+    Rule(sign=failures.lost_samples, always=True),
+    Rule(sign=failures.noisy_reward, families=TEXT, always=True),
+    Rule(sign=failures.mismatch, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
     Rule(sign=settings.temperature, families=TEXT, blatant=True),
     Rule(sign=settings.cut_short, families=TEXT),
     Rule(sign=settings.loud_entropy, blatant=True),
-    Rule(sign=ailments.starved_at_once, always=True),
+    Rule(sign=failures.starved_at_once, always=True),
     Rule(sign=settings.few_rollouts, blatant=True),
-    Rule(sign=ailments.dead_gradient, always=True),
+    Rule(sign=failures.dead_gradient, always=True),
     Rule(sign=settings.staleness),
     Rule(sign=settings.fast),
     Rule(sign=settings.critic),
     Rule(sign=settings.held_back, blatant=True),
     Rule(sign=settings.slow),
-    Rule(sign=ailments.mismatch_grown, always=True),
-    Rule(sign=ailments.filter_starvation, always=True),  # after what may have brought it about
-    Rule(sign=ailments.gradient_died, always=True),
+    Rule(sign=failures.mismatch_grown, always=True),
+    Rule(sign=failures.filter_starvation, always=True),  # after what may have brought it about
+    Rule(sign=failures.gradient_died, always=True),
     Rule(sign=settings.length_runaway, families=TEXT, always=True),
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall, alone=True),
@@ -111,7 +111,7 @@ class Diagnosis:
         return json.dumps({"name": self.name, "cause": self.cause, **asdict(self)}, indent=1)
 
 
-def examine(directory: Path) -> Diagnosis:
+def diagnose(directory: Path) -> Diagnosis:
     """The diagnosis of a run by its directory; a ValueError if nothing of it is on record."""
     record = Record(directory)
     if not record.rows and record.stopped is None:
@@ -204,7 +204,9 @@ def _looked_at(record: Record) -> str:
         "length": record.late("length/mean"),
     }
     shown = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
-    exam = ""
-    if record.exam is not None:
-        exam = f"held-out {record.exam.name.removeprefix('eval/')} from its best to the end: {record.exam}; "
-    return f"{len(record.rows)} steps; {exam}medians over the second half: {', '.join(shown)}"
+    held_out = ""
+    if record.evaluation is not None:
+        held_out = (
+            f"held-out {record.evaluation.name.removeprefix('eval/')} from its best to the end: {record.evaluation}; "
+        )
+    return f"{len(record.rows)} steps; {held_out}medians over the second half: {', '.join(shown)}"

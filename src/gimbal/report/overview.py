@@ -45,7 +45,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "learned": figure,
             "signs": signs(run.metrics, run.settings, record, figure["text"]),
             "cost": costs(run.summary, run.metrics),
-            "evaluation": _exam(run.summary) if run.summary else [],
+            "evaluation": _evaluation(run.summary) if run.summary else [],
             "steps": [row["step"] for row in run.rows],
             "metrics": run.metrics,
             "recipe": run.recipe,
@@ -69,7 +69,7 @@ def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> 
     return [runs[0].name for runs in families]
 
 
-def _exam(summary: Summary) -> list[tuple[str, float | None, float | None]]:
+def _evaluation(summary: Summary) -> list[tuple[str, float | None, float | None]]:
     """(figure, before, after), in the order of the evaluation."""
     names = {**summary.before, **summary.after}
     return [(name.removeprefix("eval/"), summary.before.get(name), summary.after.get(name)) for name in names]
@@ -82,11 +82,11 @@ def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (sum(known[:tenth]) / tenth, sum(known[-tenth:]) / tenth) if known else None
 
 
-def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> dict[str, Any]:
+def learned(summary: Summary | None, metrics: Columns, evaluation: Change | None) -> dict[str, Any]:
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
     It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on, over the first and the last
-    tenth of its steps. ``noise`` is what a change may be by chance (of the evaluation: by ``exam``); None where that is not known.
+    tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by ``evaluation``); None where unknown.
     """
     if summary is not None:
         for key, name in figures(summary).items():
@@ -94,8 +94,8 @@ def learned(summary: Summary | None, metrics: Columns, exam: Change | None) -> d
             if before is None or after is None:
                 continue
             chance = None
-            if exam is not None and exam.error is not None and exam.name == key:
-                chance = exam.limit * exam.error
+            if evaluation is not None and evaluation.error is not None and evaluation.name == key:
+                chance = evaluation.limit * evaluation.error
             return {
                 "figure": name,
                 "before": before,
@@ -153,8 +153,8 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
     if not fell:  # a check mark is no answer to a fall
-        if record.exam is not None:
-            sign("evaluation", record.exam.sank, f"from its best to the end: {record.exam}")
+        if record.evaluation is not None:
+            sign("evaluation", record.evaluation.sank, f"from its best to the end: {record.evaluation}")
         change = None if record.offline else record.from_best("reward/mean")
         if change is not None:
             sign("reward", change.sank, f"score, from its best to the end: {change}")

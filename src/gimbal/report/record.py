@@ -20,7 +20,7 @@ TOKENS, CONTROL = "tokens", "decisions"  # what rules hold for: policies that wr
 SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
 # Standard errors from which a change of the evaluation is one, and of a curve, whose error is itself told from a dozen steps. Of
 # several evaluations or windows the best is taken, which is high by chance: the limit grows with their number (``_limit``).
-EXAM, CURVE = 3.0, 4.0
+EVALUATION, CURVE = 3.0, 4.0
 WORTH = 0.05  # a change of a pass rate that is worth a name; of a return, as a share of its size
 NEAR = 3  # steps around an evaluation whose spread of returns stands for its own
 LOST = 0.5  # share of what a score had won by which it counts as lost again
@@ -181,7 +181,7 @@ class Record:
         return statistics.fmean(value * value for value in spread) / count if spread else 0.0
 
     @cached_property
-    def exams(self) -> tuple[str, list[Point]]:
+    def evals(self) -> tuple[str, list[Point]]:
         """(the evaluation's figure, its points in order): the pass rate where anything was ever solved, else the score."""
         sources = [(0, self.summary.get("before", {})), *((row["step"], row) for row in self.rows)]
         sources += [(self.summary.get("steps", len(self.rows)), self.summary.get("after", {}))] if self.summary else []
@@ -192,9 +192,9 @@ class Record:
         raise AssertionError("the score is the last resort")
 
     @cached_property
-    def exam(self) -> Change | None:
+    def evaluation(self) -> Change | None:
         """The evaluation from its best to its last; from its first where that is the best; None unless it was taken twice."""
-        points = self.exams[1]
+        points = self.evals[1]
         if len(points) < 2:
             return None
         return self._between(max(points[:-1], key=lambda point: point.value), points[-1], len(points) - 1)
@@ -202,16 +202,20 @@ class Record:
     @cached_property
     def learned(self) -> Change | None:
         """The evaluation from its first to its last."""
-        points = self.exams[1]
+        points = self.evals[1]
         return self._between(points[0], points[-1], 1) if len(points) > 1 else None
 
     def _between(self, start: Point, end: Point, count: int) -> Change:
-        name = self.exams[0]
+        name = self.evals[0]
         return Change(
-            name=name, start=start, end=end, error=self._exam_error(name, start, end), limit=_limit(EXAM, count)
+            name=name,
+            start=start,
+            end=end,
+            error=self._evaluation_error(name, start, end),
+            limit=_limit(EVALUATION, count),
         )
 
-    def _exam_error(self, name: str, start: Point, end: Point) -> float | None:
+    def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
         """Of the same tasks twice, sampled again: at most p (1 - p) over all samples; of a return by its spread in training."""
         held_out = self.run.get("held_out") or {}
         size = (held_out.get("tasks") or {}).get("size")
@@ -240,7 +244,7 @@ class Record:
     def fallen(self) -> list[Change]:
         """Evaluation and score, where they fell beyond chance, in this order. What the evaluation won, no score takes back, but one
         that rose on the way and lost most of it again: an evaluation of the two ends does not see that."""
-        found = [self.exam] if self.exam is not None and self.exam.fell else []
+        found = [self.evaluation] if self.evaluation is not None and self.evaluation.fell else []
         if self.offline:
             return found
         if not found and self.learned is not None and self.learned.rose:

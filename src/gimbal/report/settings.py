@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from gimbal.report.ailments import LIVE, NO_GRADIENT
+from gimbal.report.failures import LIVE, NO_GRADIENT
 from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short
 
 # Mean |change of a decision's log-probability| by one step, or the KL that goes with it. Clipping begins at a ratio of 1.2, which is
@@ -48,12 +48,12 @@ def wrong_sign(record: Record) -> Sign | None:
         )
         change = "shaping=()" if record.run.get("shaping") else "advantage=GroupNormalized()"
     elif (mirrored := _mirrored(record)) is not None:
-        score, exam = mirrored
+        score, evaluation = mirrored
         evidence = (
-            f"training score and held-out pass@1 add up to {abs(score.start.value + exam.start.value):.2f} at the beginning and "
-            f"{abs(score.end.value + exam.end.value):.2f} at the end, as if the reward paid for wrong answers: the score went from "
-            f"{score}, pass@1 from {exam}. A reward that can be gamed may look the same; if the evaluation rises in the next run, "
-            "the sign was wrong"
+            f"training score and held-out pass@1 add up to {abs(score.start.value + evaluation.start.value):.2f} at the start and "
+            f"{abs(score.end.value + evaluation.end.value):.2f} at the end, as if the reward paid for wrong answers: the score went "
+            f"from {score}, pass@1 from {evaluation}. A reward that can be gamed may look the same; if the evaluation rises in the "
+            "next run, the sign was wrong"
         )
         change = "rewards.0.weight=-1"
     else:
@@ -73,13 +73,19 @@ def _turned(record: Record, weight: float) -> Sign:
 
 def _mirrored(record: Record) -> tuple[Change, Change] | None:
     """(score, evaluation), where the one is 0 or 1 less the other, at the beginning and at the end, and the evaluation fell."""
-    score, exam = record.reward, record.learned
-    if score is None or exam is None or not score.error or not exam.error or exam.name != "eval/pass@1":
+    score, evaluation = record.reward, record.learned
+    if (
+        score is None
+        or evaluation is None
+        or not score.error
+        or not evaluation.error
+        or evaluation.name != "eval/pass@1"
+    ):
         return None
-    error = math.hypot(score.error, exam.error)  # of a difference, a little more than that of one end
-    sums = (score.start.value + exam.start.value, score.end.value + exam.end.value)
+    error = math.hypot(score.error, evaluation.error)  # of a difference, a little more than that of one end
+    sums = (score.start.value + evaluation.start.value, score.end.value + evaluation.end.value)
     alike = any(all(abs(total - whole) <= 2 * error for total in sums) for whole in (0.0, 1.0))
-    return (score, exam) if alike and exam.fell and _apart(record, score, exam) else None
+    return (score, evaluation) if alike and evaluation.fell and _apart(record, score, evaluation) else None
 
 
 def reward_hacking(record: Record) -> Sign | None:
@@ -90,8 +96,8 @@ def reward_hacking(record: Record) -> Sign | None:
         return None
     rose = score.by > SURE * score.error
     drop = 0.0 if passes is None or passes.error is None else -passes.by
-    if record.exam is not None and record.exam.fell and (rose or _apart(record, score, record.exam)):
-        fell = f"the evaluation ({record.exam.name.removeprefix('eval/')}) fell from {record.exam}"
+    if record.evaluation is not None and record.evaluation.fell and (rose or _apart(record, score, record.evaluation)):
+        fell = f"the evaluation ({record.evaluation.name.removeprefix('eval/')}) fell from {record.evaluation}"
     elif passes is not None and (
         (passes.fell and score.by > score.error) or (rose and drop > max(WORTH, SURE * (passes.error or 0.0)))
     ):
@@ -112,12 +118,14 @@ def reward_hacking(record: Record) -> Sign | None:
     )
 
 
-def _apart(record: Record, score: Change, exam: Change) -> bool:
+def _apart(record: Record, score: Change, evaluation: Change) -> bool:
     """Whether what is paid is not what is evaluated, and did not follow it down: it rose a little, or it should have fallen as far."""
-    if not _paid_for_other(record) or score.error is None or exam.error is None:
+    if not _paid_for_other(record) or score.error is None or evaluation.error is None:
         return False
-    shares = all(0 <= point.value <= 1 for change in (score, exam) for point in (change.start, change.end))
-    return score.by > score.error or (shares and score.by - exam.by > 2 * math.hypot(score.error, exam.error))
+    shares = all(0 <= point.value <= 1 for change in (score, evaluation) for point in (change.start, change.end))
+    return score.by > score.error or (
+        shares and score.by - evaluation.by > 2 * math.hypot(score.error, evaluation.error)
+    )
 
 
 def _paid_for_other(record: Record) -> bool:

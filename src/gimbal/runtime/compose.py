@@ -89,7 +89,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         )
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
-        yield from _able(run.examiner, "held_out.engine")
+        yield from _able(run.evaluator, "held_out.engine")
     for part in whole.parts:
         yield from part.fits(whole)
 
@@ -167,8 +167,8 @@ def accepted(
 
     Of rows every one is looked at (of more than 100,000 some); of other tasks, which may be made as they are asked for, the first.
     """
-    exam, doubts = run.held_out, list[str]()
-    sets = [(run.tasks, None), *([(exam.tasks, exam.rewards)] if exam else [])]
+    held_out, doubts = run.held_out, list[str]()
+    sets = [(run.tasks, None), *([(held_out.tasks, held_out.rewards)] if held_out else [])]
     for tasks, own in sets:
         if not len(tasks):
             raise ValueError(
@@ -186,7 +186,7 @@ def accepted(
                     reward.accepts(task)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
-    return [*doubts[:1], *(_overlap(run.tasks, exam.tasks) if exam else ())]
+    return [*doubts[:1], *(_overlap(run.tasks, held_out.tasks) if held_out else ())]
 
 
 def _overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
 
 def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verdict]:
     """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
-    trained = bool({"values_NS", "values_NSM"} & whole.needs)
+    trained = bool({"new_value_NS", "new_value_NSM"} & whole.needs)
     read = bool({"value_NS", "value_NSM"} & needs_of(*method.reward_shaping, method.advantage, *method.shaping))
     if (trained or read) and method.critic is None:
         yield Refusal("a part reads the critic's values, but there is no critic: set critic=, or use a group estimator")

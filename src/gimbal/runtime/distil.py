@@ -52,7 +52,7 @@ def distilled(run: AbstractRun) -> list[Task]:
     if held_out is None:
         raise ValueError("this recipe holds no tasks out; name those to go through: held_out=FILE")
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
-    engine = run.examiner.start(policy)
+    engine = run.evaluator.start(policy)
     with ExitStack() as opened:
         own = run.rewards if held_out.rewards is None else held_out.rewards
         rewards = [opened.enter_context(closing(reward.open())) for reward in own]

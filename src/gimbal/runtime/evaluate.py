@@ -29,7 +29,7 @@ SAMPLED, GREEDY = "sampled", "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exam:
+class EvalResult:
     """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is of the mode's rollout.
 
     Where rewards say what a solved task is (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
@@ -52,21 +52,21 @@ class Exam:
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
 
 
-def held_out_exam(
+def evaluate_held_out(
     run: AbstractRun,
     policy: AbstractPolicy,
     *,
     weights: AbstractTrained | None = None,
     version: int = 0,
     rewards: Sequence[AbstractReward] | None = None,
-) -> Exam:
+) -> EvalResult:
     """The evaluation of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
     they are open."""
     source = policy if weights is None else weights
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
-    engine = run.examiner.start(policy)
+    engine = run.evaluator.start(policy)
     with ExitStack() as opened:
         opened.enter_context(closing(engine))
         if rewards is None or held_out.rewards is not None:
@@ -75,7 +75,7 @@ def held_out_exam(
         opened.enter_context(running(engine, source, version))
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
             DeliveryProof(source, canary(run, engine, held_out.tasks[0]))(engine, version)
-        return examine(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
+        return evaluate(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
 def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout]:
@@ -87,7 +87,7 @@ def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout
     return [finished.rollout for finished in drained(engine).values()]
 
 
-def examine(
+def evaluate(
     engine: AbstractEngine,
     tasks: AbstractTasks,
     rewards: Sequence[AbstractReward],
@@ -95,7 +95,7 @@ def examine(
     *,
     samples: int,
     seed: int,
-) -> Exam:
+) -> EvalResult:
     """Draw ``samples`` rollouts and one greedy one of every task with a freshly loaded engine, and score them."""
     assert engine.in_flight == 0, "an evaluation has the engine to itself"
     for index in range(len(tasks)):
@@ -130,7 +130,7 @@ def examine(
     greedy_scores = [values[0][0] for values in scored[GREEDY]]
     ks = [k for k in KS if k <= samples] if rewards else []
     solved = [sum(passes for _, passes in values) for values in scored[SAMPLED]]
-    return Exam(
+    return EvalResult(
         tasks=len(tasks),
         score=float(np.mean([value for values in scored[SAMPLED] for value, _ in values])),
         greedy_score=float(np.mean(greedy_scores)),
@@ -139,6 +139,9 @@ def examine(
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
         by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
     )
+
+
+examine = evaluate  # former name
 
 
 def _by_source(

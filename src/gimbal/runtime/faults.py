@@ -194,8 +194,8 @@ class FaultyEngine(AbstractEngineAround):
         asked = self.asked.pop(key)
         return None if rollout is None else replace(rollout, sampling=asked)
 
-    def underway(self) -> list[Finished]:
-        return self.inner.underway() + [item for _, item in self.held]
+    def partial_rollouts(self) -> list[Finished]:
+        return self.inner.partial_rollouts() + [item for _, item in self.held]
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.loaded = frozenset(state)

@@ -56,7 +56,7 @@ from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.devices import placed
-from gimbal.runtime.evaluate import Exam, canary, held_out_exam
+from gimbal.runtime.evaluate import EvalResult, canary, evaluate_held_out
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
@@ -184,7 +184,7 @@ class Trainer:
         fresh = pack(groups)
         batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
         # The last moment at which the weights that drew all this are there to be asked.
-        self.learner.leaving(self.pipeline.held)
+        self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
@@ -221,9 +221,9 @@ class Trainer:
             family.unit: float(self.pipeline.generated["decisions"]),
         }
 
-    def examine(self) -> Exam:
+    def evaluate(self) -> EvalResult:
         """The held-out evaluation of the present weights, by an engine that does nothing else."""
-        return held_out_exam(
+        return evaluate_held_out(
             self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
         )
 
@@ -398,7 +398,7 @@ class TrainingSession:
     def train(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run
         if run.held_out is not None and not self.totals["before"]:
-            self.totals["before"] = self._examined()
+            self.totals["before"] = self._evaluated()
             self.console.note("before: " + _figures(self.totals["before"]))
             self.trackers.log(0, self.totals["before"])
         with interruptible() as interrupted:
@@ -427,7 +427,7 @@ class TrainingSession:
         self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)
         step = trainer.learner.version
         if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
-            metrics |= self._examined()
+            metrics |= self._evaluated()
         self.metrics.append({"step": step, **metrics})
         self.trackers.log(step, metrics)
         if self.schedule is not None and trainer.host.schedule is not None:
@@ -442,11 +442,11 @@ class TrainingSession:
     def _save(self) -> Path:
         return self.trainer.save(self.directory, self.totals)
 
-    def _examined(self) -> Mapping[str, float]:
+    def _evaluated(self) -> Mapping[str, float]:
         """The figures of an evaluation; a model that is better than all before it is saved."""
         trainer, held_out = self.trainer, self.trainer.run.held_out
         assert held_out is not None, "asked of runs with held-out tasks"
-        figures, step = trainer.examine().metrics(), trainer.learner.version
+        figures, step = trainer.evaluate().metrics(), trainer.learner.version
         if (found := best.improved(held_out, step, figures, self.totals)) is not None:
             best.save(self.directory, best.BEST, trainer.learner.save, found)
         return figures
@@ -460,7 +460,7 @@ class TrainingSession:
             seconds_training=self.totals["seconds"],
             tokens_generated=trainer.pipeline.generated["decisions"],
             before=self.totals["before"],
-            after=self._examined() if run.held_out is not None else {},
+            after=self._evaluated() if run.held_out is not None else {},
             max_age=int(self.totals["max_age"]),
             mean_discrepancy=None if math.isnan(gap) else gap / max(1, trainer.learner.version),
             peak_memory_mb=peak_memory_mb(),

@@ -18,7 +18,7 @@ from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Receipt
 from gimbal.learning.weight_sync.delta import Packet, Receiver
 from gimbal.learning.weight_sync.proof import asked
-from gimbal.ops.activity import doing, underway
+from gimbal.ops.activity import activities, doing
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, Rollout
 from gimbal.rewards.base import AbstractReward
@@ -116,7 +116,7 @@ class Sampler:
         return finished, time.perf_counter() - start, steps
 
     def doing(self) -> str:
-        return str(underway()[0]) if underway() else ""
+        return str(activities()[0]) if activities() else ""
 
     def _loaded(self, version: int, state: Callable[[], Mapping[str, Tensor]]) -> Word:
         """Load, and read what is held before and after."""
@@ -149,4 +149,4 @@ class Judge:
         return Scored(index=group.index, outcome=score(group, self.rewards, lost), lost=lost)
 
     def doing(self) -> str:
-        return str(underway()[0]) if underway() else ""
+        return str(activities()[0]) if activities() else ""

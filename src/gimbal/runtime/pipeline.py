@@ -240,7 +240,7 @@ class Pipeline:
 
     def held(self) -> list[Group]:
         """Everything drawn that no batch has taken yet, unfinished rollouts too; not always whole groups."""
-        single = [*self.parts.engine.underway(), *self.uncollected]
+        single = [*self.parts.engine.partial_rollouts(), *self.uncollected]
         found = [(item.key[0], item.outcome) for item in single]
         found += [(index, outcome) for index, arrived in self.arrived.items() for outcome in arrived.values()]
         groups = [Group(index=i, task=e.task, episodes=(e,)) for i, e in found if isinstance(e, Episode)]

@@ -149,7 +149,7 @@ class AbstractRun(ABC):
         return Driven(engine=self.engine, workflow=self.workflow)
 
     @property
-    def examiner(self) -> Driven:
+    def evaluator(self) -> Driven:
         """What draws its evaluation's."""
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)

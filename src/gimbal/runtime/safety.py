@@ -12,7 +12,7 @@ import numpy as np
 from gimbal import durable
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.demonstrations import EXAM_SIZE, exam
+from gimbal.environments.demonstrations import HELD_OUT_SIZE, held_out_tasks
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.confidence import binomial_upper, hoeffding_upper, student_upper
 from gimbal.records import AbstractSampling, Group, Rollout, Task
@@ -59,7 +59,7 @@ class SafetyTest:
     Confidence: verified.
     """
 
-    tasks: AbstractTasks = exam(size=EXAM_SIZE)
+    tasks: AbstractTasks = held_out_tasks(size=HELD_OUT_SIZE)
     cost: AbstractReward = WorkingSteps(measure="flawed", separator=" ", chained=True, name="flawed")
     limit: float = 0.1
     delta: float = 0.1
@@ -83,7 +83,9 @@ class SafetyTest:
     @property
     def left_out(self) -> int:
         """``skip``; where it is not given, what the evaluations of the recipes use of the tasks that are there by default."""
-        return self.skip if self.skip is not None else LEFT_OUT if self.tasks == exam(size=EXAM_SIZE) else 0
+        return (
+            self.skip if self.skip is not None else LEFT_OUT if self.tasks == held_out_tasks(size=HELD_OUT_SIZE) else 0
+        )
 
     def judge(self, costs: Sequence[float]) -> Verdict:
         """The verdict on costs of independent responses."""

@@ -205,7 +205,7 @@ class Driver:
         self._looked = time.monotonic()
         try:
             with self._engine_lock:
-                shown = self.engine.underway()
+                shown = self.engine.partial_rollouts()
         except ValueError:  # this engine cannot show what is unfinished: its answers come in one piece
             return
         for done in shown:

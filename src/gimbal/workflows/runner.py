@@ -115,7 +115,7 @@ class Runner(AbstractEngineAround):
         row = self._give_up(flow)
         return None if row is None or not bool(row.mask_S.any()) else replace(row, stop="cancelled")
 
-    def underway(self) -> list[Finished]:
+    def partial_rollouts(self) -> list[Finished]:
         raise ValueError(
             f"{type(self.workflow).__name__} cannot show unfinished rollouts, which the anchor Interruption evaluates before each "
             "update: use workflow=SingleTurn(), or anchor=SamplingVersion(...)"

@@ -84,7 +84,7 @@ class AbstractAnchor(AbstractPart, ABC):
         """Told of a group as it begins to wait for its batch."""
         return None
 
-    def leaving(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
+    def before_update(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
         """Called before every learner step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
         return None
 
@@ -108,7 +108,7 @@ def frozen_copy(policy: AbstractPolicy) -> AbstractPolicy:
     return copy.deepcopy(policy).requires_grad_(False)
 
 
-def alone() -> None:
+def refuse_several_processes() -> None:
     """Raises where the learner is one of several processes, each with a part of the weights."""
     if several():
         raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.composition import DRIVES, Composition, Refusal, Verdict
 from gimbal.dataflow.packing import pack
 from gimbal.engines.native import Native
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, alone, keys_of
+from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, keys_of, refuse_several_processes
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
@@ -38,7 +38,7 @@ class Interruption(AbstractAnchor):
         raise TypeError("Interruption keeps log-probabilities: call start(policy) and use what it returns")
 
     def start(self, policy: AbstractPolicy) -> LiveInterruption:
-        alone()
+        refuse_several_processes()
         return LiveInterruption()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -59,7 +59,7 @@ class LiveInterruption(AbstractAnchor):
             tuple[int, int, int], tuple[Tensor, Tensor]
         ] = {}  # by (group, sample, row): behavior, proximal
 
-    def leaving(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
+    def before_update(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
         rollouts = {
             (group.index, episode.sample, number): (group, row)
             for group in held()

@@ -17,9 +17,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.dataflow.packing import pack
-from gimbal.learning.proximal.base import AbstractAnchor, Evaluate, Forward, alone, frozen_copy, keys_of, weight_bytes
+from gimbal.learning.proximal.base import (
+    AbstractAnchor,
+    Evaluate,
+    Forward,
+    frozen_copy,
+    keys_of,
+    refuse_several_processes,
+    weight_bytes,
+)
 from gimbal.learning.proximal.kept_versions import KeptVersions
-from gimbal.learning.ranks import Alone, in_micro_batches
+from gimbal.learning.ranks import SingleProcess, in_micro_batches
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 
@@ -37,7 +45,7 @@ class OldPolicy(AbstractAnchor):
     """
 
     def __init__(self, window: int, threads: int, policy: AbstractPolicy) -> None:
-        alone()
+        refuse_several_processes()
         self.window, self.versions = window, 1
         self.weight_bytes = weight_bytes(policy)
         self.asked: dict[
@@ -136,7 +144,9 @@ def _publish(version: int, weights: bytes) -> None:
 
 def _evaluated(rows: bytes, forward: Forward) -> Tensor:
     def evaluate(batch: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
-        return in_micro_batches(Alone(), batch, forward.tokens, forward.columns_of(policy or _newest))["logprob_NS"]
+        return in_micro_batches(SingleProcess(), batch, forward.tokens, forward.columns_of(policy or _newest))[
+            "logprob_NS"
+        ]
 
     device = next(_newest.parameters()).device
     return _live(pickle.loads(rows).to(device), evaluate).cpu()

@@ -283,7 +283,7 @@ class AbstractUpdate(AbstractPart, ABC):
         """Told of a group as it begins to wait for its batch."""
         return None
 
-    def leaving(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
+    def before_update(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
         """Called before every step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
         return None
 

@@ -233,7 +233,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
         """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
         needs, critic = needs_of(*self.summed), models.get(CRITIC)
-        valued = bool({"values_NS", "values_NSM"} & needs)
+        valued = bool({"new_value_NS", "new_value_NSM"} & needs)
         assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
         decisions = micro.decisions
         assert decisions is not None
@@ -244,10 +244,10 @@ class AbstractPolicyGradient(AbstractUpdate):
             checkpointing=self.optimization.checkpointing,
         )
         micro = micro.evaluated(evaluation.columns)
-        if critic is not None and "values_NS" in needs:
-            micro = replace(micro, values_NS=critic.value(decisions, micro.hidden_NSH)[0])
-        if critic is not None and "values_NSM" in needs:
-            micro = replace(micro, values_NSM=critic.members(decisions, micro.hidden_NSH)[0])
+        if critic is not None and "new_value_NS" in needs:
+            micro = replace(micro, new_value_NS=critic.value(decisions, micro.hidden_NSH)[0])
+        if critic is not None and "new_value_NSM" in needs:
+            micro = replace(micro, new_value_NSM=critic.members(decisions, micro.hidden_NSH)[0])
         return evaluation.logprob_NS, micro
 
     def step_factor(self, metrics: Mapping[str, float]) -> float:
@@ -271,13 +271,13 @@ class AbstractPolicyGradient(AbstractUpdate):
         with models.timed(ANCHOR):
             models.parts[ANCHOR].arrived(group, models.forward)
 
-    def leaving(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
+    def before_update(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
         def evaluate(rows: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
             found = models.evaluated(rows.to(models.device), policy=policy)
             return found["logprob_NS"].to(rows.mask_NS.device)
 
         with models.timed(ANCHOR):
-            models.parts[ANCHOR].leaving(held, evaluate)
+            models.parts[ANCHOR].before_update(held, evaluate)
 
     def close(self, models: Models) -> None:
         models.parts[ANCHOR].close()

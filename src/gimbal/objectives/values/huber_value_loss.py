@@ -31,7 +31,7 @@ class HuberValueLoss(AbstractObjective):
     Confidence: verified.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"values_NS", "value_NS", "target_NS"})
+    needs: ClassVar[frozenset[str]] = frozenset({"new_value_NS", "value_NS", "target_NS"})
 
     coef: float = 0.5
     delta: float = 0.5
@@ -43,7 +43,7 @@ class HuberValueLoss(AbstractObjective):
                 raise ValueError(f"HuberValueLoss.{name} is {value}; it is a distance above 0 (inf is off)")
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        new_NS, old_NS = batch.column("values_NS", self), batch.column("value_NS", self)
+        new_NS, old_NS = batch.column("new_value_NS", self), batch.column("value_NS", self)
         target_NS = batch.column("target_NS", self)
         clipped_NS = old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip)
         loss_NS = 0.5 * (self._huber(new_NS - target_NS) + self._huber(clipped_NS - target_NS))

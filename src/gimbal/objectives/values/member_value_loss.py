@@ -39,7 +39,7 @@ class EnsembleValueLoss(AbstractObjective):
     Confidence: verified.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"values_NSM", "value_NSM", "target_NS", "behavior_NS", "group_N"})
+    needs: ClassVar[frozenset[str]] = frozenset({"new_value_NSM", "value_NSM", "target_NS", "behavior_NS", "group_N"})
 
     coef: float = 0.5
     clip: float = math.inf
@@ -63,7 +63,7 @@ class EnsembleValueLoss(AbstractObjective):
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         batch = self.surveyed(logprob_NS, batch, SHARD)
-        new_NSM, old_NSM = batch.column("values_NSM", self), batch.column("value_NSM", self)
+        new_NSM, old_NSM = batch.column("new_value_NSM", self), batch.column("value_NSM", self)
         error_NSM = _half_squares(new_NSM, old_NSM, batch.column("target_NS", self)[..., None], self.clip)
         if self.disjoint:
             members = error_NSM.shape[-1]
@@ -97,7 +97,7 @@ class MultiHorizonValueLoss(AbstractObjective):
     Confidence: verified.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"values_NSM", "value_NSM", "reward_NS"})
+    needs: ClassVar[frozenset[str]] = frozenset({"new_value_NSM", "value_NSM", "reward_NS"})
 
     gammas: tuple[float, ...] = (0.9, 0.999)
     lam: float = 0.95
@@ -112,7 +112,7 @@ class MultiHorizonValueLoss(AbstractObjective):
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        new_NSM, old_NSM = batch.column("values_NSM", self), batch.column("value_NSM", self)
+        new_NSM, old_NSM = batch.column("new_value_NSM", self), batch.column("value_NSM", self)
         if new_NSM.shape[-1] != len(self.gammas):
             raise ValueError(
                 f"MultiHorizonValueLoss has {len(self.gammas)} discounts and the critic {new_NSM.shape[-1]} values: "

@@ -35,7 +35,7 @@ class RankingLoss(AbstractObjective):
     Confidence: partial; ours: ``coef``, means over several rows, and the score of others from before the update.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"values_NS", "value_NS", "reward_NS", "group_N"})
+    needs: ClassVar[frozenset[str]] = frozenset({"new_value_NS", "value_NS", "reward_NS", "group_N"})
     names_rewards: ClassVar[tuple[str, ...]] = (
         "pair",
         "preference",
@@ -59,7 +59,7 @@ class RankingLoss(AbstractObjective):
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         batch = self.surveyed(logprob_NS, batch, "rank/below")
-        score_N = end_of(batch.column("values_NS", self), batch)
+        score_N = end_of(batch.column("new_value_NS", self), batch)
         beats_N, beaten_N = batch.column("rank/beats", self), batch.column("rank/beaten", self)
         lead_N = score_N - batch.column("rank/below", self)
         lag_N = batch.column("rank/above", self) - score_N

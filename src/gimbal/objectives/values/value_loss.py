@@ -27,7 +27,7 @@ class ValueLoss(AbstractObjective):
     Confidence: verified.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"values_NS", "value_NS", "target_NS"})
+    needs: ClassVar[frozenset[str]] = frozenset({"new_value_NS", "value_NS", "target_NS"})
 
     coef: float = 0.5
     clip: float = math.inf
@@ -39,7 +39,7 @@ class ValueLoss(AbstractObjective):
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        new_NS, old_NS = batch.column("values_NS", self), batch.column("value_NS", self)
+        new_NS, old_NS = batch.column("new_value_NS", self), batch.column("value_NS", self)
         target_NS = batch.column("target_NS", self)
         error_NS = (new_NS - target_NS).square()
         clipped_NS = (old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip) - target_NS).square()

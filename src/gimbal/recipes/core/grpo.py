@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.ops import SequenceMean
@@ -21,8 +21,8 @@ def grpo() -> Run:
     return Run(
         policy=CausalLM(),
         engine=Native(slots=128, precision="int8"),
-        tasks=practice(),
-        held_out=HeldOut(tasks=exam(size=256), samples=4),
+        tasks=training_tasks(),
+        held_out=HeldOut(tasks=held_out_tasks(size=256), samples=4),
         sampling=Sampling(max_length=64),
         rewards=(ReasoningScore(),),
         prompts_per_step=16,

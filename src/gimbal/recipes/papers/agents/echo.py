@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.environments.demonstrations import CHAIN_SUM, EXAM_SIZE, exam, practice
+from gimbal.environments.demonstrations import CHAIN_SUM, HELD_OUT_SIZE, held_out_tasks, training_tasks
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.ops import TokenMean
 from gimbal.recipes.core.grpo import grpo
@@ -20,8 +20,10 @@ def echo() -> Run:
     return replace(
         grpo(),
         workflow=Dialogue(),
-        tasks=replace(practice(), parameters=longer, exclude=replace(exam(size=EXAM_SIZE), parameters=longer)),
-        held_out=HeldOut(tasks=replace(exam(size=256), parameters=longer)),
+        tasks=replace(
+            training_tasks(), parameters=longer, exclude=replace(held_out_tasks(size=HELD_OUT_SIZE), parameters=longer)
+        ),
+        held_out=HeldOut(tasks=replace(held_out_tasks(size=256), parameters=longer)),
         regularisers=(ObservationLikelihood(),),
         aggregation=TokenMean(),
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
 from gimbal.dataflow.filters.step_turns import StepTurns
-from gimbal.environments.demonstrations import CHAIN_SUM, EXAM_SIZE, exam, practice
+from gimbal.environments.demonstrations import CHAIN_SUM, HELD_OUT_SIZE, held_out_tasks, training_tasks
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import HeldOut, Run
@@ -20,8 +20,10 @@ def salt() -> Run:
     longer = {**CHAIN_SUM, "min_terms": 4, "max_terms": 5}
     return replace(
         grpo(),
-        tasks=replace(practice(), parameters=longer, exclude=replace(exam(size=EXAM_SIZE), parameters=longer)),
-        held_out=HeldOut(tasks=replace(exam(size=256), parameters=longer)),
+        tasks=replace(
+            training_tasks(), parameters=longer, exclude=replace(held_out_tasks(size=HELD_OUT_SIZE), parameters=longer)
+        ),
+        held_out=HeldOut(tasks=replace(held_out_tasks(size=256), parameters=longer)),
         sampling=Sampling(max_length=80),
         filters=(StepTurns(separator=" "),),
         shaping=(EdgeAveraged(),),

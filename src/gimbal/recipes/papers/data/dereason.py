@@ -5,7 +5,7 @@ from dataclasses import replace
 from gimbal.environments.within import Within
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
-from gimbal.recipes.papers.data.dereason_sft import ALL, EXAM
+from gimbal.recipes.papers.data.dereason_sft import ALL, HELD_OUT
 from gimbal.runtime.run import HeldOut, Run
 
 
@@ -19,7 +19,7 @@ def dereason() -> Run:
     return replace(
         run,
         tasks=Within(tasks=ALL, column="metadata.num_terms", above=4.0),
-        held_out=HeldOut(tasks=EXAM, samples=4),
+        held_out=HeldOut(tasks=HELD_OUT, samples=4),
         sampling=Sampling(max_length=96),
         optimization=replace(run.optimization, minibatches=2),
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages import ReturnToGo
 from gimbal.engines.offline import Offline
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.environments.within import Within
 from gimbal.environments.worked import Worked
 from gimbal.learning.method import Optimization
@@ -18,8 +18,8 @@ from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.single import SingleTurn
 
 MIXED = {"min_terms": 2, "max_terms": 6, "min_digits": 2, "max_digits": 2}
-EXAM = replace(exam(size=256), parameters=MIXED)
-ALL = Worked(tasks=replace(practice(size=4096), parameters=MIXED, exclude=EXAM))
+HELD_OUT = replace(held_out_tasks(size=256), parameters=MIXED)
+ALL = Worked(tasks=replace(training_tasks(size=4096), parameters=MIXED, exclude=HELD_OUT))
 
 
 def dereason_sft() -> Run:
@@ -33,7 +33,7 @@ def dereason_sft() -> Run:
         engine=Offline(),
         workflow=Demonstrated(),
         tasks=Within(tasks=ALL, column="metadata.num_terms", upto=4.0),
-        held_out=HeldOut(tasks=EXAM, samples=4, engine=run.engine, workflow=SingleTurn(), rewards=run.rewards),
+        held_out=HeldOut(tasks=HELD_OUT, samples=4, engine=run.engine, workflow=SingleTurn(), rewards=run.rewards),
         sampling=Sampling(max_length=96),
         rewards=(),
         prompts_per_step=32,

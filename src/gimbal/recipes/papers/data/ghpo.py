@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.filters.superseded import Superseded
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.environments.worked import Worked
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
@@ -21,10 +21,10 @@ def ghpo() -> Run:
 
     On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
     """
-    held_out = replace(exam(size=256), parameters=HARDER)
+    held_out = replace(held_out_tasks(size=256), parameters=HARDER)
     return replace(
         grpo(),
-        tasks=Worked(tasks=replace(practice(), parameters=HARDER, exclude=held_out)),
+        tasks=Worked(tasks=replace(training_tasks(), parameters=HARDER, exclude=held_out)),
         held_out=HeldOut(tasks=held_out, samples=4),
         # gimbal-tiny reads a hint as its own working, begun.
         curriculum=Hinted(right="reasoning", template="{prompt}<think>{hint}"),

@@ -6,7 +6,7 @@ from gimbal.advantages.estimators.gae import ReturnToGo
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
 from gimbal.advantages.shapings.whitened import Whitened
 from gimbal.dataflow.curricula.tracked import Tracked
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.reasoning import ReasoningScore
@@ -20,7 +20,7 @@ def mssr() -> Run:
     """
     return replace(
         grpo(),
-        tasks=practice(size=256),
+        tasks=training_tasks(size=256),
         curriculum=Tracked(name="reasoning"),
         rewards=(ReasoningScore(), Expected()),
         prompts_per_step=128,

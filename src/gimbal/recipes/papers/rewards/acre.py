@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.environments.multiple_choice import MultipleChoice
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.answer_consistency import AnswerConsistency
@@ -18,6 +18,6 @@ def acre() -> Run:
     return replace(
         grpo(),
         tasks=MultipleChoice(),
-        held_out=HeldOut(tasks=MultipleChoice(tasks=exam(size=256), first=0.5)),
+        held_out=HeldOut(tasks=MultipleChoice(tasks=held_out_tasks(size=256), first=0.5)),
         rewards=(ReasoningScore(weight=0.0), AnswerConsistency()),
     )

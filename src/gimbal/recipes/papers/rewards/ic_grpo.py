@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages.reward_shaping.entropy_consistency import EntropyConsistency
 from gimbal.dataflow.curricula.epochs import Epochs
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.reworded import Reworded
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.expected import Expected
@@ -19,7 +19,7 @@ def ic_grpo() -> Run:
     """
     return replace(
         grpo(),
-        tasks=Reworded(tasks=practice()),
+        tasks=Reworded(tasks=training_tasks()),
         curriculum=Epochs(shuffle=False),
         rewards=(ReasoningScore(), Expected(column="family", name="family", weight=0.0)),
         reward_shaping=(EntropyConsistency(information=0.0, stability=0.5, over="score/family"),),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages.reward_shaping.added_reward import AddedReward
 from gimbal.controllers.linear import Linear
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.pattern import Pattern
@@ -21,8 +21,8 @@ def smiles_grpo() -> Run:
     run = grpo()
     return replace(
         run,
-        tasks=practice("spell_backward"),
-        held_out=HeldOut(tasks=exam("spell_backward", size=256), samples=4),
+        tasks=training_tasks("spell_backward"),
+        held_out=HeldOut(tasks=held_out_tasks("spell_backward", size=256), samples=4),
         rewards=(ReasoningScore(weight=0.0), Similarity(), Pattern(weight=0.0)),
         reward_shaping=(AddedReward(name="format", weight=0.5), AddedReward(name="similarity", weight=-0.5)),
         controllers={

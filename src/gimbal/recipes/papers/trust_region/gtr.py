@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.alternating import Alternating
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
 from gimbal.ops import TokenMean
@@ -17,7 +17,7 @@ def gtr() -> Run:
     run = gspo()
     return replace(
         run,
-        tasks=Alternating(sets=(practice(), practice("spell_backward")), period=10 * run.prompts_per_step),
+        tasks=Alternating(sets=(training_tasks(), training_tasks("spell_backward")), period=10 * run.prompts_per_step),
         curriculum=Epochs(shuffle=False),
         objective=GaussianTrust(clip_low=0.4, clip_high=0.4),
         anchor=Snapshots(every=run.optimization.minibatches),
