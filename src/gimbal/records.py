@@ -334,10 +334,10 @@ class TrainBatch:
     """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
 
     ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
-    fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names) just before
-    an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its own, by name, [N],
-    [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length ran out), ``temperature``
-    (it was drawn at), ``reference/NAME``, and what surveys found.
+    fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names)
+    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its
+    own, by name, [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
+    ran out), ``temperature`` (it was drawn at), ``reference/NAME``, and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]

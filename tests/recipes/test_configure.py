@@ -212,7 +212,7 @@ def test_a_field_of_the_evaluation_does_not_bring_the_recipes_own_tasks_back():
     """Beside tasks of the user's it would measure something else, without a word."""
     rows = {"tasks": [{"prompt": "1 + 1 ="}]}
     with pytest.raises(
-        ValueError, match=r"held_out\.every is of the recipe's evaluation, .* add held_out\.tasks=FILE\.jsonl"
+        ValueError, match=r"held_out\.every belongs to the recipe's evaluation, .* add held_out\.tasks=FILE\.jsonl"
     ):
         recipes.load("grpo", {**rows, "held_out.every": Text("1")})
     told = []
