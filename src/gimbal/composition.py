@@ -38,6 +38,7 @@ OBSERVES = "puts observations into rollouts"
 MARKS_CONTROL = "marks control decisions"
 KEEPS_SOLVED = "lets through as many solved groups as their curriculum says"
 DRIVES = "draws a rollout in several calls, and cannot show it before its end"
+GROWS = "draws further rollouts of a group that is scored"
 SUPERSEDES = "drops groups whose task is asked again"
 LARGE = "is a model of the size that people pretrain"
 

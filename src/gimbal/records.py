@@ -24,6 +24,7 @@ from torch import Tensor
 
 # Temperatures beyond which float32 logits overflow or are all alike.
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
+VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 

@@ -128,8 +128,8 @@ def test_tasks_carry_their_share_and_the_budget_heeds_it():
         task = live.next()
         assert task.columns["num_generations"] == 5 and task.columns["expected"] == 0.5
         assert task.id == plain.next().id
-        assert FixedBudget(8, 64).plan(task).rollouts == 5
-    assert FixedBudget(8, 64).plan(Task(id="x")).rollouts == 8
+        assert FixedBudget(8, 64).plan([task])[0].rollouts == 5
+    assert FixedBudget(8, 64).plan([Task(id="x")])[0].rollouts == 8
 
 
 def test_what_succeeds_always_gets_fewer():

@@ -50,6 +50,6 @@ def test_tasks_as_they_stand():
 
 
 def test_fixed_budget():
-    assert FixedBudget(4, 9).plan(Task(id="t")) == Plan(rollouts=4, max_length=9)
+    assert FixedBudget(4, 9).plan([Task(id="t")]) == [Plan(rollouts=4, max_length=9)]
     with pytest.raises(ValueError, match="rollouts is 0"):
         FixedBudget(0, 9)

@@ -47,7 +47,11 @@ class Uneven(AbstractEngine):
     def load(self, version, state):
         self.version = version
 
-    def cancel(self, key): ...
+    def cancel(self, key):
+        before = self.in_flight
+        self.live = [item for item in self.live if item[0].key != key]
+        self.queue = [item for item in self.queue if item[0].key != key]
+        assert self.in_flight == before - 1, f"{key} is not in flight"
 
     def score(self, rollout): ...
 
@@ -111,7 +115,19 @@ class Schedule:
     """A learner of ``steps`` steps on what a rule gives it: ``batches`` of group indices, ``ages`` of the decisions trained on."""
 
     def __init__(
-        self, rule, *, steps, seed, slots=1000, held_up=0.0, share=0.0, oversampling=1.0, ahead="ready", size=2
+        self,
+        rule,
+        *,
+        steps,
+        seed,
+        slots=1000,
+        held_up=0.0,
+        share=0.0,
+        oversampling=1.0,
+        ahead="ready",
+        size=2,
+        budget=None,
+        surplus="wait",
     ):
         self.engine, self.rule = Uneven(seed, slots, held_up), rule
         reward = [Short()]
@@ -120,7 +136,7 @@ class Schedule:
                 engine=self.engine,
                 scorer=AtOnce(reward),
                 curriculum=Counting(),
-                budget=FixedBudget(size, 64),
+                budget=budget or FixedBudget(size, 64),
                 rewards=reward,
                 filters=(Sometimes(share=share),),
                 sampling=Sampling(max_length=64),
@@ -129,6 +145,7 @@ class Schedule:
             ahead=ahead,
             seed=seed,
             max_empty_batches=10**6,
+            surplus=surplus,
         )
         self.pipeline.oversampling = oversampling
         self.batches, self.ages = [], []

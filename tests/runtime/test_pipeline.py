@@ -66,8 +66,8 @@ class GrowingBudget(AbstractBudget):
     def __init__(self, rollouts, max_length):
         self.rollouts, self.max_length, self.seen = rollouts, max_length, 0
 
-    def plan(self, task):
-        return Plan(rollouts=self.rollouts + self.seen, max_length=self.max_length // 2)
+    def plan(self, tasks):
+        return [Plan(rollouts=self.rollouts + self.seen, max_length=self.max_length // 2)] * len(tasks)
 
     def observe(self, group):
         self.seen += 1
@@ -92,7 +92,7 @@ def test_a_budget_of_ones_own_says_how_many_and_how_long(single_thread):
     resumed = Trainer(run)
     resumed.begin()
     resumed.pipeline.load_state_dict(trainer.pipeline.state_dict())
-    assert resumed.pipeline.parts.budget.plan(groups[0].task).rollouts == 6
+    assert resumed.pipeline.parts.budget.plan([groups[0].task])[0].rollouts == 6
     trainer.close()
     resumed.close()
 

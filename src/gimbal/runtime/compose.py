@@ -17,6 +17,7 @@ from gimbal.composition import (
     ABSORBS_DISCREPANCY,
     ENTROPY,
     FITS_CRITIC,
+    GROWS,
     REFERENCE,
     TEMPERS,
     AbstractPart,
@@ -90,6 +91,11 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
         yield from _able(run.evaluator, "held_out.engine")
+    if run.workflow.whole and whole.doing(GROWS):
+        yield Refusal(
+            f"{type(run.budget).__name__} draws further rollouts of a group that is scored, and {type(run.workflow).__name__} draws a "
+            "group as a whole, once: use budget=Fixed(), or workflow=SingleTurn()"
+        )
     for part in whole.parts:
         yield from part.fits(whole)
 

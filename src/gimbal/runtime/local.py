@@ -215,7 +215,7 @@ class Trainer:
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.pipeline.selection.metrics(judged=judged) | self.sync.metrics()
-        metrics |= self.host.metrics()
+        metrics |= {**self.host.metrics(), **self.pipeline.metrics()}
         return metrics | {
             "kept_frac": self.pipeline.kept_frac,
             family.unit: float(self.pipeline.generated["decisions"]),

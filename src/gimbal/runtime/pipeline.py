@@ -1,6 +1,7 @@
 """The rollout half of the loop, in one thread; deterministic where its engine and its scorer are.
 
     curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
+                    more? <-------------------- scored
 
 Every dispatched rollout comes out exactly once: trained on, given up under a counted reason, or in a group dropped under one. A
 sample that the engine gives up leaves its group to the others. What waits for what:
@@ -17,10 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gimbal.config.own import wrong
-from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Plan
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Plan, Progress
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
-from gimbal.records import AbstractSampling, Drop, Episode, Group, Task
+from gimbal.ops.seeds import stable_hash
+from gimbal.records import VISIT, AbstractSampling, Drop, Episode, Group, Task
 from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
@@ -63,7 +65,9 @@ class Pipeline:
         surplus: Literal["wait", "recycle"] = "wait",
     ) -> None:
         self.parts, self.pace, self.ahead, self.seed, self.surplus = parts, pace, ahead, seed, surplus
-        self.returned: deque[Task] = deque()  # of groups taken back, to be given out again before others
+        # Of groups taken back, to be given out again before others; then what the curriculum gave of a round that is not whole yet.
+        self.returned: deque[Task] = deque()
+        self.version = -1  # of the learner step that curriculum and budget were told of last
         self.patience = max_empty_batches * pace.groups_per_step
         self.dispatched = 0  # groups so far; the next group's index
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
@@ -72,6 +76,10 @@ class Pipeline:
         self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
         self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
         self.scoring: dict[int, Group] = {}  # with the scorer
+        self.rounds: dict[
+            int, tuple[int, int]
+        ] = {}  # (its round, rollouts asked for so far) of each group that may still grow
+        self.waiting: dict[int, tuple[Group, Scored]] = {}  # as drawn and as scored: for the rest of its round
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
@@ -90,8 +98,14 @@ class Pipeline:
 
     def next_batch(self, version: int) -> tuple[list[Group], list[Group]]:
         """Generate until the learner, now at ``version``, may step; returns (groups to train on, groups finished since the last)."""
+        if version != self.version:
+            progress = Progress(version=version, drawn=self.generated["decisions"])
+            self.parts.curriculum.step(progress)
+            self.parts.budget.step(progress)
+            self.version = version
         if self.uncollected:  # what an error interrupted comes to its end first, as if it had not been
             self._go_on()
+        self._grow()
         while True:
             self._drop_stale(version)
             self._dispatch(version)
@@ -124,30 +138,87 @@ class Pipeline:
         self._admit_ready(wait=not engine.in_flight)
 
     def _admit_ready(self, *, wait: bool) -> None:
+        self._grow()  # of a round that has lost a group the others may be all there
         verdict = self.parts.scorer.ready(wait=wait)
         while verdict is not None:
-            self._admit(verdict)
+            self._take(verdict)
+            self._grow()
             verdict = self.parts.scorer.ready(wait=False)
 
+    def _take(self, verdict: Scored) -> None:
+        """A group that is scored waits for its round; one of which nothing is left is given up."""
+        drawn = self.scoring.pop(verdict.index)
+        if isinstance(verdict.outcome, Group):
+            self.waiting[verdict.index] = drawn, verdict
+        else:
+            self.finished += 1
+            self._give_up(verdict.index, verdict.outcome.reason)
+
+    def _grow(self) -> None:
+        """Of each round whose groups are all scored: draw more of them, as the budget says, or admit them all."""
+        rounds: dict[int, list[int]] = {}
+        for index, (number, _) in self.rounds.items() if self.waiting else ():
+            rounds.setdefault(number, []).append(index)
+        for indices in rounds.values():
+            if not all(index in self.waiting for index in indices):
+                continue
+            begun = [Begun(group=self._scored(index), asked=self.rounds[index][1]) for index in indices]
+            more = self.parts.budget.more(begun)
+            if not isinstance(more, list | tuple) or len(more) != len(begun) or not all(n >= 0 for n in more):
+                raise wrong(self.parts.budget, "more", more, f"a list of {len(begun)} numbers of rollouts, 0 or above")
+            for index, count in zip(indices, more, strict=True):
+                if count:
+                    self._draw_more(index, int(count))
+                elif not any(more):
+                    self._admit(index)
+
+    def _scored(self, index: int) -> Group:
+        outcome = self.waiting[index][1].outcome
+        assert isinstance(outcome, Group), index
+        return outcome
+
+    def _draw_more(self, index: int, count: int) -> None:
+        """Back to the engine: its rollouts so far have arrived, ``count`` are expected. All of them are scored again, together."""
+        drawn, _ = self.waiting.pop(index)
+        number, asked = self.rounds[index]
+        arrived: dict[int, Episode | Drop] = {episode.sample: episode for episode in drawn.episodes}
+        self.tasks[index], self.arrived[index] = drawn.task, arrived
+        self.planned[index] = self.expected[index] = len(drawn.episodes) + count
+        self.rounds[index] = number, asked + count
+        self._submit(index, range(asked, asked + count), drawn.rollouts[0].sampling)
+
     def _dispatch(self, version: int) -> None:
-        for _ in range(self.pace.wanted(len(self.store), self._flying, self.oversampling)):
+        wanted = self.pace.wanted(len(self.store), self._flying, self.oversampling)
+        while len(self.returned) < wanted:
             # First what was taken back, or a curriculum's order would never be finished.
-            task = self.returned.popleft() if self.returned else self.parts.curriculum.next()
+            task = self.parts.curriculum.next()
             if not isinstance(task, Task):
                 raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...)")
-            plan = self.parts.budget.plan(task)
-            if not isinstance(plan, Plan):
-                raise wrong(self.parts.budget, "plan", plan, "a Plan(rollouts=..., max_length=...)")
+            self.returned.append(task)
+        if not wanted:
+            return
+        tasks = [self.returned[n] for n in range(wanted)]
+        plans = self.parts.budget.plan(tasks)
+        if not isinstance(plans, list | tuple) or [type(plan) for plan in plans] != [Plan] * wanted:
+            raise wrong(self.parts.budget, "plan", plans, f"a list of {wanted} Plan(rollouts=..., max_length=...)")
+        first = self.dispatched
+        for task, plan in zip(tasks, plans, strict=True):
+            self.returned.popleft()
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
             self.selection.dispatched(index, self.generated["decisions"])
             self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
             self.planned[index] = plan.rollouts
-            # The seed is the run's: a rollout's stream follows from (seed, group, sample), whatever else is under way.
-            sampling = replace(self.parts.sampling, max_length=plan.max_length)
-            for sample in range(plan.rollouts):
-                request = Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed)
-                self.parts.engine.submit(request)
+            self.rounds[index] = (first if self.parts.budget.rounds else index), plan.rollouts
+            self._submit(index, range(plan.rollouts), replace(self.parts.sampling, max_length=plan.max_length))
+
+    def _submit(self, index: int, samples: Sequence[int], sampling: AbstractSampling) -> None:
+        task = self.tasks[index]
+        # A rollout's stream follows from (seed, task, sample), whatever else is under way. A task that comes again has another seed:
+        # with the same random numbers and nearly the same weights it would say what it said, and teach nothing of its chances.
+        seed = stable_hash(self.seed, VISIT, task.columns[VISIT]) if task.columns.get(VISIT) else self.seed
+        for sample in samples:
+            self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=seed))
 
     def _collect(self, finished: Finished) -> tuple[int, str] | None:
         """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
@@ -180,7 +251,7 @@ class Pipeline:
         if isinstance(drawn, Drop) or self.expected[index] > self.planned[index]:
             return False
         tasks = follow_ups(drawn, self.parts.rewards)
-        for sample, task in enumerate(tasks, start=self.planned[index]):
+        for sample, task in enumerate(tasks, start=self.rounds[index][1]):
             sampling = drawn.rollouts[0].sampling
             self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed))
         self.expected[index] += len(tasks)
@@ -206,23 +277,25 @@ class Pipeline:
             return Drop("unanswered")
         return answered(group, texts, self.parts.rewards) if answers else group
 
-    def _admit(self, verdict: Scored) -> None:
-        index, outcome = verdict.index, verdict.outcome
-        del self.scoring[index]
+    def _admit(self, index: int) -> None:
+        """No more rollouts of it will be drawn: it is observed and filtered, and then waits for its batch."""
+        _, verdict = self.waiting.pop(index)
+        outcome = verdict.outcome
+        assert isinstance(outcome, Group), index
+        del self.rounds[index]
         self.finished += 1
-        if isinstance(outcome, Group):
-            self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
-            self.seen.append(outcome)
-            self.selection.scored(outcome, self.generated["decisions"])
-            # Before filters: a curriculum that saw only what is kept would take every task for half solved.
-            self.parts.curriculum.observe(outcome)
-            self.parts.budget.observe(outcome)
-            for rule in self.parts.filters:
-                if isinstance(outcome, Group):
-                    before, outcome = outcome, rule(outcome)
-                    if not isinstance(outcome, Group | Drop):
-                        raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason")')
-                    self._count_lost(before, outcome, type(rule).__name__)
+        self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
+        self.seen.append(outcome)
+        self.selection.scored(outcome, self.generated["decisions"])
+        # Before filters: a curriculum that saw only what is kept would take every task for half solved.
+        self.parts.curriculum.observe(outcome)
+        self.parts.budget.observe(outcome)
+        for rule in self.parts.filters:
+            if isinstance(outcome, Group):
+                before, outcome = outcome, rule(outcome)
+                if not isinstance(outcome, Group | Drop):
+                    raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason")')
+                self._count_lost(before, outcome, type(rule).__name__)
         if isinstance(outcome, Drop):
             self._give_up(index, outcome.reason)
         else:
@@ -244,7 +317,8 @@ class Pipeline:
         found = [(item.key[0], item.outcome) for item in single]
         found += [(index, outcome) for index, arrived in self.arrived.items() for outcome in arrived.values()]
         groups = [Group(index=i, task=e.task, episodes=(e,)) for i, e in found if isinstance(e, Episode)]
-        return [*groups, *self.scoring.values(), *self.store.values()]
+        waiting = [drawn for drawn, _ in self.waiting.values()]
+        return [*groups, *self.scoring.values(), *waiting, *self.store.values()]
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays."""
@@ -253,8 +327,8 @@ class Pipeline:
 
     @property
     def _flying(self) -> int:
-        """Groups dispatched that nobody has scored yet."""
-        return len(self.expected) + len(self.scoring)
+        """Groups dispatched that are not admitted yet."""
+        return len(self.expected) + len(self.scoring) + len(self.waiting)
 
     def _drop_stale(self, version: int) -> None:
         for index in [index for index, group in self.store.items() if self.pace.stale(group, version)]:
@@ -291,6 +365,7 @@ class Pipeline:
         """A group leaves untrained."""
         self.drops[reason] += 1
         self.selection.lost(index, reason)
+        self.rounds.pop(index, None)
         del self.version_at_dispatch[index]
 
     def _batch(self, version: int) -> list[int]:
@@ -303,7 +378,8 @@ class Pipeline:
         many = len(self.version_at_dispatch) - self.pace.capacity
         if self.surplus == "wait" or self.ahead == "full" or many <= 0:
             return []
-        latest = sorted(self.expected)[-many:]
+        # Not one that has lost samples and grown: its numbers are not those from 0.
+        latest = sorted(i for i, count in self.planned.items() if self.rounds[i][1] == count)[-many:]
         rest = {index: v for index, v in self.version_at_dispatch.items() if index not in latest}
         chosen = self.pace.batch(sorted(self.store), rest, version)
         for index in latest if chosen else ():
@@ -331,6 +407,11 @@ class Pipeline:
             "right, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
         )
 
+    def metrics(self) -> dict[str, float]:
+        """What curriculum and budget say of themselves."""
+        named = {"curriculum": self.parts.curriculum.metrics(), "budget": self.parts.budget.metrics()}
+        return {f"{room}/{name}": float(value) for room, found in named.items() for name, value in found.items()}
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "dispatched": self.dispatched,
@@ -340,6 +421,9 @@ class Pipeline:
             "expected": dict(self.expected),
             "planned": dict(self.planned),
             "scoring": dict(self.scoring),
+            "rounds": dict(self.rounds),
+            "waiting": dict(self.waiting),
+            "version": self.version,
             "store": dict(self.store),
             "drops": dict(self.drops),
             "dropped_in_a_row": self.dropped_in_a_row,
@@ -359,6 +443,10 @@ class Pipeline:
         self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
         self.planned = dict(state["planned"])
+        self.waiting, self.version = dict(state.get("waiting", {})), state.get("version", -1)
+        unscored = {index: len(group.episodes) for index, group in state["scoring"].items()} | self.planned
+        # Checkpoints of before have none.
+        self.rounds = dict(state.get("rounds", {index: (index, count) for index, count in unscored.items()}))
         self.store, self.seen = dict(state["store"]), list(state["seen"])
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]

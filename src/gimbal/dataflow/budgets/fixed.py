@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
@@ -25,5 +26,7 @@ class FixedBudget(AbstractBudget):
             raise ValueError(f"rollouts is {rollouts}, max_length {max_length}; both are counts of at least 1")
         self.rollouts, self.max_length = rollouts, max_length
 
-    def plan(self, task: Task) -> Plan:
-        return Plan(rollouts=int(task.columns.get(COLUMN, self.rollouts)), max_length=self.max_length)
+    def plan(self, tasks: Sequence[Task]) -> list[Plan]:
+        return [
+            Plan(rollouts=int(task.columns.get(COLUMN, self.rollouts)), max_length=self.max_length) for task in tasks
+        ]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gimbal.composition import Advice, Composition, Verdict
-from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
+from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.budgets.fixed import COLUMN
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.tracked import COLUMN as EXPECTED
@@ -114,7 +114,7 @@ class Allocated(AbstractCurriculumSpec):
             )
 
 
-class AllocatedCurriculum(AbstractCurriculum):
+class AllocatedCurriculum(AbstractCurriculumAround):
     """The live half of ``Allocated``."""
 
     def __init__(self, spec: Allocated, order: AbstractCurriculum) -> None:

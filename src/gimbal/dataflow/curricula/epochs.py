@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.ops import philox
-from gimbal.records import Task
+from gimbal.records import VISIT, Task
 
 MOST_TASKS = 100_000_000  # whose order takes 0.8 GB
 
@@ -45,7 +45,7 @@ class EpochsCurriculum(AbstractCurriculum):
             self._go_to(self.epoch + 1, 0)
         task = self.tasks[int(self._order[self.position])]
         self.position += 1
-        return task
+        return replace(task, columns={**task.columns, VISIT: self.epoch}) if self.epoch else task
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position}

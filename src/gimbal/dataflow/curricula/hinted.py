@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gimbal.composition import SUPERSEDES, Advice, Composition, Verdict
-from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
+from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Group, Task
@@ -79,7 +79,7 @@ class Hinted(AbstractCurriculumSpec):
             )
 
 
-class HintedCurriculum(AbstractCurriculum):
+class HintedCurriculum(AbstractCurriculumAround):
     """The live half of ``Hinted``."""
 
     def __init__(self, spec: Hinted, order: AbstractCurriculum) -> None:

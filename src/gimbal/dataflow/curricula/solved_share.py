@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gimbal.composition import KEEPS_SOLVED, Advice, Composition, Verdict
-from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
+from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Episode, Group, Task
@@ -62,7 +62,7 @@ class SolvedShare(AbstractCurriculumSpec):
             yield Advice("SolvedShare says which solved groups KeepSolved lets through: use both or neither")
 
 
-class SolvedShareCurriculum(AbstractCurriculum):
+class SolvedShareCurriculum(AbstractCurriculumAround):
     """The live half of ``SolvedShare``."""
 
     def __init__(self, spec: SolvedShare, order: AbstractCurriculum) -> None:

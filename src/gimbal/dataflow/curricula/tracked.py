@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumSpec
+from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
 from gimbal.records import Group, Task
@@ -46,7 +46,7 @@ class Tracked(AbstractCurriculumSpec):
         return TrackedCurriculum(self, self.order.start(tasks, seed))
 
 
-class TrackedCurriculum(AbstractCurriculum):
+class TrackedCurriculum(AbstractCurriculumAround):
     """The live half of ``Tracked``."""
 
     def __init__(self, spec: Tracked, order: AbstractCurriculum) -> None:
