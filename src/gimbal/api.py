@@ -29,10 +29,10 @@ from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.single import SingleTurn
 
 RUNS = "runs"
-SAME = ": the same as a run of that many steps"
+SAME = ": the result is the same as for a run started with that many steps"
 KEPT = (
-    "a resumed run keeps its settings; only steps=N may be changed. For other settings start a new run: "
-    "gimbal train --from {0} [key=value ...], with model={0}/model from the weights that it has learned"
+    "--resume cannot change a run, except for steps=N. Start a new one: gimbal train --from {0} [key=value ...], "
+    "with model={0}/model to begin with its trained weights"
 )
 
 
@@ -91,11 +91,11 @@ def train(
 
 
 def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
-    """A new directory with the resolved recipe in it. A name is never silently used again."""
+    """A new directory with the resolved recipe in it. An existing one is never overwritten."""
     stem = f"{stem_of(recipe)}-{run.seed}" if name is None else name
     if stem in ("", "..") or Path(stem).name != stem:
         raise ValueError(
-            f"a run cannot be called {stem!r}: its name is one word of a path; --runs DIRECTORY puts it elsewhere"
+            f"--name is {stem!r}; it must be a single directory name. To put the run elsewhere, add --runs DIRECTORY"
         )
     text = config.dump(
         settled(run), recipe, str(Path.cwd())
@@ -109,8 +109,8 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
         except FileExistsError as error:
             if name:
                 raise ValueError(
-                    f"{directory} is there already; choose another name, continue with it (--resume {directory}), "
-                    f"or start it again (--from {directory})"
+                    f"{directory} already exists; choose another name, continue that run (--resume {directory}), "
+                    f"or start a new one with its recipe (--from {directory})"
                 ) from error
             count += 1
     config.save(text, directory / config.RECIPE_FILE)
@@ -148,7 +148,7 @@ def launch(
         # Among several ranks all must come to the same calls: the others have met and would wait for this one for good.
         if resume and not several() and (done := finished(run, directory)) is not None:
             recipes.tell(
-                f"{directory} is finished ({done.steps} steps); to train further: {resuming(directory)} steps={2 * run.steps}"
+                f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
             )
             return Result(directory=directory, run=run, summary=done)
         run = settled(run)
@@ -174,7 +174,7 @@ def launch(
             raise OwnError(f"{told}, {when}") from error
         if isinstance(error, RewardError | Rewritten) and under_way and not directory.exists():
             raise type(error)(
-                f"{error}. No step was taken, so nothing is kept: fix it, then start the run again"
+                f"{error}. No step was finished, so nothing was saved: fix it, then start the run again"
             ) from error
         raise
 
@@ -187,9 +187,7 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     longer = config.override(run, {"steps": steps})
     done = len(JsonLines(directory / METRICS).read())
     if longer.steps <= done:
-        raise ValueError(
-            f"{directory} has done {done} steps; steps counts from its beginning, and must be above {done}"
-        )
+        raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
     began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
     config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
@@ -217,7 +215,7 @@ def _alone(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(f"another process trains in {directory} just now; end that one first") from error
+            raise ValueError(f"another process is training in {directory}; stop it first") from error
         yield
 
 
@@ -236,11 +234,11 @@ def changed(run: AbstractRun, directory: Path) -> str:
         return ""
     told = f"{directory} continues with {', '.join(f'{key} {was.get(key)} -> {now.get(key)}' for key in ends)}"
     if ends != ["steps"]:
-        return told + ": it is not the same run any more, and cannot be compared as one"
+        return told + ": it is no longer the same run, so do not compare it as one"
     if any(isinstance(part, Optimization) and part.decay != "constant" for part in config.paths(run).values()):
         return (
             told
-            + ": the learning rate decays towards the last step, so this is not the same as a run of that many steps"
+            + ": the learning rate decays towards the last step, so this differs from a run started with that many steps"
         )
     return told + SAME
 
@@ -315,7 +313,7 @@ def _is_model(target: str) -> bool:
 def way_on(directory: Path) -> str:
     """How a run that was stopped continues, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
-        return "there is no checkpoint yet, so start it again"
+        return "there is no checkpoint yet, so start the run again"
     return f"continue with: {resuming(directory)}"
 
 

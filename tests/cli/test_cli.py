@@ -98,20 +98,23 @@ def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
         (["train", TOY, "--from", "x"], "from and RECIPE both say what to train"),
         (
             ["train", "--resume", "x", "seed=3"],
-            "gimbal train --from x [key=value ...], with model=x/model from the weights",
+            "gimbal train --from x [key=value ...], with model=x/model to begin",
         ),
         (["train", "--resume", "x"], "there is no run x"),
         (["train", TOY, "num_generations=1"], "compares the rollouts of a group"),
         (["train", TOY, "anchor=Behavior()"], "both"),
-        (["eval"], "wants one run or model"),
+        (["eval"], "takes one run or model"),
         (["eval", "nowhere"], "there is no run nowhere"),
-        (["list", "things"], "wants one of recipes, methods, tasks"),
+        (["list", "things"], "takes one of recipes, methods, tasks"),
         (["show", "clipedratio"], "did you mean ClippedRatio?"),
         (["show", "shiftedclip"], "there is no shiftedclip (gimbal list methods"),
         (["show", "bonus"], "did you mean AgreementEntropyBonus or EntropyBonus?"),
         (["doctor", "gone", "--runs", "elsewhere"], "there is no run gone (no recipe.yaml in it)"),
-        (["train", TOY, "=3"], "'=3' names no key"),
-        *((["train", TOY, "--name", name], "is one word of a path") for name in ("a/b", "..", ".", "", "/tmp")),
+        (["train", TOY, "=3"], "'=3' has no key"),
+        *(
+            (["train", TOY, "--name", name], "it must be a single directory name")
+            for name in ("a/b", "..", ".", "", "/tmp")
+        ),
     ],
 )
 def test_refusals(words, sentence, capsys, tmp_path, monkeypatch):
@@ -181,7 +184,7 @@ def test_a_run_is_saved_and_its_name_never_used_again(trained, capsys):
     assert cli.main(["train", TOY, "--name", "mine", "--seed", "5"]) == 0
     assert [str(directory) for _, directory, *_ in trained] == ["runs/toy-0", "runs/toy-0-2", "runs/mine"]
     assert cli.main(["train", TOY, "--name", "mine"]) == 2
-    assert "runs/mine is there already" in capsys.readouterr().err
+    assert "runs/mine already exists" in capsys.readouterr().err
     assert len(trained) == 3
     recipe, run = config.load(Path("runs/mine"), Run)
     assert (recipe, run, run.seed) == (TOY, trained[2][0], 5)
@@ -261,7 +264,7 @@ def test_the_number_of_threads_is_chosen_once(trained, monkeypatch):
     for jobs in (4, 1):  # a series continues as it was begun
         directories = seeds.prepared(run, TOY, "series", Path("runs"), [0, 1], jobs)
         assert [config.load(directory, Run)[1].threads for directory in directories] == [1, 1]
-    with pytest.raises(ValueError, match="is not this recipe"):
+    with pytest.raises(ValueError, match="already exists with another recipe"):
         seeds.prepared(replace(run, threads=2), TOY, "series", Path("runs"), [0, 1])
 
 
@@ -301,7 +304,7 @@ def test_what_broke_in_the_first_step_says_that_nothing_is_kept(trained, monkeyp
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY]) == 2 and not list(Path("runs").iterdir())
     assert capsys.readouterr().err.endswith(
-        "reward mine broke. No step was taken, so nothing is kept: fix it, then start the run again\n"
+        "reward mine broke. No step was finished, so nothing was saved: fix it, then start the run again\n"
     )
 
 
@@ -327,7 +330,7 @@ def test_a_second_process_in_the_same_run_is_refused(trained, capsys):
     with open("runs/one/recipe.yaml") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert cli.main(["train", "--resume", "one"]) == 2
-    assert "another process trains in runs/one" in capsys.readouterr().err
+    assert "another process is training in runs/one" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "one"]) == 0
 
 
@@ -341,7 +344,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     assert not capsys.readouterr().err
     was = recipe.read_text()
     cli.main(["train", "--resume", "one", "steps=99"])
-    assert capsys.readouterr().err.endswith("-> 99: the same as a run of that many steps\n")
+    assert capsys.readouterr().err.endswith("-> 99: the result is the same as for a run started with that many steps\n")
     with monkeypatch.context() as patch:  # that its files are others was said by then
         stub = local.run_local
         patch.setattr(local, "run_local", lambda *two, begun, **more: stub(*two, begun=lambda _: begun(True), **more))
@@ -349,7 +352,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     assert capsys.readouterr().err.endswith("-> 99\n")
     recipe.write_text(was.replace("num_generations: 8", "num_generations: 4"))
     cli.main(["train", "--resume", "one"])
-    assert "runs/one continues with num_generations 8 -> 4: it is not the same run any more" in capsys.readouterr().err
+    assert "runs/one continues with num_generations 8 -> 4: it is no longer the same run" in capsys.readouterr().err
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):
@@ -416,7 +419,7 @@ def test_a_port_in_use_tells_of_port_0(trained, capsys):
     cli.main(["train", TOY, "--name", "one"])
     with socket.create_server(("127.0.0.1", 0)) as used:
         assert cli.main(["report", "one", "--serve", "--port", str(used.getsockname()[1])]) == 2
-    assert capsys.readouterr().err.startswith("gimbal: this port is in use already; another --port, or 0")
+    assert capsys.readouterr().err.startswith("gimbal: this port is already in use; give another --port")
 
 
 def test_closed_streams_are_no_error():

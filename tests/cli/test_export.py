@@ -105,8 +105,8 @@ def test_exported_as_transformers_and_vllm_take_it(trained, tmp_path, capsys):
         (("--step", "3"), "--step is 3; the checkpoints of .* are of steps 2, 4, 5"),
         (("--step", "2", "--best"), "--step and --best name different models"),
         (("--dtype", "int8"), "--dtype is int8; choose among float64, float32, bfloat16, float16"),
-        (("--adapter", "--dtype", "float32"), "leave out --dtype"),
-        (("lr=1",), "knows no lr"),
+        (("--adapter", "--dtype", "float32"), "drop --dtype"),
+        (("lr=1",), "takes no key lr"),
     ],
 )
 def test_refusals(trained, words, sentence, capsys, tmp_path):
@@ -116,7 +116,7 @@ def test_refusals(trained, words, sentence, capsys, tmp_path):
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
     assert main(["export", str(trained[1]), str(tmp_path.parent)]) == 2
-    assert "is there already and not empty" in capsys.readouterr().err
+    assert "already exists and is not empty" in capsys.readouterr().err
 
 
 def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():

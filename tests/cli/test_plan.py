@@ -57,13 +57,13 @@ def test_json_and_chosen_schedules(capsys):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "no speeds are known"),
+        ([], "the speeds are unknown"),
         ([*SMALL, "--schedule", "partial"], "did you mean partial-rollout"),
         ([*SMALL, "sloots=3"], "slots"),
         ([*SMALL, "kept=0"], "kept is 0"),
         ([*SMALL, "trainers=0"], "only serial"),
         (["--from", "nowhere"], "there is no run nowhere"),
-        (["demo"], "named after --from"),
+        (["demo"], "give runs with --from"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(words, said, capsys):

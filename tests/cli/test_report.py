@@ -36,10 +36,10 @@ def test_where_the_page_lies(runs, capsys, words, written):
     [
         ([], "at least one run"),
         (["c"], "there is no run c"),
-        (["b", "--port", "80"], "--port says nothing without --serve"),
-        (["b", "--serve", "--out", "x"], "--out says nothing with --serve"),
-        (["b", "--serve", "--port", "99999"], "at most 65535"),
-        (["b", "--colour", "red"], "knows no colour"),
+        (["b", "--port", "80"], "--port has no effect without --serve"),
+        (["b", "--serve", "--out", "x"], "--out has no effect with --serve"),
+        (["b", "--serve", "--port", "99999"], "up to 65535"),
+        (["b", "--colour", "red"], "takes no key colour"),
     ],
 )
 def test_what_is_refused(runs, capsys, words, said):

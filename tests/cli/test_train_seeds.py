@@ -45,9 +45,9 @@ def test_numbers():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--seeds", "2", "seed=1"], "leave out seed="),
-        (["--seeds", "x"], "it is a number of seeds"),
-        (["--jobs", "2"], "give --seeds too"),
+        (["--seeds", "2", "seed=1"], "drop seed="),
+        (["--seeds", "x"], "it must be a number of seeds"),
+        (["--jobs", "2"], "needs --seeds"),
         (["--seeds", "2", "--jobs", "1000"], "each run needs one"),
         (["--seeds", "2", "num_generations=1"], "compares the rollouts of a group"),
         (["--track", "tensorbord"], "did you mean tensorboard?"),
@@ -62,7 +62,7 @@ def test_refusals(words, sentence, capsys, tmp_path, monkeypatch):
 
 def test_a_name_of_another_recipe_is_not_touched(tmp_path):
     api.create(replace(quick(), seed=1, steps=9), QUICK, "quick-s1", tmp_path)
-    with pytest.raises(ValueError, match="quick-s1 is there already, and is not this recipe"):
+    with pytest.raises(ValueError, match="quick-s1 already exists with another recipe"):
         seeds.prepared(quick(), QUICK, "quick", tmp_path, [0, 1])
     assert [path.name for path in tmp_path.iterdir()] == ["quick-s1"]
     assert [d.name for d in seeds.prepared(quick(), QUICK, "other", tmp_path, [0, 1])] == ["other-s0", "other-s1"]
@@ -89,7 +89,7 @@ def test_a_failed_seed_stops_no_other_and_the_same_command_mends_it(tmp_path, ca
 
     (broken / "checkpoints").unlink()
     code, out, err = call(*words[:-2])
-    assert code == 0 and "1 of 2 runs are finished" in err and "over 2 runs" in out
+    assert code == 0 and "1 of 2 runs are already finished" in err and "over 2 runs" in out
     assert before == (tmp_path / "quick-s0" / "summary.json").stat().st_mtime_ns
 
     # Each is the run that a plain `gimbal train seed=1` is, and the seeds differ.

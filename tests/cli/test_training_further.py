@@ -36,13 +36,16 @@ def test_training_further(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     train("--resume", "further")
     assert capsys.readouterr().err == (
-        "gimbal: runs/further is finished (1 steps); to train further: gimbal train --resume runs/further steps=2\n"
+        "gimbal: runs/further is finished (1 steps). To train longer: gimbal train --resume runs/further steps=2\n"
     )
     train("--resume", "further", "steps=3")
-    assert "runs/further continues with steps 1 -> 3: the same as a run of that many steps" in capsys.readouterr().err
+    assert (
+        "runs/further continues with steps 1 -> 3: the result is the same as for a run started with that many steps"
+        in capsys.readouterr().err
+    )
     assert left("whole") == left("further") and left("whole")[0][-1]["grad_norm"] > 0
     assert cli.main(["train", "--resume", "further", "steps=2"]) == 2
-    assert "has done 3 steps; steps counts from its beginning, and must be above 3" in capsys.readouterr().err
+    assert "has already done 3 steps; steps is the total, so it must be above 3" in capsys.readouterr().err
 
     train(*words, "steps=1", "decay=linear", "--name", "decaying")
     train("--resume", "decaying", "steps=2")

@@ -56,8 +56,8 @@ def test_methods_of_a_question_are_those_that_the_core_lacks():
     ("argv", "said"),
     [
         (["recipes", "--for", "stalenes"], "did you mean staleness"),
-        (["tasks", "--for", "entropy"], "not sorted by questions"),
-        (["recipes", "--of", "entropy"], "wants one of recipes, methods, tasks"),
+        (["tasks", "--for", "entropy"], "not grouped by question"),
+        (["recipes", "--of", "entropy"], "takes one of recipes, methods, tasks"),
     ],
 )
 def test_questions_that_are_none(argv, said, capsys):

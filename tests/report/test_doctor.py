@@ -491,8 +491,8 @@ def test_wrong_words_are_refused_in_a_sentence(tmp_path, capsys):
         (["doctor"], "one run or one checkpoint"),
         (["doctor", "nowhere"], "there is no run nowhere"),
         (["doctor", str(tmp_path / "spoilt")], "recipe.yaml is not readable as yaml"),
-        (["doctor", str(tmp_path), "--against", "native:int8"], "name it: --engine"),
-        (["doctor", str(tmp_path), "--engine", "native:int8"], "lies in no run"),
+        (["doctor", str(tmp_path), "--against", "native:int8"], "need an engine: --engine"),
+        (["doctor", str(tmp_path), "--engine", "native:int8"], "is not inside a run"),
     ):
         assert cli.main(words) == 2
         assert said in capsys.readouterr().err

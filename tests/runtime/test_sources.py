@@ -22,5 +22,5 @@ def test_each_file_that_a_part_comes_from_or_names(tmp_path):
     broken.write_text(broken.read_text() + "\n")
     (tmp_path / "rew.py").write_text("")
     assert edited({"sources": before}, digests(run)) == [
-        "broken.py, rew.py were edited since the checkpoint: it is not the same run any more, and cannot be compared as one"
+        "broken.py, rew.py were edited since the checkpoint: it is no longer the same run, so do not compare it as one"
     ]

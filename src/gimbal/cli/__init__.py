@@ -14,19 +14,19 @@ from importlib import import_module
 HELP = """\
 gimbal: reinforcement-learning post-training that stays stable when generation and training are decoupled
 
-  gimbal train [RECIPE] [key=value ...]     train a recipe; without one, demo
+  gimbal train [RECIPE] [key=value ...]     train a recipe (default: demo; stable for your own model, tasks or reward)
   gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
-  gimbal list recipes|methods|tasks         what there is; --for staleness: what answers one question; --for: which
-  gimbal show NAME                          a method, task or recipe: equation, limiting cases, paper, fields, where it lives
-  gimbal report RUN [RUN ...] [--serve]     runs on a page: words, curves, rollouts; or followed live
-  gimbal compare RUNS [RUNS ...]            runs against runs, over their seeds: intervals and a verdict
-  gimbal plan [--from RUN] [key=value ...]  throughput under other schedules and on more devices, on a virtual clock
-  gimbal doctor RUN|CHECKPOINT              diagnose a run; split the gap between sampler and trainer by cause
-  gimbal serve RUN|MODEL [--port 8000]      an OpenAI-compatible endpoint that records what agents may be trained on
-  gimbal export RUN DIRECTORY               the trained model with a card, an adapter merged: for transformers, vLLM, an upload
-  gimbal env                                versions, for a bug report
+  gimbal list recipes|methods|tasks         list what is available; --for staleness: for one question; --for: the questions
+  gimbal show NAME                          show a method, task or recipe: equation, limiting cases, paper, fields, source
+  gimbal report RUN [RUN ...] [--serve]     write a page with findings, curves and rollouts, or follow live runs
+  gimbal compare RUNS [RUNS ...]            compare runs over their seeds: intervals and a verdict
+  gimbal plan [--from RUN] [key=value ...]  simulate throughput with other schedules and devices
+  gimbal doctor RUN|CHECKPOINT              diagnose a run, or split the gap between sampler and trainer by cause
+  gimbal serve RUN|MODEL [--port 8000]      serve an OpenAI-compatible API and record the requests for training
+  gimbal export RUN DIRECTORY               write the trained model, LoRA merged, with a model card
+  gimbal env                                print versions for a bug report
 
-gimbal COMMAND --help says more. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
+Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
 
 # Packages behind an extra of ours, by the module that is missed.
 EXTRAS = {
@@ -115,5 +115,5 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}: pip install 'gimbal-rl[{EXTRAS[error.name]}]'" if error.name in EXTRAS else ""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "this port is in use already; another --port, or 0, which takes any that is free"
+        return "this port is already in use; give another --port, or --port 0 for any free one"
     return said if isinstance(error, ValueError | OSError) else ""

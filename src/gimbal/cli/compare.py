@@ -8,14 +8,14 @@ from pathlib import Path
 HELP = """\
 gimbal compare RUNS [RUNS ...] [NAME=RUNS ...]
 
-RUNS is a run, a directory of runs, or a pattern ('runs/demo-s*'). Runs are grouped by recipe, their seeds being repetitions; runs
-given as NAME=RUNS are one side of that name, which may hold several kinds of tasks if each was trained on equally often.
+RUNS is a run, a directory of runs, or a pattern ('runs/demo-s*'). Runs of the same recipe form one group; their seeds are the
+repetitions. NAME=RUNS makes a group of that name; it may include several kinds of tasks, with the same number of runs for each.
 
-  --metric NAME      a figure of the evaluation (pass@1, greedy, score), by default pass@1 or score; or a metric of the steps
-  --threshold X      count tokens and seconds to this level; by default the highest that every run reaches
-  --json FILE        all figures
-  --figure FILE.svg  curves, profiles, scores and times as one picture
-  --runs DIRECTORY   where names and patterns are looked up too, other than runs"""
+  --metric NAME      an evaluation metric (pass@1, greedy, score; default: pass@1 or score) or a training metric
+  --threshold X      count tokens and seconds up to this value (default: the highest that every run reaches)
+  --json FILE        write all figures as JSON
+  --figure FILE.svg  write curves, profiles, scores and times as one figure
+  --runs DIRECTORY   look up names and patterns there too, instead of in runs"""
 
 
 def compare(argv: Sequence[str]) -> int:
@@ -31,7 +31,7 @@ def compare(argv: Sequence[str]) -> int:
     try:
         level = None if threshold is None else float(threshold)
     except ValueError as error:
-        raise ValueError(f"--threshold is {threshold}; it is a number, such as 0.9") from error
+        raise ValueError(f"--threshold is {threshold}; it must be a number, such as 0.9") from error
     for flag in ("json", "figure"):
         if (file := arguments.flag(flag)) and not Path(file).absolute().parent.is_dir():
             raise ValueError(f"there is no directory for --{flag} {file}")

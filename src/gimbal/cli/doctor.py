@@ -1,4 +1,4 @@
-"""gimbal doctor: what ails a run, and what a gap between sampler and trainer is made of."""
+"""gimbal doctor: diagnose a run, and split a gap between sampler and trainer by cause."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gimbal.cli.words import Arguments, parse
 HELP = """\
 gimbal doctor RUN [--runs DIRECTORY] [--json]
 
-Names what ails a run by what it left on disk. First what became of it: evaluation fell, reward fell, nothing learned; with the best
-step, the last and the checkpoint to go back to. Then the likely cause: no delivery, lost samples, mismatch, a wrong sign, reward
-hacking, too few rollouts, staleness, a learning rate too high or too low, ...; with its figures, and one experiment to do next.
+Diagnoses a run from its files. It first reports the outcome: evaluation fell, reward fell, nothing learned; with the best step, the
+last step and the checkpoint to go back to. Then it names the likely cause (no delivery, lost samples, mismatch, wrong sign, reward
+hacking, too few rollouts, staleness, learning rate too high or too low, ...) with the evidence and one experiment to run next.
 
 gimbal doctor CHECKPOINT --engine A [--against B] [--older CHECKPOINT] [--rollouts 32] [--json]
 
-Draws rollouts with a checkpoint's weights in engine A and splits the log-ratio of every token to the trainer into causes that
-add up: delivery, numerics (beside engine B), sampling, token drift, staleness (drawn by OLDER weights).
+Samples rollouts with a checkpoint's weights in engine A and splits each token's log-ratio to the trainer into causes that add up:
+delivery, numerics (against engine B), sampling, token drift, staleness (sampled with OLDER weights).
 
   --engine native:int8       an engine and its precision, or a part: 'Native(precision="bfloat16", cache="recompute")'
-  --runs DIRECTORY           where the name of a run is looked up, other than runs
-  --json                     the same as JSON"""
+  --runs DIRECTORY           look up run names there instead of in runs
+  --json                     print JSON"""
 
 
 def doctor(argv: Sequence[str]) -> int:
@@ -30,11 +30,11 @@ def doctor(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     if len(arguments.words) != 1 or arguments.overrides:
-        raise ValueError("gimbal doctor wants one run or one checkpoint (gimbal doctor --help)")
+        raise ValueError("gimbal doctor takes one run or one checkpoint (gimbal doctor --help)")
     if "engine" in arguments.flags:
         return _engines(Path(arguments.words[0]), arguments)
     if arguments.flags.keys() - {"json", "runs"}:
-        raise ValueError("--against, --older and --rollouts explain an engine; name it: --engine native:int8")
+        raise ValueError("--against, --older and --rollouts need an engine: --engine native:int8")
     from gimbal.api import RUNS, find_run
     from gimbal.report.doctor import diagnose
 
@@ -93,7 +93,7 @@ def _weights(checkpoint: Path) -> Path:
         return weights(checkpoint)
     if (checkpoint / "config.json").is_file():
         return checkpoint
-    raise ValueError(f"{checkpoint} is neither a checkpoint nor a run with one (runs/NAME/checkpoints/step_000025)")
+    raise ValueError(f"{checkpoint} is neither a checkpoint (runs/NAME/checkpoints/step_000025) nor a run that has one")
 
 
 def _run_of(checkpoint: Path) -> Path:
@@ -104,5 +104,5 @@ def _run_of(checkpoint: Path) -> Path:
         if (directory / RECIPE_FILE).is_file():
             return directory
     raise ValueError(
-        f"{checkpoint} lies in no run: there is no {RECIPE_FILE} above it, which says what is sampled and how"
+        f"{checkpoint} is not inside a run: no directory above it has the {RECIPE_FILE} that says what to sample and how"
     )

@@ -11,9 +11,7 @@ from gimbal.cli.words import table
 def environment(argv: Sequence[str]) -> int:
     """Nothing private: no paths, names or addresses."""
     if list(argv) == ["--help"]:
-        print(
-            "gimbal env\n\nThe versions of gimbal and what it stands on, and the machine, for a bug report. It takes no arguments."
-        )
+        print("gimbal env\n\nPrints the versions of gimbal and its dependencies, and the machine, for a bug report.")
         return 0
     if argv:
         raise ValueError(f"gimbal env takes no arguments; got {' '.join(argv)}")

@@ -11,15 +11,15 @@ SHOWN = ("eval/", "reward/", "length/", "mismatch/prob_diff")  # figures of the 
 HELP = """\
 gimbal export RUN [--step N | --best] DIRECTORY
 
-The model that RUN ended with, in the layout of transformers: config.json, safetensors, the tokenizer, and a README.md (a model card)
-with the recipe and what the run measured. A LoRA adapter is merged into its base. Read the card
-before you upload it: recipes name paths.
+Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, and a README.md (a model card)
+with the recipe and the run's results. A LoRA adapter is merged into its base. Read the card before you upload it: recipes contain
+paths.
 
-  --step N           that of a checkpoint (keep_checkpoints and keep_every say which ones stay)
-  --best             that of the best evaluation (held_out.save_best)
-  --dtype TYPE       of the weights in the files: bfloat16, float16 or float32; else as they were trained
-  --adapter          a LoRA adapter as it is, for peft or vLLM's adapters, not merged
-  --runs DIRECTORY   where names of runs are looked up, other than runs"""
+  --step N           export this checkpoint (keep_checkpoints and keep_every decide which ones are kept)
+  --best             export the model with the best evaluation (held_out.save_best)
+  --dtype TYPE       store weights as bfloat16, float16 or float32 (default: as trained)
+  --adapter          export the LoRA adapter without merging it, for peft or vLLM
+  --runs DIRECTORY   look up run names there instead of in runs"""
 
 
 def export(argv: Sequence[str]) -> int:
@@ -30,20 +30,20 @@ def export(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     if arguments.overrides:
-        raise ValueError(f"gimbal export knows no {next(iter(arguments.overrides))} (gimbal export --help)")
+        raise ValueError(f"gimbal export takes no key {next(iter(arguments.overrides))} (gimbal export --help)")
     if len(arguments.words) != 2:
-        raise ValueError("gimbal export wants a run and a directory to write: gimbal export RUN DIRECTORY")
+        raise ValueError("gimbal export takes a run and a target directory: gimbal export RUN DIRECTORY")
     if {"step", "best"} <= arguments.flags.keys():
         raise ValueError("--step and --best name different models; give one of them")
     if {"dtype", "adapter"} <= arguments.flags.keys():
-        raise ValueError("--adapter copies the adapter as it is; leave out --dtype, or merge it")
+        raise ValueError("--adapter copies the adapter unchanged: drop --dtype, or drop --adapter to merge it")
     from gimbal import api, config
     from gimbal.runtime.run import AbstractRun
 
     directory = api.find_run(arguments.words[0], Path(arguments.flags.get("runs", api.RUNS)))
     target = Path(arguments.words[1])
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target} is there already and not empty; name a new directory")
+        raise ValueError(f"{target} already exists and is not empty; give a new directory")
     recipe, run = config.load(directory, AbstractRun)
     model, step = _chosen(directory, arguments.flag("step"), "best" in arguments.flags)
     merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
@@ -89,7 +89,7 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     spec = run.policy
     if not isinstance(spec, CausalLM):
         raise ValueError(
-            f"{type(spec).__name__} is no model of transformers; the run's own {model} is all there is of it"
+            f"{type(spec).__name__} is not a transformers model, so it cannot be exported; use the run's own {model}"
         )
     if as_adapter and spec.lora is None:
         raise ValueError("this run trained the whole model: leave out --adapter")

@@ -1,4 +1,4 @@
-"""gimbal plan: what other hardware, another schedule or another bound on staleness would do for throughput."""
+"""gimbal plan: the throughput of other hardware, schedules and bounds on staleness."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 HELP = """\
 gimbal plan [--from RUN[,RUN...]] [key=value ...]
 
-Simulates the pipeline on a virtual clock under five schedules. Speeds and lengths are those of finished local runs, or given:
+Simulates the pipeline on a virtual clock under five schedules. Speeds and lengths come from finished local runs, or from you:
 
-  --from RUN[,RUN...]   speeds, lengths and recipe of a run; more runs, with other slots and lengths, pin the speeds down
+  --from RUN[,RUN...]   use the speeds, lengths and recipe of a run; more runs, with other slots and lengths, give better speeds
   samplers=6 trainers=2 slots=64 prompts_per_step=128 max_staleness=2       what to simulate
   speeds.step_s=0.02 speeds.row_s=1e-4 speeds.train_token_s=5e-5 ...        seconds on one device
-  'lengths=LogNormal(mean=4000, cv=1, limit=16384)'                         decisions of a rollout
-  waits.median=2 waits.sigma=1 waits.longest=60                             seconds until a rollout's score is there
-  --schedule NAME[,NAME...]   of serial, sync, one-step-off, bounded-async, partial-rollout
-  --runs DIRECTORY            other than runs
-  --json                      the forecasts as JSON
+  'lengths=LogNormal(mean=4000, cv=1, limit=16384)'                         decisions per rollout
+  waits.median=2 waits.sigma=1 waits.longest=60                             seconds until a rollout is scored
+  --schedule NAME[,NAME...]   serial, sync, one-step-off, bounded-async, partial-rollout (default: all)
+  --runs DIRECTORY            look up run names there instead of in runs
+  --json                      print the forecasts as JSON
 
-serial: all devices generate, then all train, as the local runtime does. sync: apart, and each side waits. one-step-off: the
-next batch is drawn while one is trained on. bounded-async: up to max_staleness ahead; a sampler finishes its rollouts
-before it loads weights. partial-rollout: the same, but weights are loaded in the middle of rollouts.
+serial: all devices generate, then all train, like the local runtime. sync: samplers and trainers have their own devices and wait
+for each other. one-step-off: the next batch is generated while the last one is trained on. bounded-async: samplers run up to
+max_staleness versions ahead, and finish their rollouts before they load weights. partial-rollout: the same, but weights are loaded
+in the middle of rollouts.
 
 Keys:
 """
@@ -46,7 +47,7 @@ def plan(argv: Sequence[str]) -> int:
         _keys()
         return 0
     if arguments.words:
-        raise ValueError(f"{arguments.words[0]!r} is no key=value; runs are named after --from")
+        raise ValueError(f"{arguments.words[0]!r} is not key=value; give runs with --from")
     from gimbal import api, config, recipes
     from gimbal.runtime.simulate import calibrate
     from gimbal.runtime.simulate.simulator import Setup, simulate
@@ -62,7 +63,9 @@ def plan(argv: Sequence[str]) -> int:
         )
     wanted = config.override(base, arguments.overrides, recipes.tell)
     if wanted.speeds == Speeds():
-        raise ValueError("no speeds are known: name a finished run (--from RUN) or give them (speeds.step_s=0.02 ...)")
+        raise ValueError(
+            "the speeds are unknown: give a finished run (--from RUN) or the speeds (speeds.step_s=0.02 ...)"
+        )
     schedules = _schedules(arguments.flag("schedule"))
     forecasts = [simulate(wanted, schedule) for schedule in schedules]
     advice = recommendation(wanted, forecasts)

@@ -1,4 +1,4 @@
-"""gimbal report: what came of runs."""
+"""gimbal report: a page about runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 HELP = """\
 gimbal report RUN [RUN ...] [--serve]
 
-RUN is a run, a directory of runs, or a pattern such as 'demo-*'. One page of these runs: what was learned, how stable, what it
-cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html beside the first of several. Runs of one
-recipe that differ in their seed only are drawn as one curve with a band.
+RUN is a run, a directory of runs, or a pattern such as 'demo-*'. Writes one page about these runs: what was learned, how stable it
+was, what it cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html beside the first of several
+runs. Runs that differ only in their seed are drawn as one curve with a band.
 
-  --out FILE     another file
-  --serve        follow live runs, at an address of this machine (127.0.0.1); nothing is written
-  --port N       of the address; 0, the default, is any that is free
-  --runs DIRECTORY   where names of runs are looked up, other than runs"""
+  --out FILE         write to this file
+  --serve            follow live runs at http://127.0.0.1:PORT; nothing is written
+  --port N           the port (default 0: any free one)
+  --runs DIRECTORY   look up run names there instead of in runs"""
 
 
 def report(argv: Sequence[str]) -> int:
@@ -26,12 +26,12 @@ def report(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     if arguments.overrides:
-        raise ValueError(f"gimbal report knows no {next(iter(arguments.overrides))} (gimbal report --help)")
+        raise ValueError(f"gimbal report takes no key {next(iter(arguments.overrides))} (gimbal report --help)")
     if not arguments.words:
-        raise ValueError("gimbal report wants at least one run: gimbal report RUN [RUN ...]")
+        raise ValueError("gimbal report needs at least one run: gimbal report RUN [RUN ...]")
     serving = "serve" in arguments.flags
     if wrong := [name for name in (("out",) if serving else ("port",)) if name in arguments.flags]:
-        raise ValueError(f"--{wrong[0]} says nothing {'with' if serving else 'without'} --serve")
+        raise ValueError(f"--{wrong[0]} has no effect {'with' if serving else 'without'} --serve")
     from gimbal import api
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
@@ -50,5 +50,5 @@ def report(argv: Sequence[str]) -> int:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise ValueError(f"--port is {text}; it is a number of at most 65535, and 0 takes any that is free")
+        raise ValueError(f"--port is {text}; it must be a number up to 65535, where 0 takes any free port")
     return int(text)

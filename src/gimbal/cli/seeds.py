@@ -22,7 +22,9 @@ def numbers(text: str) -> list[int]:
     """``5`` is the seeds 0 to 4; ``3,8`` are these two, and ``7,`` is one."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(word.isdecimal() for word in words):
-        raise ValueError(f"--seeds is {text}; it is a number of seeds, such as 5, or the seeds themselves, such as 3,8")
+        raise ValueError(
+            f"--seeds is {text}; it must be a number of seeds, such as 5, or the seeds themselves, such as 3,8"
+        )
     found = [int(word) for word in words] if "," in text else list(range(int(text)))
     if not found or len(set(found)) < len(found):
         raise ValueError(f"--seeds {text} names {'no seed' if not found else 'a seed twice'}")
@@ -58,7 +60,8 @@ def train_seeds(
     missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
     if len(missing) < len(directories):
         recipes.tell(
-            f"{len(directories) - len(missing)} of {len(directories)} runs are finished (another --name trains them again)"
+            f"{len(directories) - len(missing)} of {len(directories)} runs are already finished "
+            "(give another --name to train them again)"
         )
     series = Series(missing, jobs, cores if jobs > 1 else [], rest)
     series.run()
@@ -93,7 +96,7 @@ def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequen
     for seed, text in texts.items():
         file = runs / f"{stem}-s{seed}" / config.RECIPE_FILE
         if file.parent.exists() and not (file.is_file() and asked(file.read_text(encoding="utf-8")) == asked(text)):
-            raise ValueError(f"{file.parent} is there already, and is not this recipe; choose another name with --name")
+            raise ValueError(f"{file.parent} already exists with another recipe; choose another name with --name")
     for seed in seeds:
         if not (runs / f"{stem}-s{seed}").exists():
             api.create(api.settled(replace(run, seed=seed), jobs), recipe, f"{stem}-s{seed}", runs)

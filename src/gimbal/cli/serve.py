@@ -10,15 +10,15 @@ from gimbal.cli.words import parse
 HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
 
-A run's newest checkpoint, a model directory or gimbal-tiny, as /v1/chat/completions and /v1/completions. Token ids,
-log-probabilities and versions stand beside the text, and each exchange is recorded as it was drawn, for training
-(gimbal.serve.exchanges). An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME; POST of
-{"score": 1.0} to http://HOST:PORT/NAME/v1/reward rewards and ends it.
+Serves the newest checkpoint of a run, a model directory or gimbal-tiny at /v1/chat/completions and /v1/completions. Responses
+include token ids, log-probabilities and weight versions, and each exchange is recorded exactly as sampled, for training
+(gimbal.serve.exchanges). An agent whose base_url is http://HOST:PORT/NAME/v1 is recorded as session NAME; to reward the session
+and end it, POST {"score": 1.0} to http://HOST:PORT/NAME/v1/reward.
 
-  --record FILE.jsonl   where exchanges are appended; exchanges.jsonl
-  --fixed               requests cannot change temperature and truncation: agents ask for 0, which cannot be trained on
-  --recipe RECIPE       whose engine and sampling serve a model directory; demo
-  engine.slots=32  sampling.temperature=0.8     keys of the recipe"""
+  --record FILE.jsonl   append exchanges to this file (default: exchanges.jsonl)
+  --fixed               ignore the requests' temperature and truncation: agents often ask for temperature 0, which cannot be trained on
+  --recipe RECIPE       use this recipe's engine and sampling for a model directory (default: demo)
+  engine.slots=32  sampling.temperature=0.8     any key of the recipe"""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -27,10 +27,10 @@ def serve(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     if len(arguments.words) != 1:
-        raise ValueError("gimbal serve wants one run or model directory (gimbal serve --help)")
+        raise ValueError("gimbal serve takes one run or model directory (gimbal serve --help)")
     port = arguments.flags.get("port", "8000")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--port is {port}; it is a number up to 65535, 0 being any that is free")
+        raise ValueError(f"--port is {port}; it must be a number up to 65535, where 0 takes any free port")
     import signal
     import threading
 
@@ -48,7 +48,7 @@ def serve(argv: Sequence[str]) -> int:
     where = device.prepare(run.threads)
     policy = run.policy.load(run.seed).to(where)
     if not isinstance(policy, TokenPolicy):
-        raise ValueError(f"{target} is no language model; gimbal serve answers in text")
+        raise ValueError(f"{target} is not a language model; gimbal serve can only serve language models")
     engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)
     load(engine, policy, api.version(target, runs))
     record = Path(arguments.flags.get("record", "exchanges.jsonl"))
@@ -64,7 +64,7 @@ def serve(argv: Sequence[str]) -> int:
         record=record,
         keep=10_000,
     ) as server:
-        print(f"{target}: {server.url}/v1, recorded in {record}; Ctrl-C ends it", flush=True)
+        print(f"{target}: {server.url}/v1, recorded in {record}; press Ctrl-C to stop", flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's way to say Ctrl-C
         forever = threading.Event()
         while not forever.wait(1.0):  # a signal just before an endless wait would be seen at its end

@@ -11,15 +11,15 @@ from gimbal.cli.words import parse, table, wrapped
 LIST_HELP = """\
 gimbal list recipes|methods|tasks [--for QUESTION]
 
-  recipes            what gimbal train takes, under the question that each answers
-  methods            every part that a recipe may hold, by its kind; `gimbal show NAME` has its equation and fields
-  tasks              where tasks come from
-  --for QUESTION     only what answers one question (methods: what it adds to the core); --for alone lists the questions"""
+  recipes            what gimbal train can train, grouped by the question that each recipe answers
+  methods            every part that a recipe can use, grouped by kind; see `gimbal show NAME` for equation and fields
+  tasks              sources of tasks
+  --for QUESTION     only recipes or methods for this question; --for alone lists the questions"""
 
 SHOW_HELP = """\
 gimbal show NAME
 
-A method, task or recipe, or a class of your own (file.py:Class): its equation, limiting cases, paper, fields, and where it lives."""
+Shows a method, task or recipe, or your own class (file.py:Class): equation, limiting cases, paper, fields and source location."""
 
 
 def show_list(argv: Sequence[str]) -> int:
@@ -37,10 +37,10 @@ def show_list(argv: Sequence[str]) -> int:
     unknown = [f"--{key}" for key in arguments.overrides]
     if len(arguments.words) != 1 or arguments.words[0] not in kinds or unknown:
         raise ValueError(
-            f"gimbal list wants one of {', '.join(kinds)}, and may take --for QUESTION; got {' '.join(argv) or 'nothing'}"
+            f"gimbal list takes one of {', '.join(kinds)}, and --for QUESTION; got {' '.join(argv) or 'nothing'}"
         )
     if arguments.words[0] == "tasks" and question is not None:
-        raise ValueError("tasks are not sorted by questions: gimbal list tasks")
+        raise ValueError("tasks are not grouped by question: gimbal list tasks")
     kinds[arguments.words[0]](question)
     return 0
 
@@ -87,7 +87,7 @@ def show(argv: Sequence[str]) -> int:
         print(SHOW_HELP)
         return 0
     if len(argv) != 1:
-        raise ValueError("gimbal show wants the name of one method, task or recipe")
+        raise ValueError("gimbal show takes the name of one method, task or recipe")
     import dataclasses
     import inspect
     import typing

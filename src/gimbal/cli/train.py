@@ -11,41 +11,42 @@ TRAIN_HELP = """\
 gimbal train [RECIPE] [key=value ...]
 
 RECIPE is a name (gimbal list recipes), path/file.py:function, pkg.module:function, or a YAML or JSON file with a line
-`recipe: NAME` and overrides. Without it `stable` is trained where model=, tasks= or reward= are given, else `demo`.
-gimbal train RECIPE --help lists every key of it with type and value.
+`recipe: NAME` and overrides. The default is `stable` if you give model=, tasks= or reward=, otherwise `demo`.
+gimbal train RECIPE --help lists all its keys with types and values.
 
-  objective.clip_high=0.3        a field, by its path; --objective.clip-high 0.3 is the same
-  learning_rate=1e-3             a field, by its last name where only one has it
-  objective='SequenceRatio()'    a whole part (gimbal list methods)
-  model=DIRECTORY                any transformers causal language model
+  objective.clip_high=0.3        set a field by its path; --objective.clip-high 0.3 does the same
+  learning_rate=1e-3             the last part of the path is enough if it is unique
+  objective='SequenceRatio()'    replace a whole part (gimbal list methods)
+  model=DIRECTORY                any causal language model of transformers
   tasks=FILE reward=file.py:function held_out=0.1     FILE: JSONL, JSON, CSV, parquet, a directory, or a Hub dataset (docs/data.md)
 
-  --runtime ray      generate and score in Ray's processes, the learner here; runtime.workers=4 and more (gimbal show Ray)
-  --name NAME        of the directory runs/NAME; never used twice
-  --runs DIRECTORY   other than runs
-  --from RUN         a new run with the recipe of an earlier one; overrides allowed
-  --resume RUN       continue where it stopped, bit for bit; with steps=N train it further
-  --replay RUN       do a run of --runtime ray again in one process, from its recorded schedule; says whether the batches are the same
-  --seeds 5          the runs NAME-s0 to NAME-s4, each in a process of its own; --seeds 3,8 are these two. The same command
-                     again continues with those that stopped or failed. `gimbal compare` puts them beside others
-  --jobs 2           so many of them at a time, each on cores of its own
-  --track LIST       tensorboard, wandb, trackio, or several with commas between
-  --dry-run          say what would be done
-  --print-config     print the resolved recipe as YAML, and stop
+  --runtime ray      generate and score in Ray processes; the learner stays in this one (fields: gimbal show Ray)
+  --name NAME        write to runs/NAME, which must not exist
+  --runs DIRECTORY   write there instead of to runs
+  --from RUN         start a new run with the recipe of an earlier one; overrides allowed
+  --resume RUN       continue a stopped run, bit for bit; steps=N trains it longer
+  --replay RUN       repeat a --runtime ray run in one process from its recorded schedule, and compare the batches
+  --seeds 5          train NAME-s0 to NAME-s4, each in its own process; --seeds 3,8 trains these two. Give the same command
+                     again to continue those that stopped or failed. Compare them with `gimbal compare`
+  --jobs 2           number of seeds to train at the same time, each on its own cores
+  --track LIST       tensorboard, wandb, trackio, or several separated by commas
+  --dry-run          print what would be trained
+  --print-config     print the resolved recipe as YAML
 
-torchrun --nproc-per-node 2 -m gimbal train ... spreads the learner over processes (docs/distributed.md)"""
+torchrun --nproc-per-node 2 -m gimbal train ... runs the learner on several processes (docs/distributed.md)"""
 
 EVAL_HELP = """\
 gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
 
-The held-out evaluation of a run's newest checkpoint, or of a model directory under the evaluation of a recipe (demo).
+Evaluates the newest checkpoint of a run, or a model directory, on held-out tasks. A model uses the evaluation of --recipe
+(default: demo).
 
-  --keep FILE              instead, write the held-out tasks with what the policy makes of them: the share of its samples that solve
-                           each (pass_rate), and its best right answer (completion); tasks=FILE reads them
-  --certify 'SafetyTest()'  instead, test once whether its mean cost is low enough, on tasks that no test has seen; exit code 1 if not.
-                           For a run on your own data name these tasks and what harms: "SafetyTest(tasks=fresh.jsonl,
-                           cost=mine.py:harm)". Fields: gimbal show SafetyTest. Tasks that have decided are listed in safety.jsonl
-                           beside the runs"""
+  --keep FILE               do not evaluate, but write the held-out tasks with the policy's answers: the share of its samples that
+                            solve the task (pass_rate) and its best correct answer (completion). Train on it with tasks=FILE
+  --certify 'SafetyTest()'  do not evaluate, but test once whether the mean cost is low enough, on tasks that no test has seen;
+                            exit code 1 if it is not. For a run on your own data give the tasks and the cost:
+                            "SafetyTest(tasks=fresh.jsonl, cost=mine.py:harm)". Fields: gimbal show SafetyTest. Tasks that were
+                            used in a test are listed in safety.jsonl beside the runs"""
 
 
 def train(argv: Sequence[str]) -> int:
@@ -70,10 +71,10 @@ def train(argv: Sequence[str]) -> int:
         raise ValueError(KEPT.format(arguments.flags["resume"]))
     if "seeds" in arguments.flags and ("resume" in arguments.flags or "seed" in arguments.overrides):
         raise ValueError(
-            "--seeds says which seeds; leave out seed=, and give the first command again rather than --resume"
+            "--seeds sets the seeds: drop seed=. To continue, give the first command again instead of --resume"
         )
     if "jobs" in arguments.flags and "seeds" not in arguments.flags:
-        raise ValueError("--jobs is for several seeds: give --seeds too")
+        raise ValueError("--jobs needs --seeds")
     return _train(arguments)
 
 
@@ -83,7 +84,7 @@ def _replay(arguments: Arguments) -> int:
     from gimbal.runtime.run import AbstractRun
 
     if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:
-        raise ValueError("a replay is the run as it was: beside --replay RUN only --name and --runs have a meaning")
+        raise ValueError("--replay repeats a run as it was: besides --replay RUN it takes only --name and --runs")
     runs = Path(arguments.flags.get("runs", api.RUNS))
     original = api.find_run(arguments.flags["replay"], runs)
     recipe, run = config.load(original, AbstractRun)
@@ -118,7 +119,7 @@ def _train(arguments: Arguments) -> int:
         recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
         run = recipes.load(recipe, arguments.overrides, notices.append)
     if several() and "seeds" in arguments.flags:
-        raise ValueError("--seeds starts processes of its own: leave out torchrun, or --seeds")
+        raise ValueError("--seeds starts its own processes: drop torchrun or --seeds")
     if rank() > 0:
         if not {"help", "print-config", "dry-run"} & set(arguments.flags):
             from gimbal.runtime.local import follow
@@ -140,7 +141,7 @@ def _train(arguments: Arguments) -> int:
 
         jobs = arguments.flags.get("jobs", "1")
         if not jobs.isdecimal():
-            raise ValueError(f"--jobs is {jobs}; it is a number of runs, such as 2")
+            raise ValueError(f"--jobs is {jobs}; it must be a number of runs, such as 2")
         rest = ["--track", ",".join(track)] if track else []
         name = arguments.flag("name") or api.stem_of(recipe)
         return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest, notices)
@@ -165,7 +166,7 @@ def evaluate(argv: Sequence[str]) -> int:
         print(EVAL_HELP)
         return 0
     if len(arguments.words) != 1:
-        raise ValueError("gimbal eval wants one run or model directory")
+        raise ValueError("gimbal eval takes one run or model directory")
     from gimbal import api, recipes
     from gimbal.recipes.configure import configured
 

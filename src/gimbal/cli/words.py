@@ -1,4 +1,4 @@
-"""A command line taken apart, and tables on the terminal."""
+"""Parsing a command line, and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
             if key not in valued:
                 key = key.replace("-", "_")
         if not key:
-            raise ValueError(f"{word!r} names no key; write key=value")
+            raise ValueError(f"{word!r} has no key; write key=value")
         into = result.flags if word.startswith("--") and key in valued else result.overrides
         if key in into:
             raise ValueError(f"{key} is given twice")

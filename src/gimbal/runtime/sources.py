@@ -29,7 +29,7 @@ def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]
     if not names:
         return []
     which = f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} edited since the checkpoint"
-    return [f"{which}: it is not the same run any more, and cannot be compared as one"]
+    return [f"{which}: it is no longer the same run, so do not compare it as one"]
 
 
 def _files(run: Any) -> Iterator[Path]:
