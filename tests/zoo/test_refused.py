@@ -142,9 +142,7 @@ def test_a_template_that_takes_no_system_message(tmp_path):
     user, system = {"role": "user", "content": "2 + 2?"}, {"role": "system", "content": "Be brief."}
     asked = Rows(rows=[{"prompt": [user]}, {"prompt": [system, user]}])
     assert policy.accepts(asked[0], 8) == ""
-    with pytest.raises(
-        ValueError, match=r"chat template of this tokenizer refuses task .*, of the roles system, user: System role"
-    ):
+    with pytest.raises(ValueError, match=r"chat template refuses task .*, of the roles system, user: System role"):
         policy.accepts(asked[1], 8)
 
 

@@ -37,14 +37,9 @@ class Images:
         self.processor = processor
         self._read = lru_cache(KEPT)(self._pixels)
 
-    def encode(self, task: Task, messages: Any, tools: Any = None) -> list[int]:
-        """The prompt's tokens, those that stand for images among them."""
+    def encode(self, task: Task, text: str, *, special: bool = False) -> list[int]:
+        """The prompt's tokens, those that stand for images among them. ``special``: with the tokenizer's own around them."""
         paths = images_of(task)
-        if messages is None:
-            text = task.prompt
-        else:
-            placed = _placed(messages, len(paths))
-            text = self.processor.apply_chat_template(placed, tools=tools, add_generation_prompt=True, tokenize=False)
         mark = self.processor.image_token
         if (named := text.count(mark)) != len(paths):
             raise ValueError(
@@ -52,7 +47,7 @@ class Images:
                 "where each belongs, or give a chat whose content has parts of the type image"
             )
         shown = {"images": [self._open(path) for path in paths]} if paths else {}
-        return self.processor(text=[text], add_special_tokens=messages is None, **shown)["input_ids"][0]
+        return self.processor(text=[text], add_special_tokens=special, **shown)["input_ids"][0]
 
     def pixels(self, rows: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
         """Keywords of the forward pass for these rows, one after the other."""
@@ -72,7 +67,7 @@ class Images:
             raise ValueError(f"the image {path} cannot be read: {error}") from error
 
 
-def _placed(messages: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+def placed(messages: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
     """Messages in parts; images that none of them names stand before the first words of the user."""
     assert is_chat(messages), "looked at before"
     parts = [

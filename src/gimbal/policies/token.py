@@ -11,19 +11,18 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
-from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
-from gimbal.policies import exact
+from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.images import Images, Undrawn, images_of
+from gimbal.policies.images import Images, Undrawn
 from gimbal.policies.layout import Layout, apart, shared
 from gimbal.policies.loading import TINY, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
-from gimbal.records import AbstractDecisions, AbstractSampling, Task, is_chat
+from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
@@ -71,11 +70,6 @@ def of_tokens(sampling: AbstractSampling) -> Sampling:
     if not isinstance(sampling, Sampling):
         raise ValueError(f"{sampling} does not say how tokens are drawn: a language model is sampled by Sampling(...)")
     return sampling
-
-
-def roles(messages: Any) -> tuple[str, ...]:
-    """Who speaks in a chat, in order; nobody in what is none."""
-    return tuple(message["role"] for message in messages) if is_chat(messages) else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +148,9 @@ class TokenPolicy(AbstractPolicy):
         self.compute = compute
         self.images = images  # of a model that takes them
         self._checkpointing = False
-        self._spoken: set[tuple[str, ...]] = {()}  # orders of roles that the chat template has taken
+        self._spoken: set[tuple[tuple[str, ...], bool]] = {
+            ((), False)
+        }  # orders of roles, and whether with tools, that the chat template has taken
 
     @cached_property
     def shares(self) -> bool:
@@ -181,7 +177,7 @@ class TokenPolicy(AbstractPolicy):
             raise ValueError(
                 f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens"
             )
-        ids = self._encoded(task)
+        ids = prompts.encoded(task, self.tokenizer, self.images, exact.name_of(self.model))
         if not 0 < len(ids) <= most:
             what = (
                 f"this model holds at most {most:,}"
@@ -224,12 +220,11 @@ class TokenPolicy(AbstractPolicy):
         )
 
     def accepts(self, task: Task, length: int) -> str:
-        size = len((task.prompt or str(task.columns.get("messages", ""))).encode())
         most = min(self.context, self.steady or self.context)
-        told = roles(task.columns.get("messages"))
+        told = (prompts.roles(task.columns.get("messages")), task.columns.get("tools") is not None)
         if (
             not {"prompt_ids", "images"} & task.columns.keys()
-            and size + length + TEMPLATE <= most
+            and prompts.size(task) + length + TEMPLATE <= most
             and told in self._spoken
         ):
             return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
@@ -243,46 +238,11 @@ class TokenPolicy(AbstractPolicy):
                 'it; neither does rope_type="default" in config.json'
             )
         if asked + length <= self.context:
-            return ""
+            return prompts.unshown(task)
         return (
             f"the prompt of task {task.id} has {asked:,} tokens, and with sampling.max_length={length} decisions it passes the "
             f"{self.context:,} that this model was made for: sampling.max_length={max(1, self.context - asked)} does not"
         )
-
-    def _encoded(self, task: Task) -> list[int]:
-        if (ids := task.columns.get("prompt_ids")) is not None:
-            if not isinstance(ids, list | tuple) or not all(type(x) is int for x in ids):
-                raise ValueError(
-                    f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of integers, token ids"
-                )
-            return list(ids)
-        messages, pictures = task.columns.get("messages"), images_of(task)
-        if pictures and self.images is None:
-            raise ValueError(
-                f"task {task.id} has images, and {exact.name_of(self.model)} is given none here: models of the type llava take them"
-            )
-        if messages is None and self.images is not None and pictures:
-            return self.images.encode(task, None)
-        if messages is None:
-            return self.tokenizer.encode(task.prompt, add_special_tokens=True)
-        if not is_chat(messages):
-            raise ValueError(
-                f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "
-                "or is called something else"
-            )
-        if (self.tokenizer if self.images is None else self.images.processor).chat_template is None:
-            raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
-        tools = task.columns.get("tools")  # schemas of functions, which a template shows to the model
-        try:
-            if self.images is not None:
-                return self.images.encode(task, messages, tools)
-            return self.tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=True, return_dict=False
-            )
-        except TemplateError as error:  # what templates raise for roles that their models were not trained on
-            raise ValueError(
-                f"the chat template of this tokenizer refuses task {task.id}, of the roles {', '.join(roles(messages))}: {error}"
-            ) from error
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from gimbal.engines.base import Request
+from gimbal.policies.prompts import for_template, rendered
 from gimbal.policies.token import Sampling, TokenPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
 from gimbal.serve import replies
@@ -175,17 +174,10 @@ class Answers:
         return exchanges
 
     def _chat(self, asked: Asked, most: int) -> str:
-        tokenizer, messages = self.policy.tokenizer, [_for_template(message) for message in asked.messages or ()]
+        tokenizer, messages = self.policy.tokenizer, [for_template(message) for message in asked.messages or ()]
         if tokenizer.chat_template is None:
             raise ValueError("the model has no chat template; use /v1/completions")
-        if asked.tools and "tools" not in str(tokenizer.chat_template):
-            raise ValueError("the model's chat template does not read tools; leave them out")
-        try:
-            text = tokenizer.apply_chat_template(
-                messages, tools=asked.tools, add_generation_prompt=True, tokenize=False
-            )
-        except Exception as error:  # of a template, which may raise anything
-            raise ValueError(f"the model's chat template refuses these messages: {error}") from error
+        text = rendered(tokenizer, messages, asked.tools, "the request")
         _fits(text, most)
         return text
 
@@ -230,14 +222,3 @@ def _fits(text: str, most: int) -> None:
     """Before it is encoded, which takes seconds for megabytes that could not fit anyway."""
     if len(text) > most:
         raise ValueError(f"a prompt of {len(text)} characters cannot fit into the model's context; shorten it")
-
-
-def _for_template(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: silence is an empty text, and the arguments of a call are an object, not its JSON."""
-    calls = []
-    for call in message.get("tool_calls") or ():
-        function = dict(call.get("function") or {}) if isinstance(call, dict) else {}
-        with suppress(ValueError, TypeError):  # not JSON: the template gets it as it is
-            function["arguments"] = json.loads(function.get("arguments") or "{}")
-        calls.append({"type": "function", "function": function})
-    return message | {"content": message["content"] or ""} | ({"tool_calls": calls} if calls else {})

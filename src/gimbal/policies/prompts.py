@@ -1,0 +1,123 @@
+"""The tokens of a task's prompt: ids, text, or a chat by its template. What the template or the model would leave out is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jinja2 import TemplateError
+
+from gimbal.policies.images import Images, images_of, placed
+from gimbal.records import Task, is_chat
+
+TEXT, IMAGE = "text", "image"  # types of the parts of a message
+
+
+def encoded(task: Task, tokenizer: Any, images: Images | None, model: str) -> list[int]:
+    """``model``: its name, for a refusal."""
+    pictures = images_of(task)
+    if pictures and images is None:
+        raise ValueError(
+            f"task {task.id} has images, and {model} is given none here: models of the type llava take them"
+        )
+    if (ids := task.columns.get("prompt_ids")) is not None:
+        if not isinstance(ids, list | tuple) or not all(type(x) is int for x in ids):
+            raise ValueError(
+                f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of integers, token ids"
+            )
+        return list(ids)
+    messages = task.columns.get("messages")
+    if messages is None and images is not None and pictures:
+        return images.encode(task, task.prompt, special=True)
+    if messages is None:
+        return tokenizer.encode(task.prompt, add_special_tokens=True)
+    if not is_chat(messages):
+        raise ValueError(
+            f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "
+            "or is called something else"
+        )
+    reader = tokenizer if images is None else images.processor
+    if reader.chat_template is None:
+        raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
+    shown = [_shown(message, f"message {n + 1} of task {task.id}", images, model) for n, message in enumerate(messages)]
+    shown = shown if images is None else placed(shown, len(pictures))
+    text = rendered(reader, shown, task.columns.get("tools"), f"task {task.id}")
+    return tokenizer.encode(text, add_special_tokens=False) if images is None else images.encode(task, text)
+
+
+def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, where: str) -> str:
+    """The chat as text. A ValueError where the template refuses it, or leaves out tools or calls of them, which nobody would see."""
+
+    def text(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+        return reader.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+
+    try:
+        whole, ignored = text(messages, tools), ""
+    except (
+        Exception
+    ) as error:  # a template may raise anything, for roles that its model was not trained on first of all
+        told = f"the model's chat template refuses {where}, of the roles {', '.join(roles(messages))}: {error}"
+        raise ValueError(told) from error
+    silent = [{key: value for key, value in message.items() if key != "tool_calls"} for message in messages]
+    with suppress(TemplateError):  # one that cannot do without them reads them
+        ignored = "tools" if tools and text(messages, None) == whole else ""
+    with suppress(TemplateError):
+        ignored = ignored or ("tool_calls" if silent != list(messages) and text(silent, tools) == whole else "")
+    if ignored:
+        raise ValueError(
+            f"the model's chat template does not read {ignored}, and {where} has them: the model would not see them; leave them "
+            "out, or write them into the messages"
+        )
+    return whole
+
+
+def for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: silence is an empty text, and the arguments of a call are an object, not its JSON."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = dict(call.get("function") or {}) if isinstance(call, Mapping) else {}
+        with suppress(ValueError, TypeError):  # not JSON, or an object already: the template gets it as it is
+            function["arguments"] = json.loads(function.get("arguments") or "{}")
+        calls.append({"type": "function", "function": function})
+    return {**message, "content": message["content"] or "", **({"tool_calls": calls} if calls else {})}
+
+
+def roles(messages: Any) -> tuple[str, ...]:
+    """Who speaks in a chat, in order; nobody in what is none."""
+    return tuple(message["role"] for message in messages) if is_chat(messages) else ()
+
+
+def unshown(task: Task) -> str:
+    """A doubt about a text that comes with tools, which only a chat shows; "" where there is none."""
+    tools = task.columns.get("tools")
+    schemas = isinstance(tools, list | tuple) and bool(tools) and all(isinstance(tool, Mapping) for tool in tools)
+    if not (schemas or (isinstance(tools, str) and tools.lstrip().startswith("[{"))) or "messages" in task.columns:
+        return ""
+    return f"task {task.id} is a text with the column tools, which only a chat shows to the model: tasks.chat=true makes chats of texts"
+
+
+def size(task: Task) -> int:
+    """In bytes, no fewer than its tokens but for what a template adds."""
+    told = [task.prompt or str(task.columns.get("messages", ""))]
+    if (tools := task.columns.get("tools")) is not None:
+        told.append(json.dumps(tools, indent=4, default=str))  # as widely as templates write them
+    return sum(len(text.encode(errors="surrogatepass")) for text in told)
+
+
+def _shown(message: Mapping[str, Any], where: str, images: Images | None, model: str) -> dict[str, Any]:
+    """A message as its template gets it: of a text model, parts of text are joined, for its template takes a string."""
+    content, known = message["content"], (TEXT,) if images is None else (TEXT, IMAGE)
+    if isinstance(content, str) or (content is None and message["role"] == "assistant"):
+        return for_template(message)
+    parts = content if isinstance(content, list | tuple) else [None]
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
+    if strange := [kind for kind in kinds if kind not in known]:
+        what = f"a part of type {strange[0]}" if strange[0] else f"the content {content!r:.60}"
+        raise ValueError(
+            f"{where} has {what}; {model} is shown {' and '.join(known)} here, images by the column images"
+        )
+    if images is None:
+        content = "".join(str(part.get("text", "")) for part in parts)
+    return for_template({**message, "content": content})

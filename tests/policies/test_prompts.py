@@ -1,0 +1,87 @@
+"""What of a task reaches the model: a template that leaves out tools or calls is refused, parts of text are joined."""
+
+import pytest
+
+from gimbal.environments.dataset import Rows
+from gimbal.policies.token import CausalLM
+from gimbal.records import Task
+
+PLAIN = "{% for message in messages %}{{ message.role + ':' + message.content + '\n' }}{% endfor %}"
+TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
+CALL = "{% for call in message.tool_calls or [] %}{{ call.function.arguments.a }} {% endfor %}"
+CALLS = "{% for message in messages %}" + CALL + "{% endfor %}"
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+CHAT = [{"role": "user", "content": "hi"}]
+CALLED = [
+    *CHAT,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 7}'}}],
+    },
+    {"role": "tool", "content": "7", "tool_call_id": "1"},
+]
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return CausalLM().load()
+
+
+def asked(policy, template, **columns):
+    policy.tokenizer.chat_template = template
+    return policy.decode(policy.encode_task(Task(id="t", prompt="", columns=columns)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "template", "missing"),
+    [({"messages": CHAT, "tools": [TOOL]}, TOOLS, "tools"), ({"messages": CALLED}, CALLS, "tool_calls")],
+)
+def test_what_the_template_leaves_out_is_refused(policy, columns, template, missing):
+    with pytest.raises(ValueError, match=f"does not read {missing}, and task t has them: the model would not see them"):
+        asked(policy, PLAIN, **columns)
+    assert asked(policy, template + PLAIN, **columns).startswith(("add user:hi", "7 user:hi"))
+
+
+def test_a_template_that_cannot_do_without_calls_reads_them(policy):
+    strict = "{% if not messages[1].tool_calls %}{{ raise_exception('no call') }}{% endif %}" + PLAIN
+    assert asked(policy, strict, messages=CALLED).endswith("tool:7\n")
+
+
+def test_parts_of_text_are_joined_and_others_refused(policy):
+    parts = [{"type": "text", "text": "how "}, {"type": "text", "text": "many"}]
+    chat = [{"role": "user", "content": parts}]
+    assert asked(policy, PLAIN, messages=chat) == "user:how many\n"
+    for content, what in (
+        ([*parts, {"type": "image"}], "a part of type image"),
+        ([{"type": "image_url", "image_url": {"url": "a.png"}}], "a part of type image_url"),
+        (None, "the content None"),
+    ):
+        with pytest.raises(ValueError, match=f"message 1 of task t has {what}; qwen3 is shown text here"):
+            asked(policy, PLAIN, messages=[{"role": "user", "content": content}])
+
+
+def test_what_raises_in_a_template_is_a_sentence(policy):
+    with pytest.raises(ValueError, match=r"refuses task t, of the roles user: can only concatenate"):
+        asked(policy, "{{ messages[0].content + 1 }}", messages=CHAT)
+
+
+def test_images_with_token_ids_are_refused_too(policy):
+    with pytest.raises(ValueError, match="has images, and qwen3 is given none here"):
+        policy.encode_task(Task(id="t", prompt="", columns={"prompt_ids": [5], "images": ["a.png"]}))
+
+
+def test_a_text_with_tools_is_doubted_once(policy):
+    texts = Rows(rows=[{"prompt": "hi", "tools": [TOOL]}, {"prompt": "hi", "tools": ["mine"]}, {"prompt": "hi"}])
+    policy = CausalLM().load()
+    assert ["tasks.chat=true" in policy.accepts(task, 8) for task in texts] == [True, False, False]
+
+
+def test_tools_count_for_the_length_of_a_prompt(policy):
+    """Encoding is spared for rows that fit by their bytes alone; tools were not counted."""
+    policy.tokenizer.chat_template = "{{ tools | tojson }}" + PLAIN
+    long = {**TOOL, "function": {**TOOL["function"], "description": "x " * policy.context}}
+    tasks = Rows(rows=[{"prompt": CHAT, "tools": [tool]} for tool in (TOOL, long)])
+    assert policy.accepts(tasks[0], 8) == ""
+    with pytest.raises(ValueError, match="tokens; this model holds at most"):
+        policy.accepts(tasks[1], 8)
