@@ -24,6 +24,7 @@ from gimbal.rewards.expected import Expected
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
+from gimbal.runtime.run import HeldOut
 
 
 def written(directory):
@@ -177,3 +178,22 @@ def test_weights_that_do_not_fit_leave_the_previous_checkpoint(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000001"]
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_fails_costs_no_step(single_thread, tmp_path):
+    """The one amid the run and the one at its end; a step's row waits for the figures, and the best model is chosen by them."""
+    held_out = HeldOut(tasks=rows(1), samples=1, every=2, save_best="score", rewards=(Digits(),))
+    run = small_run(steps=3, checkpoint_every=25, record_every=1, held_out=held_out)
+    run_local(run, tmp_path / "whole")
+    best = (tmp_path / "whole/best/evaluation.json").read_text()
+    for at, step in ((3, 2), (5, 3)):  # two groups, sampled and greedy, before the first step
+        place = tmp_path / str(at)
+        broken = replace(run, held_out=replace(held_out, rewards=(BreaksOnce(at=at),)))
+        with pytest.raises(RewardError):
+            run_local(broken, place)
+        assert checkpoint.step_of(checkpoint.newest(place)) == step
+        run_local(broken, place, resume=True)
+        assert written(tmp_path / "whole") == written(place) and weights(tmp_path / "whole") == weights(place)
+        assert (place / "best/evaluation.json").read_text() == best
+    assert "eval/score" in written(place)[0][1]

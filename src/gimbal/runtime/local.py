@@ -401,6 +401,8 @@ class TrainingSession:
             self.totals["before"] = self._evaluated()
             self.console.note("before: " + _figures(self.totals["before"]))
             self.trackers.log(0, self.totals["before"])
+        if (row := self.totals.pop("unevaluated", None)) is not None:  # the step's evaluation ended the run
+            self._finish(trainer.learner.version, row)
         with interruptible() as interrupted:
             while trainer.learner.version < run.steps:
                 self._step()
@@ -426,18 +428,31 @@ class TrainingSession:
         self.totals["max_age"] = max(self.totals["max_age"], metrics["staleness/max"])
         self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)
         step = trainer.learner.version
-        if run.held_out is not None and run.held_out.every and step % run.held_out.every == 0:
-            metrics |= self._evaluated()
-        self.metrics.append({"step": step, **metrics})
-        self.trackers.log(step, metrics)
         if self.schedule is not None and trainer.host.schedule is not None:
             self.schedule.append({"step": step, "batch": digest(groups), "events": trainer.host.schedule()})
+        recorded = run.record_every and (step == 1 or step % run.record_every == 0)
+        if recorded:
+            self.rollouts.append(step, groups, batch, self.trainer.pieces)
+        self._finish(step, metrics)
+        if recorded:
+            self.console.sample(groups[0].rollouts[0])
+
+    def _finish(self, step: int, metrics: Metrics) -> None:
+        """The row of a step, with the figures of its evaluation where one is due."""
+        held_out = self.trainer.run.held_out
+        if held_out is not None and held_out.every and step % held_out.every == 0:
+            try:
+                metrics = {**metrics, **self._evaluated()}
+            except Exception:
+                # Whatever it was, the step is whole. Its row waits in the checkpoint, and a resumed run evaluates first.
+                self.totals["unevaluated"] = metrics
+                self._save()
+                raise
+        self.metrics.append({"step": step, **metrics})
+        self.trackers.log(step, metrics)
         self.console.step({"step": float(step), **metrics})
         for sentence in self.watch(step, metrics):
             self.console.alarm(sentence)
-        if run.record_every and (step == 1 or step % run.record_every == 0):
-            self.rollouts.append(step, groups, batch, self.trainer.pieces)
-            self.console.sample(groups[0].rollouts[0])
 
     def _save(self) -> Path:
         return self.trainer.save(self.directory, self.totals)
