@@ -53,7 +53,7 @@ def test_one_that_fails_later_says_after_which_step_and_how_to_continue(place, c
     file.write_text(file.read_text().replace('{}["nothing"]', "Terms(loss_NS=-logprob_NS)"))
     config.parts.sys.modules.pop(str(file.resolve()))
     assert cli.main(["train", "--resume", "runs/late"]) == 0 and Path("runs/late/summary.json").is_file()
-    assert "broken.py was edited since the checkpoint: it is not the same run any more" in capsys.readouterr().out
+    assert "broken.py was edited since the checkpoint: it is no longer the same run" in capsys.readouterr().out
 
 
 def test_what_is_the_users_fault_and_what_is_not():

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from gimbal import ops
+from gimbal import ops, recipes
 from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
-from gimbal.config.classes import PACKAGE
+from gimbal.config.classes import PACKAGE, first_sentence, methods
 from gimbal.config.expected import quoted
 from gimbal.objectives import ClippedRatio
 from gimbal.workflows.base import AbstractWorkflow
@@ -84,7 +85,7 @@ def test_the_catalogue_knows_a_class_without_importing_it():
         True,
         ("AbstractObjective",),
     )
-    assert entry.summary.startswith("The proximal surrogate") and entry.summary.endswith(".")
+    assert entry.summary.startswith("The clipped surrogate") and entry.summary.endswith(".")
 
 
 def test_own_classes_are_found_by_file_and_by_module(tmp_path, monkeypatch):
@@ -160,3 +161,30 @@ def test_what_is_quoted_already_and_what_is_no_reference_stays():
     assert quoted("(a.py:f*0.7, pkg.mod:g, X(b='c.py:d'))") == "('a.py:f*0.7', 'pkg.mod:g', X(b='c.py:d'))"
     with pytest.raises(ValueError, match=r"or your own, workflow='file.py:Class\(field=value\)'"):
         read(Text("Dialogue("), AbstractWorkflow, "workflow")
+
+
+@pytest.mark.parametrize(
+    ("docstring", "summary"),
+    [
+        ("The mean over tokens. More.", "The mean over tokens."),
+        ("A group's mean (Dr. GRPO). More.", "A group's mean (Dr. GRPO)."),
+        ("A group's mean, after Dr. GRPO. More.", "A group's mean, after Dr. GRPO."),
+        ("A weight (see Sec. 3. It is cut). More.", "A weight (see Sec. 3. It is cut)."),
+        ("Rewards, e.g. Pattern and others. More.", "Rewards, e.g. Pattern and others."),
+        ("One\nline.\n\nAnother.", "One line."),
+    ],
+)
+def test_a_summary_ends_where_the_first_sentence_does(docstring, summary):
+    (node,) = ast.parse(f"class A:\n    {docstring!r}").body
+    assert first_sentence(node) == summary
+
+
+def test_no_summary_is_cut_short():
+    """Of every method and recipe: a whole sentence, with the brackets that it opens closed."""
+    parts = {entry.name: entry.summary for entries in methods().values() for entry in entries}
+    for name, text in {**parts, **recipes.names()}.items():
+        assert text.endswith((".", "?")) and not text.endswith("..."), (name, text)
+        assert all(text.count(left) == text.count(right) for left, right in ("()", "[]")), (name, text)
+        assert not re.search(r"\b(Dr|al|e\.g|i\.e|cf|vs)\.$", text), (name, text)
+    for name, text in recipes.names().items():
+        assert len(text) <= 132, f"{name}: the summary of a recipe is one line of a terminal: {text}"

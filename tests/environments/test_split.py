@@ -92,7 +92,7 @@ def test_what_is_typed_for_it(place):
         ({"held_out": "0.1", "tasks__streaming": "true"}, "a stream cannot be parted"),
         (
             {"tasks": "ReasoningGym(name='chain_sum')", "held_out": "0.1"},
-            "these are ReasoningGym, made as they are asked for",
+            "tasks is ReasoningGym, which generates its tasks",
         ),
     ],
 )

@@ -237,5 +237,5 @@ def test_an_evaluation_of_a_run_on_written_answers_draws_its_own():
     recipe = recipes.load("dpo").held_out
     assert (exam.engine, exam.workflow, exam.tasks.path) == (recipe.engine, recipe.workflow, "test.jsonl")
     for name in ("dpo", "sft"):
-        with pytest.raises(ValueError, match=r"no reward can score them: held_out\.rewards="):
+        with pytest.raises(ValueError, match=r"no reward can score them: give held_out\.rewards="):
             recipes.load(name, {key: value for key, value in data.items() if key != "held_out.rewards"})

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
+ABBREVIATION = re.compile(r"\b(Dr|al|cf|vs|e\.g|i\.e)\.$")
 # Interfaces that are no methods.
 NO_METHODS = (
     "AbstractPart",
@@ -79,8 +80,13 @@ def confidence(docstring: str | None) -> str:
 
 
 def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+    """The summary of a docstring. A full stop inside brackets or of an abbreviation ("after Dr. GRPO") does not end it."""
     paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[^.]{4}\.) (?=[A-Z])", paragraph)[0]
+    for stop in re.finditer(r"\.(?= [A-Z])", paragraph):
+        head = paragraph[: stop.end()]
+        if head.count("(") == head.count(")") and head.count("[") == head.count("]") and not ABBREVIATION.search(head):
+            return head
+    return paragraph
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance(AbstractController):
-    """Asks at once for as many groups as dynamic sampling will leave of them (adaptive DAPO of CodeV-R1, arXiv:2505.24183).
+    """Requests as many extra groups as dynamic sampling is expected to drop (adaptive DAPO of CodeV-R1, arXiv:2505.24183).
 
     Bound to ``oversampling``: q <- decay q + (1 - decay) kept_frac, from the first kept_frac on;
     value = clip((1 + margin) / q, 1, (1 + margin) / least).

@@ -10,7 +10,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveKL(AbstractController):
-    """Proportional control in the logarithm (Ziegler et al., arXiv:1909.08593).
+    """Proportional control of the logarithm of the coefficient (Ziegler et al., arXiv:1909.08593).
 
     value <- clip(value (1 + gain clip(signal / target - 1, -0.2, 0.2)), low, high); ``gain`` is rollouts a step over the horizon.
 

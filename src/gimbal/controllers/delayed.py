@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Delayed(AbstractController):
-    """One value for the first steps, another from then on. On ``optimization.learning_rate`` it fits a critic before the policy moves
+    """One value for the first steps, another after them. On ``optimization.learning_rate`` it fits a critic before the policy moves
     (PPO-max, arXiv:2307.04964; value pre-training of VC-PPO, arXiv:2503.01491).
 
     value = before in the first ``steps`` learner steps, then ``after``. It reads no signal.

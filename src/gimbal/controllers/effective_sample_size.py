@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractStepSize
 
 @dataclass(frozen=True, kw_only=True)
 class EffectiveSampleSize(AbstractStepSize):
-    """A step size that shrinks with the share of samples that count (VCPO, arXiv:2602.17616).
+    """Scales the step size by the effective sample size (VCPO, arXiv:2602.17616).
 
     factor = min(1, share / full) ** power, share = (sum w)^2 / (N sum w^2) of the minibatch, in (0, 1].
 

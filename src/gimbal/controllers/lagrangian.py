@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Lagrangian(AbstractController):
-    """Projected dual ascent, once a step (DCMDP, arXiv:2606.08779).
+    """Projected dual ascent, once per step (DCMDP, arXiv:2606.08779).
 
     value <- clip(value + rate (signal - limit), low, high).
 

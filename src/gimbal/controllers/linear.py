@@ -10,7 +10,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(AbstractController):
-    """A schedule, up or down: ``initial`` + (``final`` - ``initial``) min(1, t / ``steps``) after t learner steps; it reads no signal.
+    """A schedule: ``initial`` + (``final`` - ``initial``) min(1, t / ``steps``) after t learner steps; it reads no signal.
 
     On the weights of two rewards it hands over from one to the other, from form to correctness (SMILES-GRPO, arXiv:2601.17687).
 

@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class PhasedPID(AbstractController):
-    """A PID rule on how fast the reward rises, times a factor for the phase of training (SAFE, arXiv:2602.04651).
+    """PID control of the speed at which the reward rises, times a factor for the phase of training (SAFE, arXiv:2602.04651).
 
     value = clip((base + proportional e + integral sum e + derivative (e - e_before)) phase, low, high);  e = m - m_before - speed,
     m the average of the reward (``smoothing`` kept each step), sum e within [-1, 1]. The phase goes by the last ``window`` rewards:

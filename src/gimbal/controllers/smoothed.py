@@ -14,7 +14,7 @@ RULE = "rule/"  # before the names of what the rule itself remembers
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothed(AbstractController):
-    """Another rule says where to, this one how fast: exponential, capped, with a dead band, or all of it (the followers of
+    """Follows another controller slowly: exponentially, capped, with a dead band, or with all three (the followers of
     arXiv:2510.00339).
 
     u is the value of ``rule``, which goes by its own past and not by what is made of it here. D = u - value; nothing moves while

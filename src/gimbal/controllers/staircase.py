@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Staircase(AbstractController):
-    """A schedule: constant, then down by equal steps to a floor (the mix of two anchors in ReMix, arXiv:2507.06892).
+    """A schedule: constant, then equal steps down to a floor (the mix of two anchors in ReMix, arXiv:2507.06892).
 
     value after t learner steps = max(initial - drop ceil(max(t - begin, 0) / every), low). It reads no signal.
 

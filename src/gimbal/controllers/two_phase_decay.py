@@ -11,7 +11,7 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class TwoPhaseDecay(AbstractController):
-    """A schedule of two exponentials: explore while the policy is young, then let go (EPO, arXiv:2509.22576).
+    """A schedule of two exponentials: slow decay while the policy explores, then a faster one (EPO, arXiv:2509.22576).
 
     With u = t / (steps / 2) after t learner steps: value = initial (1 - drop (1 - exp(-rate u))) for u < 1, then
     initial late exp(-late_rate (u - 1)). It reads no signal.

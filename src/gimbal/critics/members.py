@@ -62,7 +62,7 @@ class EnsembleNetwork(AbstractMembers):
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble(AbstractCriticSpec):
-    """Several critics whose values are joined into one: their mean (ASYPPO, arXiv:2510.01656) or a soft minimum (SAFE, 2026).
+    """Combines several critics into one value: their mean (ASYPPO, arXiv:2510.01656) or a soft minimum (SAFE, 2026).
 
     V = -a (logsumexp_m(-V_m / a) - log M),  a = ``temperature``.
 

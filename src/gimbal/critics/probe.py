@@ -93,7 +93,7 @@ def ridge(feature_MF: Float[Tensor, "M F"], target_M: Float[Tensor, " M"], stren
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(AbstractCriticSpec):
-    """Ridge regression from the policy's own states to the mean reward of a rollout's peers (POISE, arXiv:2605.07579).
+    """Ridge regression from the policy's hidden states to the mean reward of a rollout's peers (POISE, arXiv:2605.07579).
 
     phi_i = [hidden state of the prompt's last token; mean hidden state of the last ``window`` decisions; mean, deviation and largest
     of the entropies];  target of phi_i: the mean reward of the *other* rollouts of its group, over the last ``steps`` learner steps.

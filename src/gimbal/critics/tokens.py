@@ -52,7 +52,7 @@ class HiddenValueNetwork(AbstractMembers):
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenValue(AbstractCriticSpec):
-    """A value head on the policy's own last hidden states, of which it has ``width`` numbers: no second forward pass.
+    """A value head on the policy's last hidden states, ``width`` numbers each; it needs no forward pass of its own.
 
     ``trunk_gradient`` sends the value loss into the policy's weights too; without it the states are features to the head. ``hidden``
     are layers of the head between; ``scale`` is the size of a usual return. A text that ran out of length ends there, as its score
@@ -102,7 +102,7 @@ class TrunkValueNetwork(AbstractMembers):
 
 @dataclass(frozen=True, kw_only=True)
 class TrunkValue(AbstractCriticSpec):
-    """A value head on a causal language model of its own, cut to its first ``layers`` layers (0: all), trained as a whole.
+    """A value head on a causal language model of its own, truncated to its first ``layers`` layers (0: all) and trained as a whole.
 
     ``trunk`` must share the policy's tokenizer; from the same weights the critic begins with what the policy knows of texts.
     """

@@ -99,7 +99,7 @@ class AbstractStaleness(AbstractPart, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Pace(AbstractStaleness):
-    """The finished groups dispatched earliest, if all others can still be consumed in time; nothing is dropped.
+    """Takes the finished groups that were dispatched first, as long as all others can still be used in time; drops nothing.
 
     k = 0 is the synchronous loop: B groups are dispatched, all are consumed, the weights move, the next B are dispatched.
     """
@@ -110,7 +110,7 @@ class Pace(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class Wait(AbstractStaleness):
-    """The B outstanding groups dispatched earliest, once all of them are finished; nothing is dropped.
+    """Takes the B groups that were dispatched first, once all of them are finished; drops nothing.
 
     Batches are made of the same tasks whatever takes how long. The price is that one long rollout holds up the learner though
     another batch is ready. k = 1 with a learner slower than the samplers is the field's one-step-off.
@@ -124,7 +124,7 @@ class Wait(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class Withhold(AbstractStaleness):
-    """Tasks go out in waves of (k + 1) B groups, the next when the last has been consumed; nothing is dropped.
+    """Dispatches tasks in waves of (k + 1) B groups, the next once the last is used up; drops nothing.
 
     The learner never waits for more than a batch of the present wave; the samplers run empty at the end of each.
     """
@@ -139,7 +139,7 @@ class Withhold(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class DropStale(AbstractStaleness):
-    """The finished groups dispatched earliest, without regard to the others; one with a decision older than k is dropped as ``stale``.
+    """Takes the finished groups that were dispatched first; drops those with a decision older than k as ``stale``.
 
     Long rollouts are the ones that grow too old, so training selects against them: see ``selection/`` in the metrics.
     """
@@ -160,7 +160,8 @@ class DropStale(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskStale(AbstractStaleness):
-    """The finished groups dispatched earliest; their decisions older than k count in rewards and advantages, and get no gradient.
+    """Takes the finished groups that were dispatched first; decisions older than k count in rewards and advantages, but get no
+    gradient.
 
     A group of which nothing would be left is dropped as ``stale``. It is the early decisions of long rollouts that are never trained.
     """
@@ -179,7 +180,7 @@ class MaskStale(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class Reweight(AbstractStaleness):
-    """The finished groups dispatched earliest, all of their decisions, however old: k only limits how many are outstanding.
+    """Takes the finished groups that were dispatched first, with decisions of any age; k only limits how many groups are outstanding.
 
     There is no bound on the age. What is old is corrected by importance weights, so the run must have some.
     """

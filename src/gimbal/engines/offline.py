@@ -17,7 +17,7 @@ from gimbal.records import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class Offline(AbstractEngineSpec):
-    """Draws nothing and holds no copy of the weights, so that training on recorded answers costs no memory for a sampler."""
+    """Samples nothing and holds no copy of the weights, so training on recorded answers needs no memory for a sampler."""
 
     @property
     def can(self) -> frozenset[str]:

@@ -59,8 +59,8 @@ OWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class VLLMServer(AbstractEngineSpec):
-    """vLLM behind HTTP with ``slots`` rollouts at a time. ``url`` is that of a server that somebody else runs; without it gimbal starts
-    one, on the devices that this process sees, and ends it with the run.
+    """vLLM behind HTTP with ``slots`` rollouts at a time. Without ``url`` gimbal starts the server, on the devices that this process
+    sees, and stops it with the run; with it, somebody else runs the server.
 
     For ``url``, start the server as ``VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs
     --dtype bfloat16``, with ``precision`` as its dtype. Weights travel as files in ``directory`` (by default one for temporary files),

@@ -10,7 +10,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Alternating(AbstractTasks):
-    """``period`` tasks of the first set, then as many of the next, and round again: what is asked is not stationary.
+    """``period`` tasks of the first set, then as many of the next, in turns: a non-stationary task distribution.
 
     Take them in order (Epochs(shuffle=False)). A set is never begun again before it is used up. Ends with the whole rounds of the
     shortest set.

@@ -15,7 +15,8 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Choices(AbstractTasks):
-    """``columns["completion"]`` holds ``count`` texts, the first right, and ``columns["score"]`` 1 for it and 0 for the others.
+    """``columns["completion"]`` holds ``count`` texts, the first of them correct, and ``columns["score"]`` 1 for it and 0 for the
+    others.
 
     - ``part`` "answer": whole solutions, one soundly worked and the others not.
     - ``part`` "step": the prompt continues with right steps, a number of them drawn, and the texts are candidates for the next one,

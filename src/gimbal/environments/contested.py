@@ -14,7 +14,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Contested(AbstractTasks):
-    """``columns["evidence"]`` holds the true steps of the sum, ``columns["baseline"]`` another's answer to it.
+    """``columns["evidence"]`` holds the correct steps of the sum, ``columns["baseline"]`` another's answer to it.
 
     The baseline is right and ``unworked``, or ``unsound`` (see environments.demonstrations). Made for rewards.Debated.
     """

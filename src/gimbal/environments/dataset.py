@@ -26,7 +26,7 @@ MOST_SOURCES = 32  # that metrics are told of one by one; a column with more is 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(AbstractTasks):
-    """Rows of JSONL, JSON, CSV and parquet files (one, several, a pattern, a directory), or of a dataset of the hub by its name.
+    """Rows of JSONL, JSON, CSV and parquet files (one, several, a pattern, a directory), or of a Hub dataset.
 
     The column ``prompt`` is required, text or chat messages. The answer is the column ``answer``, or what datasets for TRL and
     verl have in its place (solution, ground_truth, reward_model.ground_truth); of that what follows the last ``answer_after``,
@@ -166,7 +166,7 @@ class Dataset(AbstractTasks):
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(AbstractTasks):
-    """Rows from a list of dicts, read as those of a ``Dataset``. numpy's and torch's numbers and arrays become Python's."""
+    """Rows from a list of dicts, read like those of a ``Dataset``. Numbers and arrays of numpy and torch become Python's."""
 
     rows: Sequence[Mapping[str, Any]] = field(hash=False)
     prompt: str = "prompt"

@@ -51,7 +51,7 @@ class Gymnasium(AbstractTasks):
 
 @dataclass(frozen=True, kw_only=True)
 class Registered(AbstractEnvironmentSpec):
-    """An environment by its name: see ``Gymnasium.environment``."""
+    """A registered environment; see ``Gymnasium.environment``."""
 
     source: str = "CartPole-v1"
 

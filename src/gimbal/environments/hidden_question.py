@@ -14,7 +14,8 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenQuestion(AbstractTasks):
-    """Chain sums that are shown whole; asked, in ``columns["question"]`` and not in the prompt, is the total after some of the terms.
+    """Chain sums that are shown whole; the question, in ``columns["question"]`` and not in the prompt, asks for the total after some of
+    the terms.
 
     ``answer`` is that total. How many terms, two to all, is drawn by (``seed``, index); ``columns["questions"]`` holds all there are,
     each with its answer. Made for rewards.SolverScore.

@@ -18,7 +18,7 @@ MOST_DRAWS = 50_000_000  # of an epoch: 0.3 GB for their order
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(AbstractTasks):
-    """Tasks of several sets, of each the share that its weight has of all weights. Without weights every task once.
+    """A mixture of several task sets, sampled in proportion to their weights. Without weights every task once.
 
     An epoch is as long as it takes for every task of every set to be asked at least once at these shares; of the others some are asked
     again. Which set is next is drawn by ``seed``. A task's id begins with the name of its set, which is its source

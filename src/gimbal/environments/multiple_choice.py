@@ -13,7 +13,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoice(AbstractTasks):
-    """Every task with ``count`` options, its answer and near misses, lettered from A; for answers that are integers.
+    """Every task with ``count`` options lettered from A: its answer and near misses; for integer answers.
 
     Columns ``options``, in the order of the prompt, and ``stem``, the prompt without them; ``template`` joins the two. The right option
     stands first in the share ``first`` of tasks, else at any other place: above 1 / count, position gives it away.

@@ -18,7 +18,7 @@ ATTEMPTS = 100  # other entries tried in place of one that is held out
 
 @dataclass(frozen=True, kw_only=True)
 class ReasoningGym(AbstractTasks):
-    """``size`` entries of one of reasoning-gym's datasets; ``parameters`` are the dataset's own (``max_terms``, ...).
+    """``size`` entries of a reasoning-gym dataset; ``parameters`` are the dataset's own (``max_terms``, ...).
 
     ``seed`` is spread by a hash before the library sees it: the library draws entry i from seed + i, so that its
     seeds 0 and 1 share nearly all their entries. Even so two sets of a small task meet by chance: an entry whose

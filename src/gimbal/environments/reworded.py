@@ -10,7 +10,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Reworded(AbstractTasks):
-    """Task 2i asks task i of ``tasks`` as it stands, task 2i + 1 by ``template``, filled with the task's metadata.
+    """Task 2i is task i of ``tasks`` unchanged; task 2i + 1 asks it with ``template``, filled from the task's metadata.
 
     Both carry i in the column ``family``. Take them in order (Epochs(shuffle=False)) to have both in one batch.
     """

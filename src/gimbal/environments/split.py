@@ -18,7 +18,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Split(AbstractTasks):
-    """One side of a set that is parted by ``seed``: ``held_out``, a share of the tasks (below 1) or so many of them, or the rest.
+    """One side of a task set, divided by ``seed``: the held-out tasks, a share (``held_out`` below 1) or a number of them, or the rest.
 
     A task that asks what a held-out one asks is on neither side: it would be trained on, and it is not held out twice.
 

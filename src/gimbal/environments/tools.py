@@ -50,7 +50,7 @@ class Answering(AbstractEnvironment):
 
 @dataclass(frozen=True, kw_only=True)
 class Calculator(AbstractTool):
-    """The value of the sum, difference or product of two integers before an "="; ``unreadable`` where none stands there."""
+    """Returns the sum, difference or product of the two integers before an "=", or ``unreadable`` if there are none."""
 
     unreadable: str = "?"
 

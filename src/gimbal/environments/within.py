@@ -15,7 +15,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Within(AbstractTasks):
-    """Those tasks whose number in ``column`` is above ``above`` and at most ``upto``, in their order.
+    """The tasks whose number in ``column`` is above ``above`` and at most ``upto``, in their order.
 
     ``column`` may be dotted ("metadata.num_terms"). ``shuffled`` (a seed) first deals the numbers out again: a random split of the same
     sizes, which is what a split by difficulty must beat. All tasks are looked at once, at first use.

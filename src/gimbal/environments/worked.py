@@ -13,7 +13,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Worked(AbstractTasks):
-    """``columns["completion"]`` is a sound solution, ``columns["solution"]`` its working alone, every step written out.
+    """``columns["completion"]`` is a correct solution, ``columns["solution"]`` its reasoning only, with every step written out.
 
     For methods that learn from references: as hints, or by imitation.
     """

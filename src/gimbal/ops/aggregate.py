@@ -46,7 +46,7 @@ def _sequences(
 
 @dataclass(frozen=True)
 class TokenMean(AbstractAggregation):
-    """tok(x) = sum(m x) / sum(m): every decision of the minibatch counts the same (DAPO, arXiv:2503.14476).
+    """tok(x) = sum(m x) / sum(m): every decision of the minibatch has the same weight (DAPO, arXiv:2503.14476).
 
     However an episode is cut into rows: what rows share is counted once, for it is masked in all but the row that drew it.
     """
@@ -62,7 +62,7 @@ class TokenMean(AbstractAggregation):
 
 @dataclass(frozen=True)
 class SequenceMean(AbstractAggregation):
-    """seq(x) = 1/N sum_i 1/L_i sum_t m x: every rollout counts the same, its decisions share its weight (GRPO, arXiv:2402.03300).
+    """seq(x) = 1/N sum_i 1/L_i sum_t m x: every rollout has the same weight, shared by its decisions (GRPO, arXiv:2402.03300).
 
     N counts episodes with at least one decision, and L_i the decisions of all rows of an episode: one that was cut into many rows
     counts once. With equal lengths it equals TokenMean.
@@ -80,7 +80,7 @@ class SequenceMean(AbstractAggregation):
 
 @dataclass(frozen=True)
 class SequenceSum(AbstractAggregation):
-    """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient of whole sequences (RLOO, arXiv:2402.14740).
+    """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient over whole sequences (RLOO, arXiv:2402.14740).
 
     N counts episodes, of however many rows.
     """

@@ -16,7 +16,7 @@ from gimbal.records import Part
 
 @dataclass(frozen=True, kw_only=True)
 class PartMean(AbstractAggregation):
-    """sum over parts of weight x mean over that part's decisions (DeGRPO, arXiv:2505.13379; DePO, arXiv:2604.20328).
+    """The sum over parts of a weight times the mean over that part's decisions (DeGRPO, arXiv:2505.13379; DePO, arXiv:2604.20328).
 
     A single control decision among thousands of response tokens keeps the weight it is given.
 

@@ -72,7 +72,7 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical(AbstractPolicySpec):
-    """A categorical policy on ``observations`` numbers, with ``actions`` choices, or the one saved in the directory ``model``."""
+    """A categorical policy on ``observations`` inputs with ``actions`` choices, or the one saved in the directory ``model``."""
 
     family: ClassVar[Family] = STEPS
 

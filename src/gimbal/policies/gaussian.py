@@ -65,7 +65,7 @@ def log_density(
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(AbstractPolicySpec):
-    """A Gaussian policy on ``observations`` numbers, of ``actions`` real actions, or the one saved in the directory ``model``.
+    """A Gaussian policy on ``observations`` inputs with ``actions`` continuous actions, or the one saved in the directory ``model``.
 
     ``log_std`` is the logarithm of the first standard deviation, in the units of the actions.
     """

@@ -93,8 +93,8 @@ class MixturePolicy(AbstractControlPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfExperts(AbstractPolicySpec):
-    """A categorical policy of ``layers`` mixtures, ``chosen`` of ``experts`` each; with ``replay`` the trainer takes the experts that
-    the sampler took (rollout routing replay, R3, arXiv:2512.01374).
+    """A categorical policy with ``layers`` mixtures of ``experts`` experts, ``chosen`` active; with ``replay`` the trainer uses the
+    sampler's experts (rollout routing replay, R3, arXiv:2512.01374).
 
     - one expert, or all of them chosen: replay changes nothing.
     - sampler and trainer choose alike: replay changes nothing.

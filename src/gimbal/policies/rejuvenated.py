@@ -19,7 +19,7 @@ from gimbal.policies.token import CausalLM, Dtype, TokenPolicy, Tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Rejuvenated(AbstractPolicySpec):
-    """What reinforcement starts from where supervision continued too long (Rejuvenation, arXiv:2606.09932).
+    """A model whose plasticity is restored after over-long supervised training, to start RL from (Rejuvenation, arXiv:2606.09932).
 
     ``model`` is the tuned model, ``base`` the one it was tuned from. Every tensor becomes base + a (tuned - base), with a = ``keep``,
     or less where the relative change a |tuned - base| / |base| would be above ``cap``. Then the share ``reset`` of each layer's

@@ -82,8 +82,8 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class SquashedGaussian(AbstractPolicySpec):
-    """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` numbers, of ``actions`` real actions; or the one
-    saved in the directory ``model``. Mean and deviation depend on the observation.
+    """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` inputs with ``actions`` continuous actions, or
+    the one saved in the directory ``model``. Mean and deviation depend on the observation.
     """
 
     family: ClassVar[Family] = DENSITIES

@@ -329,7 +329,8 @@ class TokenPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(AbstractPolicySpec):
-    """A transformers causal-LM directory (or the name ``gimbal-tiny``, shipped with the package), or one of an adapter, merged in.
+    """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package), or with an adapter, which
+    is merged.
 
     ``dtype`` is that of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with these weights in float32, and adds
     gradients up in float32; what LoRA freezes is then held in bfloat16. Hub names are looked up by transformers in its cache and then

@@ -69,7 +69,7 @@ def of(question: str) -> dict[str, str]:
     """The recipes for this question, as ``names`` has them."""
     if question not in questions():
         raise ValueError(
-            f"there is no question {question}{nearest(question, questions())}; there are {', '.join(questions())}"
+            f"there is no question {question}{nearest(question, questions())}; choose from {', '.join(questions())}"
         )
     return {name: said for name, said in names().items() if _files()[name].parent.name == question}
 
@@ -93,7 +93,7 @@ def function(recipe: str) -> Callable[[], Any]:
     if ":" in recipe:
         return resolve(recipe)
     if recipe not in names():
-        way = "a file's is path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
+        way = "for a file write path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
         raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} ({way})")
     place = _files()[recipe].relative_to(_HERE).with_suffix("").parts
     return vars(importlib.import_module(".".join(("gimbal.recipes", *place))))[recipe]
@@ -134,7 +134,7 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
             raise ValueError(f"{recipe} names no recipe; it needs a line such as recipe: demo")
         else:
             if Path(recipe).resolve() in _reading:
-                raise ValueError(f"{recipe} names itself as its recipe; name one of gimbal list recipes")
+                raise ValueError(f"{recipe} refers to itself as its recipe; name one of gimbal list recipes")
             _reading.append(Path(recipe).resolve())
             try:
                 run = load(str(data.pop("recipe")), flatten(data), notice)

@@ -51,7 +51,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
     for key, value in overrides.items():
         ours = _NAMES.get(key, key)
         if ours in changes:
-            raise ValueError(f"{key} sets {ours}, which is given already; give one of them")
+            raise ValueError(f"{key} sets {ours}, which is already given; give only one of them")
         changes[ours] = value
     if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
         if own := [key for key in changes if key.startswith("held_out.")]:
@@ -60,7 +60,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             )
         changes["held_out"] = None
         notice(
-            "no held-out evaluation: the recipe evaluates on its own tasks, not yours; add held_out=FILE, or held_out=0.1"
+            "no held-out evaluation: the recipe's evaluation uses its own tasks, not yours; add held_out=FILE or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
     run = _drawn(recipe, run, changes)
@@ -84,8 +84,8 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
     if amount is not None:
         if not isinstance(run.tasks, Dataset | Rows | Mixed | Split):
             raise ValueError(
-                f"held_out={given} sets rows of tasks aside, and these are {type(run.tasks).__name__}, made as they are asked for: "
-                f"held_out.tasks='{type(run.tasks).__name__}(...)', held_out=FILE, or leave it out"
+                f"held_out={given} sets rows of a data set aside, but tasks is {type(run.tasks).__name__}, which generates its tasks: "
+                f"give held_out.tasks='{type(run.tasks).__name__}(...)' or held_out=FILE, or drop held_out"
             )
         tasks, held = parted(run.tasks, amount)
     else:
@@ -102,7 +102,7 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
     now = replace(now, engine=now.engine or before.engine, workflow=now.workflow or before.workflow)
     if now.engine is not None and now.rewards is None and all(isinstance(reward, Recorded) for reward in run.rewards):
         raise ValueError(
-            "the evaluation draws answers, and no reward can score them: held_out.rewards=FILE.py:FUNCTION, or held_out=none"
+            "the evaluation samples answers, but no reward can score them: give held_out.rewards=FILE.py:FUNCTION, or held_out=none"
         )
     return replace(run, held_out=now)
 
@@ -122,7 +122,7 @@ def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
         return Mixed(sets=tuple(_other_split(each, split) for each in tasks.sets), names=tasks.names)
     if not isinstance(tasks, Dataset):
         raise ValueError(
-            f"held_out={split} is a split of the dataset that tasks names, and these are {type(tasks).__name__}: held_out=FILE"
+            f"held_out={split} names a split of a dataset, but tasks is {type(tasks).__name__}, which has no splits: give held_out=FILE"
         )
     return replace(tasks, split=split, streaming=False, epoch_size=0)
 

@@ -76,8 +76,9 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     words = " ".join(f"{path.rpartition('.')[2]}={_shown(value)}" for path, value in chosen.items())
     memory = "" if shape is None else f"; about {told(predicted(run, shape, PROMPT))} with prompts of {PROMPT} tokens"
     return run, (
-        f"{policy.model} {count}, and the recipe's settings are for a model of 1 M: this run takes {words} instead (published rates of "
-        f"{'LoRA' if policy.lora is not None else 'whole models'}, and what saves memory; docs/scale.md){memory}. What you set stays"
+        f"{policy.model} {count}, but the recipe's settings are for a model of 1 M: this run uses {words} instead (published rates for "
+        f"{'LoRA' if policy.lora is not None else 'full training'}, and settings that save memory; docs/scale.md){memory}. "
+        "Settings of yours are not changed"
     )
 
 

@@ -15,7 +15,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerConsistency(AbstractReward):
-    """A right answer is paid in full only if its own working gives it again with the options shuffled (ACRE, arXiv:2510.10104).
+    """Full reward for a correct answer only if its own reasoning gives it again with the options shuffled (ACRE, arXiv:2510.10104).
 
     The policy is asked a second time: ``template`` with {options} in another order, never the same, and {stem}, followed by what the
     rollout wrote before its answer. r = 1 + bonus if both answers are right, ``first`` if only the first is, ``wrong`` if both mean

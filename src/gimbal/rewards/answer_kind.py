@@ -11,7 +11,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerKind(AbstractReward):
-    """A number for each different extracted answer of the group, from 0 in order of appearance; no answer is a kind too.
+    """A number for each different extracted answer of a group, from 0 in order of appearance; no answer is also a kind.
 
     Of weight 0: no reward, but what methods that compare answers read as "score/kind".
     """

@@ -28,7 +28,7 @@ WORDS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 @dataclass(frozen=True, kw_only=True)
 class ByJudge(AbstractPreference):
-    """A judge compares every pair, in both orders, so that a liking for the first place cancels.
+    """A judge compares every pair in both orders, which cancels a bias for the first position.
 
     P(i beats j) is the mean of what the judge says of (i, j) and of 1 - what it says of (j, i), its score being 1 for {first} and 0 for
     {second}. A pair of which either has no verdict is not compared, unless a rollout has no other: then it has none itself, and leaves

@@ -15,7 +15,7 @@ from gimbal.rewards.judge import JudgeScore
 
 @dataclass(frozen=True, kw_only=True)
 class Checklist(AbstractReward):
-    """Many small questions in place of one mark on a scale, some of them the task's own (ThinkRL-Edit, arXiv:2601.03467).
+    """The share of many small checks that pass, some of them the task's own, in place of one grade (ThinkRL-Edit, arXiv:2601.03467).
 
     r = satisfied / items. The items are those of ``items`` that apply, each satisfied from ``threshold`` on, and the entries of the
     task's column ``column``: regular expressions to be found in the completion or, with a ``judge``, questions for it, which stand at

@@ -16,7 +16,7 @@ CONDITION = {"better": 1.0, "worse": 2.0}  # 0: criteria
 
 @dataclass(frozen=True, kw_only=True)
 class CriteriaJudge(AbstractReward):
-    """Trains both stages of workflows.CriteriaFirst from a preference between two responses (CE-RM, arXiv:2601.20327).
+    """Trains both stages of workflows.CriteriaFirst from preferences between two responses (CE-RM, arXiv:2601.20327).
 
     A judgement's score is the number between ``opening`` and ``closing``. ``measure``:
     - "order": for a judgement of the better response the share of the judgements of the worse one, by the same criteria, that have a

@@ -60,8 +60,8 @@ class _Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Debated(AbstractReward):
-    """1 where a judge who saw only what a debate brought to light prefers the rollout to a baseline's decision, else 0 (Reward Design
-    for Justifiable Sequential Decision-Making, arXiv:2402.15826).
+    """1 if a judge who saw only what a debate revealed prefers the rollout to a baseline's decision, else 0 (Reward Design for
+    Justifiable Sequential Decision-Making, arXiv:2402.15826).
 
     The task's column ``evidence`` is a list of D pieces, ``baseline`` the decision of a policy trained without this reward. An
     advocate of each, the rollout's first, in turn reveals a piece that is still hidden, ``reveals`` in all. The rollout wins if

@@ -31,7 +31,7 @@ _OPENER = urllib.request.build_opener(_Stay)
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(AbstractJudge):
-    """POST {base_url}/chat/completions with the question as the user's message; the answer is the first choice's text.
+    """Sends the question as the user's message to POST {base_url}/chat/completions; the answer is the text of the first choice.
 
     vLLM, SGLang, llama.cpp, Ollama and hosted services speak this. The key is read from the environment variable ``key_variable`` at
     every question and never saved; "" sends none. ``options`` go into the request's body and win over what stands there.

@@ -11,7 +11,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorPlace(AbstractReward):
-    """Trains a judge to find the first wrong step, from 0, or to say -1 where there is none (FAPO, arXiv:2510.22543).
+    """Trains a judge to find the first wrong step, counted from 0, or to answer -1 if there is none (FAPO, arXiv:2510.22543).
 
     1 - |e - e*| / S if the answer e and the task's column ``column`` e* both name a step, S being the column ``steps``; 1 if both are
     -1; -1 if one of them alone is, or if no integer of at least -1 was answered. Not applicable to tasks without the columns.

@@ -10,7 +10,7 @@ from gimbal.rewards.working_steps import EQUATION
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceCount(AbstractJudge):
-    """How many equations a + b = c of the evidence stand in the decision, less those that stand there with another result.
+    """The number of equations a + b = c of the evidence that the decision repeats, minus those that it repeats with another result.
 
     It reads what follows <evidence> and <decision> in the question (rewards.debate.JUDGED). For laptops and tests, in place of a
     language model behind rewards.Endpoint.

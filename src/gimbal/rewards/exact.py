@@ -11,8 +11,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class ExactAnswer(AbstractReward):
-    """1 where the extracted answer equals ``task.answer`` (both stripped), else 0; not applicable to tasks without an
-    answer.
+    """1 if the extracted answer equals ``task.answer`` (both stripped), else 0; does not apply to tasks without an answer.
 
     The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
     with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0.

@@ -13,7 +13,8 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class Expected(AbstractReward):
-    """The task's column ``column``, the same for every rollout: with weight -1 a baseline that single rollouts have too.
+    """The value of the task's column ``column``, equal for all its rollouts: with weight -1 a baseline that works for single rollouts
+    too.
 
     curricula.Tracked fills ``expected``. A column that came with the data set does as well. Not applicable to tasks without it.
     """

@@ -12,8 +12,8 @@ from gimbal.rewards.working_steps import WorkingSteps
 
 @dataclass(frozen=True, kw_only=True)
 class FlawPenalty(AbstractReward):
-    """A flawed success loses its bonus: worth having while sound ones are rare, and punished by itself once they are not (FAPO,
-    arXiv:2510.22543).
+    """Reduces the reward of correct answers with flawed reasoning: still worth having while sound ones are rare, and penalised once
+    they are not (FAPO, arXiv:2510.22543).
 
     What ``judge`` says (1 is flawed) where ``outcome`` reaches ``threshold``, else 0; the judge is asked about those only. It is added
     to the outcome with a negative ``weight``. With shares a of sound, f of flawed and w of wrong rollouts in a group, an outcome of 1

@@ -32,8 +32,8 @@ class _TokenRow(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Function(AbstractReward):
-    """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async), distinguished by
-    its parameters.
+    """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async); its parameters select the
+    signature.
 
     TRL's f(prompts, completions, [completion_ids,] **columns) -> list[float | None], one call a group; f(group) ->
     list[float | None]; f(rollout) -> float | None; verl's compute_score(data_source, solution_str, ground_truth,

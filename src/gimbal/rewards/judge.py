@@ -29,7 +29,8 @@ Score: NUMBER"""
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeScore(AbstractReward):
-    """A judge's score of every rollout, ``low`` to ``high`` mapped to 0 to 1: of a language model, or of any function of a text.
+    """A judge's score of every rollout, mapped from ``low`` to ``high`` onto 0 to 1; the judge is a language model or any function of a
+    text.
 
     ``judge`` is asked ``template`` with {prompt}, {completion}, {answer} and the task's columns in their places. ``pattern`` finds
     the score in what it says: the last match counts, by ``words`` (case aside) or as a number. A judge that returns a number is taken

@@ -10,7 +10,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class OverlongPenalty(AbstractReward):
-    """Soft overlong punishment (DAPO, arXiv:2503.14476), added to the other rewards.
+    """A soft penalty on overlong answers (DAPO, arXiv:2503.14476), added to the other rewards.
 
     0 up to limit - zone decisions; then falling linearly to -1 at ``limit``; -1 beyond.
 

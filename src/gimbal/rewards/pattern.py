@@ -12,7 +12,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern(AbstractReward):
-    """1 where the whole completion (stripped) matches a regular expression, else 0: a reward of form.
+    """1 if the whole completion (stripped) matches a regular expression, else 0: a format reward.
 
     The default asks for working followed by an answer, each in its tags, and nothing else.
     """

@@ -18,8 +18,7 @@ MEMORY_GB = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class ReasoningScore(AbstractReward):
-    """score_answer of the dataset that made the task, on the extracted answer, in [0, 1]; fractions are kept as they
-    come.
+    """The score_answer function of the task's reasoning-gym dataset on the extracted answer, in [0, 1]; fractions are kept.
 
     The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
     with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0. So does one on

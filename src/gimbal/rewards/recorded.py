@@ -27,7 +27,9 @@ def chosen(task: Task, column: str, sample: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded(AbstractReward):
-    """The score of each completion of workflows.Demonstrated, from ``task.columns["score"]``: a number, or a list of one a sample."""
+    """The recorded score of each completion of workflows.Demonstrated, from ``task.columns["score"]``: one number, or a list with
+    one per sample.
+    """
 
     column: str = "score"
     name: str = "recorded"

@@ -15,7 +15,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class SetDiversity(AbstractReward):
-    """Sets of rollouts of one task compete by diversity, and each member is credited by what it adds (SGRPO, 2026; use with
+    """Lets sets of rollouts of a task compete on diversity, and credits each member with what it adds (SGRPO, 2026; use with
     LeaveOneOut).
 
     A group's rollouts form ``sets`` sets of n in the order of their samples. D = mean pairwise distance in a set, c_i = D - D without

@@ -13,7 +13,8 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(AbstractReward):
-    """Partial credit where equality would almost never pay (after the molecular similarities of SMILES-GRPO, arXiv:2601.17687).
+    """Partial credit by similarity, for tasks where exact matches are too rare (after the molecular similarities of SMILES-GRPO,
+    arXiv:2601.17687).
 
     Of the extracted answer to ``task.answer``, in [0, 1] and 1 only if they are equal:
     - "tanimoto": mean over n of ``grams`` of |a & b| / |a | b|, a and b the n-grams of characters with their counts; the published

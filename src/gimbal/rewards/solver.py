@@ -29,7 +29,7 @@ Give your final answer as <answer>ANSWER</answer>."""
 
 @dataclass(frozen=True, kw_only=True)
 class SolverScore(AbstractReward):
-    """What a text is worth to a solver who has to answer with its help: how often the answer is right.
+    """How often a solver answers correctly with the help of the text.
 
     score = mean over the answers y of 1[y right] + form_weight 1[y in form]. The solver is asked ``template``, filled as for
     rewards.JudgeScore, ``samples`` times; y is right if what stands between ``opening`` and ``closing`` is the task's answer, in form

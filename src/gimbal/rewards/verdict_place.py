@@ -16,7 +16,7 @@ SPAN = re.compile(r"(\d{1,18})\s*-\s*(\d{1,18})")  # Python refuses to read 4,30
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictAndPlace(AbstractReward):
-    """Trains a verifier to judge and to say where the error is, each by data of its own (OmniVerifier-M1, arXiv:2605.28805).
+    """Trains a verifier to judge, and to locate the error, each on its own data (OmniVerifier-M1, arXiv:2605.28805).
 
     The answer is ``word`` (nothing is wrong) or an interval "a-b". With the true interval in the task's column ``column`` (None:
     nothing is wrong):

@@ -33,7 +33,7 @@ class AbstractPreference(AbstractPart, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ByRewards(AbstractPreference):
-    """Each reward prefers the higher of its scores, a tie being 1/2, and has as many votes as its weight.
+    """Each reward prefers the higher of its scores (a tie is 1/2), with its weight as its number of votes.
 
     P is the share of the votes; with ``majority`` 1 above half of them, 1/2 at half and 0 below. ``temperature`` above 0 makes a
     vote sigmoid(difference / temperature), as Bradley and Terry have it. A reward that does not apply to both abstains; if all do, the
@@ -86,7 +86,7 @@ def _step(x: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WinRate(AbstractReward):
-    """The probability to beat another rollout of the group: a policy that plays itself (SPO, arXiv:2401.04056).
+    """The probability of beating another rollout of the group: self-play (SPO, arXiv:2401.04056).
 
     R_i = mean over j != i of P(i beats j). To maximise it is to play a symmetric zero-sum game against oneself, whose solution is the
     minimax winner: that exists where preferences go round in a circle and no score can express them. (The mean of the iterates

@@ -32,7 +32,7 @@ def step_spans(text: str, opening: str, closing: str, separator: str) -> list[tu
 
 @dataclass(frozen=True, kw_only=True)
 class WorkingSteps(AbstractReward):
-    """A number about the steps of the working, for parts that credit steps: of weight 0 it is a fact and no reward.
+    """A number about the reasoning steps, for parts that credit steps; with weight 0 it is only recorded.
 
     ``measure``:
     - "count": how many steps there are.

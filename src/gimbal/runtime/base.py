@@ -88,7 +88,7 @@ def short(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Local(AbstractRuntimeSpec):
-    """One process, one thing after the other: two runs of one seed are the same bit for bit."""
+    """One process, one task after another: two runs with the same seed are bit-identical."""
 
     stands_still: ClassVar[bool] = True
 

@@ -23,7 +23,7 @@ ROOM_PAUSE = 0.1  # seconds between two looks
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(AbstractRuntimeSpec):
-    """Generation on ``workers`` Ray actors and rewards on ``scorers`` others, while the learner trains in this process.
+    """Generates on ``workers`` Ray actors and scores on ``scorers`` others, while the learner trains in this process.
 
     ``address`` is that of a cluster ("auto": the one this machine belongs to); "" takes RAY_ADDRESS, or else starts Ray here.
     ``cpus`` and ``gpus`` are what one worker asks of it; a worker computes in as many threads as it has cpus.

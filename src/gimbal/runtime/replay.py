@@ -33,7 +33,7 @@ class Diverged(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(AbstractRuntimeSpec):
-    """The schedule of the run in directory ``run``, followed in this process. Each of its workers was ``threads`` threads wide.
+    """Follows the recorded schedule of the run in directory ``run``, in this process. Each of its workers was ``threads`` threads wide.
 
     Equal bit for bit on the same machine with the same versions of everything, if rewards and tools answer as they did.
     """

@@ -15,7 +15,7 @@ from gimbal.workflows.single import SingleTurn
 
 @dataclass(frozen=True, kw_only=True)
 class Branching(AbstractWorkflow):
-    """The first ``trunks`` samples of a group are drawn from the prompt; each other one splits off a row where that was least certain.
+    """Samples the first ``trunks`` rollouts of a group from the prompt; each other one forks off a row where that was least certain.
 
     Sample i splits off sample i mod trunks once that has ended, before one of its ``places`` decisions of least log-probability, in
     turn. With ``deep`` each row instead has up to ``places`` branches of its own, in the order of samples, so that branches have

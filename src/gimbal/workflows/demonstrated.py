@@ -14,7 +14,7 @@ from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps, Write
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstrated(AbstractWorkflow):
-    """Completions are taken from ``task.columns["completion"]``, with the end-of-text token after them if they ``end``.
+    """Copies completions from ``task.columns["completion"]``, followed by the end-of-text token if they ``end``.
 
     A list of texts there is one for each sample, for offline data that compares several (rewards.Recorded has their scores). Nothing is
     sampled, so ``behavior`` is 0 (certainty), and engine=Offline() will do.

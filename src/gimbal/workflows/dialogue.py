@@ -16,7 +16,7 @@ from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue(AbstractWorkflow):
-    """``tool`` (or another environment) answers at most ``answers`` times an episode, its tokens being Part.OBSERVATION.
+    """Lets ``tool`` (or another environment) answer at most ``answers`` times per episode; its tokens are Part.OBSERVATION.
 
     It is asked where one of its triggers was written; one without triggers, whenever the policy ends its turn. Observations are not
     masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after them. A row to which

@@ -14,7 +14,7 @@ from gimbal.workflows.single import SingleTurn
 
 @dataclass(frozen=True, kw_only=True)
 class Guided(AbstractWorkflow):
-    """The first ``guides`` samples of a task are taken from its column ``completion``, all others are driven by ``others``.
+    """Takes the first ``guides`` samples of a task from its column ``completion``; ``others`` drives the rest.
 
     Tasks without that column, such as those of an evaluation, are all drawn. filters.StepRepair makes something of the guides.
     """

@@ -19,7 +19,8 @@ Measured = tuple[float | None, float, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Tempered(AbstractWorkflow):
-    """One group in ``every`` is drawn ``high`` times as hot while entropy is at most ``target``, else ``low`` times as hot (AEPO).
+    """Samples one group in ``every`` at ``high`` times the temperature while entropy is at most ``target``, else at ``low`` times
+    (AEPO).
 
     AEPO, arXiv:2510.08141: it feeds TemperedImitation, which has the policy imitate what went well at that temperature. Entropy is
     the mean over the decisions of the other groups, finished since the last but one delivery of weights; until it is known, all is

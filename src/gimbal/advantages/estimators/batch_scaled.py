@@ -19,7 +19,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class BatchScaled(AbstractAdvantage):
-    """The group's mean as baseline, one scale for all groups of the batch (Lite PPO, arXiv:2508.08221; use with TokenMean).
+    """The group mean as baseline and the batch's standard deviation as scale (Lite PPO, arXiv:2508.08221; use with TokenMean).
 
     A_i = clip((R_i - mean_g R) / (s + eps), -limit, limit), the same for every decision of a rollout; s is the standard deviation over
     all rollouts of the batch: of R (``spread`` "rewards") or of R - mean_g R ("centred"), with ``spread`` "none" s + eps = 1.

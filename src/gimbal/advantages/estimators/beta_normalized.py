@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class BetaNormalized(AbstractAdvantage):
-    """The normaliser follows the distribution of success rates over the batch (BNPO, arXiv:2506.02864).
+    """Scales advantages by a Beta density fitted to the batch's success rates (BNPO, arXiv:2506.02864).
 
     p = mean_g r, A_i = (r_i - p) min(1 / f(p; alpha, beta), max_weight), f the Beta density; alpha = max(1, 1 + a/3), beta = max(1,
     1 + b/3), where Beta(a, b) has the mean m and the variance v (ddof 1) of p over the groups: a = (m(1-m)/v - 1) m,

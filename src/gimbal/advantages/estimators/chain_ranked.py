@@ -20,7 +20,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ChainRanked(AbstractAdvantage):
-    """Rewards are not summed: of each group, a chain of rollouts ordered alike by all of them teaches (ThinkRL-Edit, arXiv:2601.03467).
+    """Gives advantages only to rollouts of a group that all rewards rank in the same order (ThinkRL-Edit, arXiv:2601.03467).
 
     A_i = (u_i - mean u) / (std u + eps) over the group's longest chain of dominance, u being the rank on it (ops.longest_chain; equal
     rewards share a rank); 0 off the chain. ``rewards`` are names, () being all; their weights and scales do not matter.

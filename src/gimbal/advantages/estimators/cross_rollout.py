@@ -19,7 +19,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True)
 class CrossRolloutBaseline(AbstractAdvantage):
-    """A rollout's reward minus the value that the *other* rollouts of its group are given (POISE, arXiv:2605.07579).
+    """A rollout's reward minus the value predicted from the *other* rollouts of its group (POISE, arXiv:2605.07579).
 
     A_i = R_i - mean_{j != i} V_j,  V_j the mean of the critic's values along rollout j.
 

@@ -47,7 +47,7 @@ class GAE(AbstractAdvantage):
 
 @dataclass(frozen=True, kw_only=True)
 class ReturnToGo(AbstractAdvantage):
-    """The discounted sum of the rewards still to come (Williams 1992; REINFORCE++, arXiv:2501.03262, with Whitened).
+    """The discounted sum of future rewards (Williams 1992; REINFORCE++, arXiv:2501.03262, with Whitened).
 
     A_t = sum_{k >= t} gamma^(k-t) r_k over the counted decisions.
 

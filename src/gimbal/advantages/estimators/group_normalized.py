@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class GroupNormalized(AbstractAdvantage):
-    """The group's rewards supply mean and scale (GRPO, arXiv:2402.03300).
+    """Rewards minus the group mean, divided by the group's standard deviation (GRPO, arXiv:2402.03300).
 
     A_i = (R_i - mean_g R) / (std_g R + eps), the same for every decision of a rollout; R_i sums its rewards.
 

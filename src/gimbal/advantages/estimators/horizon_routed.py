@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class HorizonRouted(AbstractAdvantage):
-    """GAE of each discount, weighed by the critic's error: the negative control of Target Decoupling (arXiv:2604.13517).
+    """GAE for several discounts, weighted by the critic's error: the negative control of Target Decoupling (arXiv:2604.13517).
 
     A = sum_h w_h A_h,  w = softmax_h(-|V_h - G_h| / temperature),  G_h = A_h + V_h; so the horizon that is easy to predict, the
     shortest, is trusted most, and the actor grows short-sighted. Take GAE with the longest discount instead.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class LeafMean(AbstractAdvantage):
-    """Each decision gets the mean score of the episodes that go through it, less a baseline (TreeRL, arXiv:2506.11902).
+    """The mean score of the episodes that share a decision, minus a baseline (TreeRL, arXiv:2506.11902).
 
     A_t = V(n) - V(root), n being the piece of a row between two splits that t lies in, V(n) the mean return of the episodes whose paths
     hold n, each once, and V(root) that of the whole group. ``baseline`` "parent" subtracts the value of the piece before n in its place

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class LogMeanExpCentered(AbstractAdvantage):
-    """The group's log-mean-exp as baseline (the other baseline of OPMD, as R3L, arXiv:2601.03715, uses it).
+    """The group's log-mean-exp as baseline (OPMD's other baseline, as used in R3L, arXiv:2601.03715).
 
     A_i = R_i - temperature log mean_g exp(R / temperature).
 

@@ -18,7 +18,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class MedianCentered(AbstractAdvantage):
-    """One outlier in a small group moves no other sign (MC-GRPO, arXiv:2601.22582; use with PivotMask and an odd group).
+    """The group median as baseline, so one outlier in a small group flips no other sign (MC-GRPO, arXiv:2601.22582; use with PivotMask
+    and an odd group).
 
     A_i = (R_i - median_g R) / (max(MAD_g, floor) + eps), MAD_g = median_g |R - median_g R|; ``scale`` "std" puts the standard
     deviation (ddof 1) in place of the MAD, "none" divides by nothing. ``compensate`` multiplies by G / (advantages of the group that

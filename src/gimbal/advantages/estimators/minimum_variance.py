@@ -20,7 +20,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumVarianceCentered(AbstractAdvantage):
-    """Returns minus the one constant that leaves an importance-weighted gradient the least variance (VCPO, arXiv:2602.17616).
+    """The constant baseline with the least variance of an importance-weighted gradient (VCPO, arXiv:2602.17616).
 
     A_i = R_i - b,  b = sum_j a_j R_j / sum_j a_j over the group (or, with ``scope`` "batch", over the batch),
     a_j = min(w_j, cap)^2 ||g_j||^2,  w_j = exp(sum_t m (proximal - behavior)),  g_j the gradient of the rollout's summed

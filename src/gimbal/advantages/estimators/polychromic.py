@@ -19,7 +19,7 @@ MOST_SETS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Polychromic(AbstractAdvantage):
-    """A set scores only if it holds reward and differs within itself (polychromic objectives, arXiv:2509.25424).
+    """Scores sets of rollouts: a set earns reward only if its members also differ (polychromic objectives, arXiv:2509.25424).
 
     f(set) = mean R over the set * distinct kinds in it / n; A_i = mean of f over the sets of n rollouts of the group that hold i,
     minus the mean of f over all of them. The kind of a rollout is the value of the fact ``kinds`` names ("score/kind" of AnswerKind);

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PositionNormalized(AbstractAdvantage):
-    """Working past the first right answer earns less, decision by decision; up to there it earns in full (DECS, arXiv:2509.25827).
+    """Lowers the advantage of each decision after the first correct answer; until there it is full (DECS, arXiv:2509.25827).
 
     A_is = (r_is - mean_g r_s) / (std_g r_s + eps), mean and std over the group's rollouts at the same position s. With R_i the
     rollout's reward and L_i its decisions, r_is = (redundant - slope L_i / max_length) R_i where a decision is redundant, else

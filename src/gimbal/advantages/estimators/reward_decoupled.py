@@ -20,7 +20,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RewardDecoupled(AbstractAdvantage):
-    """Different mixtures of rewards with one sum keep different advantages (GDPO, arXiv:2601.05242).
+    """Normalises each reward separately, so that mixtures with the same sum keep different advantages (GDPO, arXiv:2601.05242).
 
     A_k = (r_k - mean_g r_k) / (std_g r_k + eps); S = sum_k w_k A_k; A = (S - mean S) / (std S + eps) over the rollouts of the
     batch. ``rewards`` are names, () being all; ``weights`` stand in their order, () being 1 each (a reward's own weight is not read,

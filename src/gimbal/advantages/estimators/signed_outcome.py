@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class SignedOutcome(AbstractAdvantage):
-    """Right rollouts push up and wrong ones push down, each by its own constant (W-REINFORCE, arXiv:2506.01347).
+    """A positive constant for correct rollouts and a negative one for wrong rollouts (W-REINFORCE, arXiv:2506.01347).
 
     A = positive if R > threshold, else -negative; R is the rollout's return, or the reward named ``right``. No baseline, no scale.
 

@@ -16,7 +16,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Stratified(AbstractAdvantage):
-    """A rollout is not paid for belonging to a good stratum, such as one of many searches (Stratified GRPO, arXiv:2510.06214).
+    """Normalises within strata, so that a rollout is not rewarded for its stratum, such as one of many searches (Stratified GRPO,
+    arXiv:2510.06214).
 
     A = alpha A_stratum + (1 - alpha) A_group, each (R - mean R) / (std R + eps): over the rollouts of the group in the same stratum,
     and over the whole group. The stratum of a rollout is the number of its turns, or the value of the fact ``strata`` names

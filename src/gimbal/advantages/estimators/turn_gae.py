@@ -20,7 +20,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnGAE(AbstractAdvantage):
-    """GAE over turns: one value and one advantage for each, whatever the number of its tokens (VL-DAC, arXiv:2508.04280).
+    """GAE over turns: one value and one advantage per turn, whatever its number of tokens (VL-DAC, arXiv:2508.04280).
 
     delta_k = r_k + gamma V_{k+1} - V_k;  A_k = sum_l (gamma lam)^l delta_{k+l}, for every decision of turn k; r_k is the sum of the
     turn's rewards and V_k the value at its first decision, of what was seen before any of it was written. Train the critic there

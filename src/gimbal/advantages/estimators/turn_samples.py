@@ -19,7 +19,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnSamples(AbstractAdvantage):
-    """The outcome of the rollout goes to each of its turns, and the group's statistics count turns (AgentFlow, arXiv:2510.05592).
+    """Gives each turn the outcome of its rollout, with group statistics over turns (AgentFlow, arXiv:2510.05592).
 
     A_i = (R_i - mean R) / (std R + eps), over the group's rollouts, or with ``weighting`` "turn" over its turns, each with the reward
     of its rollout. Then rollouts of many turns weigh more: where those are the good ones, the mean rises and all advantages fall.
@@ -55,7 +55,7 @@ class TurnSamples(AbstractAdvantage):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnBalanced(AbstractAdvantage):
-    """Under ops.SequenceMean, every turn counts the same however long it is (AgentFlow, arXiv:2510.05592).
+    """Gives every turn the same weight under ops.SequenceMean, whatever its length (AgentFlow, arXiv:2510.05592).
 
     A'_t = A_t L / (K l_t),  L the rollout's decisions, l_t those of the decision's turn and K the rollout's turns: a loss in proportion
     to A is then the mean over the decisions of a turn, over the turns of a rollout, over rollouts. With ``weighting`` "turn" K is the

@@ -16,8 +16,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class AddedReward(AbstractRewardShaping):
-    """``weight`` times the reward ``name`` on the last decision of each row, for mixtures that change as training continues
-    (SMILES-GRPO, arXiv:2601.17687).
+    """Adds ``weight`` times the reward ``name`` at the last decision of each row, for mixtures that change during training (SMILES-
+    GRPO, arXiv:2601.17687).
 
     Give the reward itself weight 0: filters, curricula and evaluations then judge by the others alone, and a controller on
     "reward_shaping.0.weight" may fade this one in or out. "" is the sum of all.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CliffProbe(AbstractRewardShaping):
-    """Measures how far optimal behaviour would move if one reward were left out (Policy Cliff, arXiv:2507.20150).
+    """Measures how far the optimal behaviour would move without one of the rewards (Policy Cliff, arXiv:2507.20150).
 
     Each group of rollouts is a choice among them: under returns R the policy softmax(R / alpha), under R' = R - ``weight`` times the
     reward named ``omitted`` another. Reported: ``cliff/tied``, the share of groups whose best two returns under R' are no more than

@@ -19,7 +19,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CostConstraint(AbstractRewardShaping):
-    """Reward less a multiple of cost, the cost taken as badly as a later test may find it (HC-RLHF, arXiv:2506.08266).
+    """The reward minus a multiple of the cost, taken at the upper bound that a later test may find (HC-RLHF, arXiv:2506.08266).
 
     U = m + k s, m and s the mean and the standard deviation (ddof 1) of the cost C over the N rollouts of the batch;
     k = inflation t_{1-delta, tests-1} / sqrt(tests) + own t_{1-delta, N-1} / sqrt(N): the widths of the bound on ``tests`` rollouts

@@ -17,7 +17,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyConsistency(AbstractRewardShaping):
-    """Informative answers that are alike over a question's wordings earn more (information-consistent GRPO, arXiv:2512.12858).
+    """Rewards answers that are informative, and equally so for all wordings of a question (information-consistent GRPO,
+    arXiv:2512.12858).
 
     R + information (H - min H) / (max H - min H) - stability |H - mean_g H| / gap, added on the last decision of a row; H is the mean
     entropy of a rollout's decisions, least and most are the batch's, and ``gap`` 0 is their difference. g are the rollouts with one

@@ -16,7 +16,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class KLReward(AbstractRewardShaping):
-    """Each decision pays its log-ratio to the reference (RLHF practice, arXiv:2203.02155; REINFORCE++, arXiv:2501.03262).
+    """Subtracts each decision's log-ratio to the reference from its reward (RLHF practice, arXiv:2203.02155; REINFORCE++,
+    arXiv:2501.03262).
 
     r_t <- r_t - coef (proximal - reference)_t. Its expected policy gradient is that of the reverse KL. It comes before any baseline,
     so a group's mean and standard deviation include it.

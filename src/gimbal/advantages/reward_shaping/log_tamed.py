@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class LogTamed(AbstractRewardShaping):
-    """A heavy-tailed reward no longer drowns the others in the sum (PaCo-GRPO, arXiv:2512.04784).
+    """Takes the logarithm of a heavy-tailed reward, so that it does not dominate the sum (PaCo-GRPO, arXiv:2512.04784).
 
     h_k = std r_k / (mean r_k + eps) over all rollouts of the batch; where h_k > limit, the weighted sum of rewards gets
     w_k (log(1 + r_k) - r_k) added on the last decision of a row. ``limit`` is the mean or the median of all h, or a number.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RankedRightly(AbstractRewardShaping):
-    """Pays a judge's thought by whether the head's score with it is on the right side of the others' (DeScore, arXiv:2605.05922).
+    """Rewards a judge's reasoning if the head's score with it is on the correct side of the others' (DeScore, arXiv:2605.05922).
 
     Adds ``weight`` times the share of the rows compared with it that a row's score (the critic's value at its end, before the update)
     is rightly above or below; who is compared is said by ``pair`` and ``preference``, as for RankingLoss. Equal scores are not right.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeLength(AbstractRewardShaping):
-    """A bonus for the short and a price for the long answers of a group (length reward of Kimi k1.5, arXiv:2501.12599).
+    """A bonus for the short and a penalty for the long answers of a group (length reward of Kimi k1.5, arXiv:2501.12599).
 
     lam_i = 1/2 - (L_i - min L) / (max L - min L), L counting the decisions of a rollout over its group; reward_i += weight lam_i where
     the reward ``right`` reaches ``threshold``, else weight min(lam_i, 0): a wrong answer gains nothing by its brevity.

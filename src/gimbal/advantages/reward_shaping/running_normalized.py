@@ -21,7 +21,8 @@ COUNT, MEAN, STD = "reward_moment/count", "reward_moment/mean", "reward_moment/s
 
 @dataclass(frozen=True, kw_only=True)
 class RunningNormalized(AbstractRewardShaping, AbstractRemembering):
-    """Rewards in units of their spread over the whole run, then clipped (PPO-max, arXiv:2307.04964). The first of reward_shaping.
+    """Divides rewards by their standard deviation over the whole run, then clips them (PPO-max, arXiv:2307.04964). The first of
+    reward_shaping.
 
     R <- clip((R - m) / s, -limit, limit), R the sum of a rollout's rewards, m and s the mean and the standard deviation (ddof 1) of all
     rollouts so far, those of this batch included. Each reward of a row is divided by s; what the mean and the clip take away comes off

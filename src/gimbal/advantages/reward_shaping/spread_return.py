@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True)
 class SpreadReturn(AbstractRewardShaping):
-    """Each decision earns an equal part of its rollout's return (SPO on control, arXiv:2401.04056).
+    """Gives each decision an equal part of its rollout's return (SPO on control, arXiv:2401.04056).
 
     r_t = sum_t r_t / length. It leaves the return as it is, so estimators that go by it see no change; those that go by steps
     (GAE, ReturnToGo) get their reward early, and what remains to be earned falls along the way whatever is done.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DiscrepancyPenalty(AbstractAdvantage):
-    """The policy is pushed towards behaviour on which both engines agree (DCMDP / DC-GRPO, arXiv:2606.08779).
+    """Penalises decisions on which sampler and trainer disagree (DCMDP / DC-GRPO, arXiv:2606.08779).
 
     A' = A - strength max(delta - threshold, 0),  delta = |exp(proximal) - exp(behavior)|, in probabilities. ``strength`` is the
     Lagrange multiplier that controllers.Lagrangian moves by the batch's mean delta.

@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeAveraged(AbstractAdvantage):
-    """Equal steps of a group get the mean of their advantages, so that decisive steps keep theirs (SALT, arXiv:2510.20022).
+    """Averages the advantages of equal steps within a group, so that only decisive steps keep theirs (SALT, arXiv:2510.20022).
 
     A'_t = A_t + mean_e a - a,  a being the step's mean advantage and e all steps of the group with the same decisions after the same
     ``window`` steps before them. A step is a turn, or with ``level`` "token" one decision; what an environment said within it counts.

@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyShaped(AbstractAdvantage):
-    """Penalties are softened and gains raised on uncertain decisions (MSSR, arXiv:2512.18215; before it arXiv:2506.14758).
+    """Softens penalties and raises gains on uncertain decisions (MSSR, arXiv:2512.18215; earlier arXiv:2506.14758).
 
     A' = A + min(strength H, |A| / cap), H the entropy of the policy's distribution before the update, without gradient.
 

@@ -15,7 +15,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class NoveltySharpened(AbstractAdvantage):
-    """A rollout better than its baseline and less likely than its group is favoured (XRPO, arXiv:2510.06672).
+    """Raises the advantage of rollouts that are above the baseline and less likely than their group (XRPO, arXiv:2510.06672).
 
     A' = A + min(max(strength (1 - eta), 0), cap A) where A > 0, else A; eta = exp(s - mean_g s), s the mean log-probability of the
     rollout's decisions under the anchor.

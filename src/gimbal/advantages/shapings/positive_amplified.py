@@ -15,7 +15,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveAmplified(AbstractAdvantage):
-    """Good rollouts count ``factor`` times as much, full successes a constant, for GroupCentered and Reinforce (R3L, arXiv:2601.03715).
+    """Multiplies positive advantages by ``factor`` and gives full successes a constant; for GroupCentered and Reinforce (R3L,
+    arXiv:2601.03715).
 
     A' = c / (1 + temperature),  c = 1 if R >= success, else factor A if A >= 0, else A; R sums the rollout's rewards.
 

@@ -20,7 +20,7 @@ NAMES = ("rank", "velocity", "acceleration")
 
 @dataclass(frozen=True, kw_only=True)
 class RankShaped(AbstractAdvantage, AbstractRemembering):
-    """The effective rank of a rollout's hidden states and its growth earn a bounded bonus (VERL, arXiv:2509.23808).
+    """A bounded bonus for the effective rank of a rollout's hidden states, and for its growth (VERL, arXiv:2509.23808).
 
     ER_j is the effective rank of the first j stride + 1 hidden states, d_j = ER_j - mean of those before, a_j = d_j - d_{j-1}. Of
     each rollout: X = its rank over all, its velocity mean_j d_j, its acceleration mean_j a_j;  dev X = (X - baseline) / |baseline|,

@@ -19,7 +19,7 @@ FEWEST = 4  # decisions that span a subspace
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualWeighted(AbstractAdvantage):
-    """A decision of a bad rollout counts by how far its hidden state lies outside the span of the good ones' (ResRL, ICML 2026).
+    """Weights decisions of bad rollouts by how far their hidden states lie outside the span of the good ones' (ResRL, ICML 2026).
 
     In each group that has both: y = LayerNorm(hidden) - mean over good decisions, V the leading right singular vectors of good y,
     at most ``rank``;  d = |y - V V^T y|^2 / H;  A' = w A on bad rollouts, w rising linearly from ``least`` at the ``low`` quantile of

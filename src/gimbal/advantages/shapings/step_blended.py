@@ -15,7 +15,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class StepBlended(AbstractAdvantage):
-    """Advantages of two granularities: the rollout's, and that of each step's own score (ProRAG, arXiv:2601.21912).
+    """Blends the rollout's advantage with that of each step's own score (ProRAG, arXiv:2601.21912).
 
     A'_t = A_t + strength (q - mean q) / sqrt(var q + eps),  q being the score of the decision's step, mean and variance over all
     decisions of the group, so that long steps weigh more. A step is a turn. ``scores`` names an [N, S] column, of which a step's score

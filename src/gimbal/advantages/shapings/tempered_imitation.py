@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TemperedImitation(AbstractAdvantage):
-    """Entropy is steered by imitating good rollouts that were drawn hotter or colder (AEPO, arXiv:2510.08141).
+    """Steers entropy by imitating good rollouts that were sampled hotter or colder (AEPO, arXiv:2510.08141).
 
     A' = (hot or cold) if A > threshold, else 0, on rollouts drawn above or below ``temperature``, the run's own; A' = A on the others.
     The policy is trained at its own temperature throughout, so imitating hot samples flattens it and imitating cold ones sharpens it.

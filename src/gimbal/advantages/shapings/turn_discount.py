@@ -15,7 +15,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnDiscount(AbstractAdvantage):
-    """A shaping: credit fades with the number of turns still to come, alike for all decisions of a turn (IPA, arXiv:2512.24873).
+    """Discounts advantages by the number of turns still to come, equally for all decisions of a turn (IPA, arXiv:2512.24873).
 
     A <- gamma^(last - turn) A, ``last`` being the last turn with a counted decision.
 

@@ -19,7 +19,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Whitened(AbstractAdvantage):
-    """Batch-wide normalisation of advantages (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
+    """Normalises advantages over the batch (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
 
     A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are of the
     mean advantages of turns or rollouts, each counted once however long it is (VL-DAC, arXiv:2508.04280).

@@ -13,8 +13,9 @@ COLUMN = "num_generations"
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(AbstractBudgetSpec):
-    """``num_generations`` rollouts of at most ``max_length`` decisions each, or as many as the task asks for in its column
-    ``num_generations``."""
+    """``num_generations`` rollouts of at most ``max_length`` decisions each, or as many as the task's column ``num_generations``
+    says.
+    """
 
     def start(self, rollouts: int, max_length: int) -> FixedBudget:
         return FixedBudget(rollouts, max_length)

@@ -62,7 +62,7 @@ def _squares(a_PF: Float[np.ndarray, "P F"], b_CF: Float[np.ndarray, "C F"]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocated(AbstractCurriculumSpec):
-    """Rollouts go where a group is likely to be mixed, by a value of the prompt that is never trained (V_0, arXiv:2602.03584).
+    """Gives rollouts to prompts whose groups are likely to be mixed, by a value model that is never trained (V_0, arXiv:2602.03584).
 
     p = the chance of success, of the prompt and the last ``context`` pairs of (prompt, mean reward) alone: the record stands for the
     policy, and moves with it. Of every ``prompts`` tasks in a row, ``prompts`` x ``rollouts`` rollouts are shared out greedily by

@@ -18,8 +18,9 @@ MOST_TASKS = 100_000_000  # whose order takes 0.8 GB
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs(AbstractCurriculumSpec):
-    """Endless epochs. ``shuffle``: each is a permutation of all tasks that depends on (seed, epoch) alone; a stream has shuffled
-    itself, and is taken in its order."""
+    """Endless epochs over the tasks. ``shuffle``: each is a permutation of all tasks that depends only on (seed, epoch); a stream
+    shuffles itself, and is read in its order.
+    """
 
     shuffle: bool = True
 

@@ -31,8 +31,8 @@ def comes_again(group: Group) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Hinted(AbstractCurriculumSpec):
-    """A task that a whole group failed is asked again with a share of its reference solution in the prompt, then with a larger one
-    (GHPO, arXiv:2507.10628).
+    """Repeats a task that a whole group failed with part of its reference solution in the prompt, then with a larger part (GHPO,
+    arXiv:2507.10628).
 
     Tasks come in the order of ``order``. A group fails if no rollout reaches ``threshold`` in the reward ``right`` (in all, if it is
     empty). Its task then comes next, its prompt being ``template`` with {prompt} and, as {hint}, the first stages[0] of the characters

@@ -17,7 +17,7 @@ COLUMN = "keep_solved"
 
 @dataclass(frozen=True, kw_only=True)
 class SolvedShare(AbstractCurriculumSpec):
-    """All-right groups join a batch in a share that follows how little of right working is redundant (DECS, arXiv:2509.25827).
+    """Sets the share of solved groups in a batch by how little of the correct reasoning is redundant (DECS, arXiv:2509.25827).
 
     After every ``every`` groups: share <- clip(share + gain (economy - economy before), 0, solved), with economy the mean of
     necessary / steps over right rollouts (1 without steps) and solved the share of groups all of whose rollouts are right. It sends

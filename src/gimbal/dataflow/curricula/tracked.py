@@ -16,7 +16,8 @@ COLUMN = "expected"
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked(AbstractCurriculumSpec):
-    """A Beta tracker a task, whose mean rewards.Expected turns into a baseline (MSSR, arXiv:2512.18215).
+    """Tracks each task's success rate with a Beta distribution, whose mean rewards.Expected uses as a baseline (MSSR,
+    arXiv:2512.18215).
 
     v = a / (a + b), sent along as the task's column ``expected``; after each rollout with reward r in [0, 1]:
     a <- forget a + r, b <- forget b + 1 - r. It starts at a = b = ``prior``, so v = 1/2. Rewards are taken as

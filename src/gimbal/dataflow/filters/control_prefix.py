@@ -13,7 +13,7 @@ from gimbal.records import Drop, Group, Part, Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPrefix(AbstractFilter):
-    """Writes ``part_S``: the first ``decisions`` that the policy drew are CONTROL, the others RESPONSE (Thinkless, arXiv:2505.13379).
+    """Sets ``part_S``: the first ``decisions`` that the policy sampled are CONTROL, the others RESPONSE (Thinkless, arXiv:2505.13379).
 
     gimbal-tiny chooses by its first decision, ``<think>`` or ``<answer>``, whether it works before it answers. Rollouts that have
     parts already, of an environment say, keep them. It drops nothing, and precedes whatever weighs parts apart, as PartMean does.

@@ -15,8 +15,8 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class KeepSolved(AbstractFilter):
-    """Drop groups all wrong, keep mixed ones, and keep those all right with the chance that the task carries in its column
-    ``keep_solved``, as curricula.SolvedShare sets it (DECS, arXiv:2509.25827).
+    """Drops groups without a success, keeps mixed groups, and keeps solved groups with the probability in the task's column
+    ``keep_solved``, which curricula.SolvedShare sets (DECS, arXiv:2509.25827).
 
     A rollout is right if the reward ``right``, or its whole score if that is empty, reaches ``threshold``.
 

@@ -11,7 +11,7 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class NoTradeOff(AbstractFilter):
-    """Drop a group without a success, or whose rollouts differ by less than ``least`` in the reward ``name`` (LightningRL,
+    """Drops groups without a success, or whose rollouts differ by less than ``least`` in the reward ``name`` (LightningRL,
     arXiv:2603.13319).
 
     A success is a score of the reward ``right`` above ``threshold``. Published: ``least`` 0.01, of tokens a forward pass.

@@ -10,7 +10,7 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True)
 class DropOverlong(AbstractFilter):
-    """Rollouts that stopped by length leave the group (overlong filtering, DAPO, arXiv:2503.14476); none left is a Drop."""
+    """Removes truncated rollouts from their group (overlong filtering, DAPO, arXiv:2503.14476); a group without any left is a Drop."""
 
     def __call__(self, group: Group) -> Group | Drop:
         kept = tuple(episode for episode in group.episodes if episode.stop != "length")

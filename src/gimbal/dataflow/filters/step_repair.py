@@ -21,7 +21,7 @@ GUIDED = "guided"
 
 @dataclass(frozen=True, kw_only=True)
 class StepRepair(AbstractFilter):
-    """A wrong rollout keeps its leading right steps and continues with the guide's, from the first error on (SCOPE, arXiv:2602.24110).
+    """Keeps the correct first steps of a wrong rollout and continues with the guide's from the first error (SCOPE, arXiv:2602.24110).
 
     The first ``guides`` samples of a task with a column ``completion`` are the guide's (workflows.Guided); they leave the group. Of the
     wrong rollouts, those below ``threshold``, with at least ``least`` leading right steps, the ``repairs`` with the largest share of

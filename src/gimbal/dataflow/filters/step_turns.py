@@ -16,7 +16,7 @@ UNIT = re.compile(r"(?s)<[^<>\s]+>|.")  # a tag, or a character
 
 @dataclass(frozen=True, kw_only=True)
 class StepTurns(AbstractFilter):
-    """Writes ``turn_S``: step k of the working is turn k, what follows the working is the turn after the last step.
+    """Sets ``turn_S``: reasoning step k is turn k, and what follows the reasoning is the turn after the last step.
 
     Steps are those of rewards.WorkingSteps. Rollouts that have turns already, of an environment say, keep them; one without
     working is turn 0 throughout. It drops nothing, and precedes whatever reads turns.

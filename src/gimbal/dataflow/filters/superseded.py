@@ -12,7 +12,7 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class Superseded(AbstractFilter):
-    """Drop a failed group whose task is asked again with a longer hint, by curricula.Hinted (GHPO, arXiv:2507.10628).
+    """Drops a failed group whose task curricula.Hinted will repeat with a longer hint (GHPO, arXiv:2507.10628).
 
     It stands before other filters, so that they judge what stays; ``drops/hinted`` counts what the hints cost in groups.
 

@@ -14,7 +14,7 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroVariance(AbstractFilter):
-    """Drop a group whose scores differ by no more than ``eps``: its group-relative advantages are all zero.
+    """Drops groups whose scores differ by at most ``eps``: their group-relative advantages are all zero.
 
     Dynamic sampling of DAPO (arXiv:2503.14476): the place that a drop frees is refilled by a group of another task,
     so a step trains on full batches of groups with a gradient. A group of one is dropped always; eps = 0 drops only

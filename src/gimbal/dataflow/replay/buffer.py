@@ -22,7 +22,7 @@ WHOLE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer(AbstractStoreSpec):
-    """The last ``capacity`` rows; each step trains on ``draw`` of them, any as likely as any other, new ones and old ones.
+    """Keeps the last ``capacity`` rows; each step samples ``draw`` of them uniformly, new and old alike.
 
     With ``cut`` a row is a single decision, what it was taken in and what came of it (a transition), and one may be drawn more than
     once. Without, a row is a rollout, and whole groups are drawn, each at most once, until there are ``draw`` rows.

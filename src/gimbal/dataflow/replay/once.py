@@ -17,7 +17,7 @@ class Passing(AbstractStore):
 
 @dataclass(frozen=True, kw_only=True)
 class Once(AbstractStoreSpec):
-    """Every rollout is trained on in one step, and then forgotten."""
+    """Trains on every rollout in one step, then discards it."""
 
     def start(self, seed: int) -> Passing:
         return Passing()

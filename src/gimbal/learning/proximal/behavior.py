@@ -15,7 +15,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True)
 class Behavior(AbstractAnchor):
-    """proximal = behavior: the clip then bounds the total ratio, staleness and discrepancy in one. Costs no forward pass.
+    """proximal = behavior: the clip then bounds the total ratio, staleness and discrepancy together. Costs no forward pass.
 
     With an engine that is the trainer, at age 0, equal to Recompute.
     """

@@ -20,7 +20,7 @@ SIGNAL = "signal_frac"  # and of those that have an advantage: without one there
 
 @dataclass(frozen=True, kw_only=True)
 class Ewma(AbstractAnchor):
-    """proximal = log-probability under the average of all iterates so far, recent ones weighing more (PPO-EWMA, arXiv:2110.00641).
+    """proximal = log-probability under an exponential average of all weights so far (PPO-EWMA, arXiv:2110.00641).
 
     theta_prox = sum_k decay^(t-k) theta_k / sum_k decay^(t-k), after every update; one extra forward pass a batch. Its centre of mass
     lies decay / (1 - decay) updates back. With ``window`` = W > 0 the iterates are versions, averaged at the end of every learner step

@@ -16,8 +16,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolated(AbstractAnchor):
-    """proximal = a mix of the recorded log-probability and the present policy's, where that of the version that sampled is lost (the
-    linear middle policy of arXiv:2605.12070).
+    """proximal = a mix of the recorded and the current log-probability, for when the weights that sampled are gone (the linear middle
+    policy of arXiv:2605.12070).
 
     log proximal = share behavior + (1 - share) logprob, or with ``mean`` "arithmetic" the log of the same mix of probabilities.
 

@@ -20,8 +20,8 @@ from gimbal.records import Group, TrainBatch
 
 @dataclass(frozen=True)
 class Interruption(AbstractAnchor):
-    """proximal = log pi_v(decision), v the version that drew it, without old weights: before every update the run stands still, and
-    whatever the outgoing weights have drawn, unfinished rollouts too, is evaluated by them (arXiv:2605.12070).
+    """proximal = log pi_v(decision), v the version that sampled it, without keeping old weights: before each update the run pauses, and
+    the outgoing weights evaluate everything they have sampled, unfinished rollouts included (arXiv:2605.12070).
 
     Costs no copy of the weights, one number a waiting decision, and a forward pass over every rollout for each version that drew from
     it. Generation must stand still while the weights move: runtime Local, engine Native. Of any age, so also for Reweight.

@@ -20,7 +20,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingVersion(AbstractAnchor):
-    """proximal = log pi_v(decision), v the version that drew it: the old policy itself, by keeping old weights (arXiv:2605.12070).
+    """proximal = log pi_v(decision), v the version that sampled it: the exact old policy, from stored weights (arXiv:2605.12070).
 
     Then exp(proximal - behavior) is discrepancy and nothing else, and exp(logprob - proximal) all of the staleness, whatever its age
     and, if the engine begins its cache anew with new weights (``cache`` "recompute"), even where versions change within a rollout;

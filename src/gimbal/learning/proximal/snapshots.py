@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshots(AbstractAnchor):
-    """proximal = log-probability under the present weights; under snapshots k = 1, 2, ... of the past it is the fact ``anchor/k``.
+    """proximal = log-probability under the current weights; the fact ``anchor/k`` is the same under the k-th past snapshot.
 
     A snapshot is taken after every ``every`` updates; ``count`` of them are kept, the present one included. Each past one costs a copy
     of the weights and a forward pass a batch. For objectives that hold to several anchors (GTR, arXiv:2606.03382).

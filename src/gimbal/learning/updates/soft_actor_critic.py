@@ -35,7 +35,7 @@ class Temperature(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftActorCritic(AbstractUpdate):
-    """Maximum-entropy actor-critic with twin values and a temperature that holds the entropy (SAC, arXiv:1812.05905).
+    """Maximum-entropy actor-critic with twin Q functions and a temperature that holds the entropy (SAC, arXiv:1812.05905).
 
     For each minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number:
 

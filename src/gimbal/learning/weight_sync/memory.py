@@ -27,7 +27,7 @@ class Memory(AbstractWeightSync):
 
 @dataclass(frozen=True, kw_only=True)
 class Direct(AbstractWeightSyncSpec):
-    """Within one process the engine copies straight out of the trainer's tensors; elsewhere all weights travel, as they are trained."""
+    """Copies the trainer's tensors to an engine in the same process; elsewhere sends all weights, in the precision of training."""
 
     def start(self) -> Memory:
         return Memory()

@@ -25,7 +25,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse(AbstractWeightSyncSpec):
-    """Only the weights whose bits changed travel, cast to ``dtype``; the sampler's are rebuilt to the last bit (``delta.py``).
+    """Sends only weights whose bits changed, cast to ``dtype``; the sampler's are restored bit for bit (``delta.py``).
 
     ``dtype`` should be the sampler's own precision. ``directory`` "" delivers within the process, and through the object store to the
     workers of ``runtime=Ray()``; else packets are also files there, for samplers that read them, with a full copy every ``full_every``

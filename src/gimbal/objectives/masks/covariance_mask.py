@@ -37,7 +37,8 @@ def share_of(batch: TrainBatch, share: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CovarianceMask(AbstractMask):
-    """A few decisions of high covariance with the advantage do not train, so that entropy falls slower (Clip-Cov, arXiv:2505.22617).
+    """Excludes a few decisions whose log-probability has a high covariance with the advantage, so that entropy falls more slowly (Clip-
+    Cov, arXiv:2505.22617).
 
     c = (current - mean current) (A - mean A) over the decisions of the minibatch. Of those with low < c < high that
     clip(r, 1 - clip_low, 1 + clip_high) leaves a gradient, floor(share x decisions), but one at least, are dropped at random.

@@ -16,7 +16,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureMask(AbstractMask, AbstractRemembering):
-    """What one decision's own step would do to the last layer is predicted to second order (CAPO, arXiv:2510.00819).
+    """Excludes decisions whose own step would move the last layer too far, predicted to second order (CAPO, arXiv:2510.00819).
 
     With logits W h, v = onehot - pi, G the direction in which the run's optimiser (AdamW, with the moments it has) would move W by this
     decision's gradient A v h^T alone, and u = G h:  policy = (alpha v.u)^2 / 2,  curvature = A ((v.u)^2 - u^T (diag pi - pi pi^T) u),

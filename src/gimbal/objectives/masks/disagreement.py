@@ -30,7 +30,7 @@ def check_share(part: object, share: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DisagreementMask(AbstractMask):
-    """Decisions on whose value the critics agree do not train: they teach little and invite over-fitting (ASYPPO, arXiv:2510.01656).
+    """Excludes decisions on whose value the critics agree: they teach little and invite over-fitting (ASYPPO, arXiv:2510.01656).
 
     Dropped are the floor(share n) of the minibatch's n decisions with the smallest deviation of V_m over the members m, as they were
     before the update. Ranks and not a threshold, so that equal members drop exactly that many too, by lot.

@@ -16,7 +16,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DiscrepancyBand(AbstractMask):
-    """Only chunks whose geometric mean weight lies in a band train the policy (IPA, arXiv:2512.24873).
+    """Trains only on chunks whose geometric mean weight lies in a band (IPA, arXiv:2512.24873).
 
     keep = low <= exp(mean(proximal - behavior)) <= high, the mean being over the decision's turn, or its sequence, or itself.
 

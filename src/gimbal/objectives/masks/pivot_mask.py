@@ -18,7 +18,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PivotMask(AbstractMask):
-    """With G + 1 rollouts sampled, G are updated on (MC-GRPO, arXiv:2601.22582; made for MedianCentered).
+    """Excludes the median rollout: of G + 1 sampled rollouts G train (MC-GRPO, arXiv:2601.22582; made for MedianCentered).
 
     keep = False for the first rollout of each group whose return is the group's median, True otherwise. With ``renormalise`` it
     leaves the denominators too.

@@ -14,7 +14,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnSuffix(AbstractMask):
-    """A retry and the attempt it branched from share a prefix, which offers no contrast (pivotal credit, R3L, arXiv:2601.03715).
+    """Excludes the prefix that a retry shares with the attempt it branched from, which has no contrast (pivotal credit, R3L,
+    arXiv:2601.03715).
 
     keep = turn >= first + k,  k being the rollout's fact ``restart`` ("score/NAME": the turn in which a retry set in, of both
     rollouts of the pair; 0 for the others), or 0 if none is named. With ``renormalise`` the prefix leaves the denominators too.

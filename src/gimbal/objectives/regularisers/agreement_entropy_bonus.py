@@ -20,7 +20,7 @@ SETTLED = "settled"  # fact: 1 on decisions whose entropy is rewarded
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementEntropyBonus(AbstractObjective):
-    """An entropy bonus that spares decisions whose value the critics dispute: exploring there is wasted (ASYPPO, arXiv:2510.01656).
+    """An entropy bonus that leaves out decisions on whose value the critics disagree (ASYPPO, arXiv:2510.01656).
 
     loss = -coef H, but 0 on the floor(share n) of the minibatch's n decisions with the largest deviation of V_m over the members m.
 

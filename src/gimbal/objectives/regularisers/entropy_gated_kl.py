@@ -17,8 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyGatedKL(AbstractObjective, AbstractRemembering):
-    """The divergence is free up to a threshold; past it the policy is pulled back, the more the lower its entropy (SAFE,
-    arXiv:2602.04651).
+    """A KL penalty above a threshold, stronger at low entropy (SAFE, arXiv:2602.04651).
 
     loss = 2 strength max(s - threshold, 0) g (logprob - reference)^2 / 2, the factor without gradient: for s = KL the expected gradient
     of g strength max(KL - threshold, 0)^2. s = decay smoothed + (1 - decay) KL,  KL = mean of logprob - reference over the minibatch,

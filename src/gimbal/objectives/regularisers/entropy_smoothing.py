@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EntropySmoothing(AbstractObjective, AbstractRemembering):
-    """An entropy bonus, and a price on entropies far from what they have been at that turn (EPO, arXiv:2509.22576).
+    """An entropy bonus, and a penalty on entropies far from the history of their turn (EPO, arXiv:2509.22576).
 
     loss = coef (smoothing P - H),  P = penalty (relu(H / c - high) + relu(low - H / c)) from turn ``begin`` on;  c = centres[turn],
     the last for all later turns. With ``form`` "indicator" P = penalty where H / c is not between low and high, which has no gradient.

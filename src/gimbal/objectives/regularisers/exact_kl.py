@@ -18,7 +18,7 @@ VOCABULARY = 150_000  # tokens, as recent models have them
 
 @dataclass(frozen=True, kw_only=True)
 class ExactKL(AbstractObjective):
-    """KL(policy || reference) of each decision, summed over the whole vocabulary (the textbook sum; Schulman 2020 has its estimators).
+    """KL(policy || reference) of each decision, summed over the whole vocabulary (its estimators: Schulman 2020).
 
     loss = coef sum_v policy(v) (log policy(v) - log reference(v)), both at ``sampling.temperature``.
 

@@ -16,7 +16,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class KLHinge(AbstractObjective):
-    """The constraint D <= limit as a switched penalty (DisCO, arXiv:2505.12366; DRPO, arXiv:2510.04474).
+    """A penalty on the KL above a limit (DisCO, arXiv:2505.12366; DRPO, arXiv:2510.04474).
 
     D = mean of (proximal - logprob) over the decisions of the minibatch; loss = coef max(0, D - limit) (proximal - logprob), the
     hinge without gradient; its gradient is that of coef max(0, D - limit)^2 / 2.

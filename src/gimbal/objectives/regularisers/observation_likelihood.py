@@ -17,7 +17,7 @@ from gimbal.records import Part, Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationLikelihood(AbstractObjective):
-    """The policy learns to foresee the observations of its own rollouts, failed ones included (ECHO, arXiv:2605.24517).
+    """Trains the policy to predict the observations of its own rollouts, failed ones included (ECHO, arXiv:2605.24517).
 
     loss_t = -coef logprob_t on observations (Part.OBSERVATION, which the policy did not draw), without advantage or ratio. The first
     ``skip`` decisions of each observation, a prefix that says nothing, have no loss but stay in its mean. The logits are there from

@@ -15,7 +15,8 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RightLikelihood(AbstractObjective):
-    """A second reward cannot lure the policy from answers that are right (LightningRL, arXiv:2603.13319; VAPO, arXiv:2504.05118).
+    """The likelihood of correct answers, so that a second reward does not lead the policy away from them (LightningRL,
+    arXiv:2603.13319; VAPO, arXiv:2504.05118).
 
     loss = -coef logprob on rollouts whose return, or whose reward named ``right``, is above ``threshold``; its mean is over their
     decisions alone, so it does not fade as they become rare.

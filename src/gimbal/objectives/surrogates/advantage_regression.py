@@ -19,7 +19,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageRegression(AbstractObjective):
-    """beta log(policy / reference) of a row is fitted to its advantage (Direct Advantage Policy Optimization, arXiv:2412.18279).
+    """Fits beta log(policy / reference) of a row to its advantage (Direct Advantage Policy Optimization, arXiv:2412.18279).
 
     With h_i = beta sum_t (logprob - reference) and A_i the mean advantage of row i's decisions: loss_i = (h_i - A_i)^2 / 2, with
     ``free`` (h_i - mean_g h - (A_i - mean_g A))^2 / 2. The loss of a row lies even over its decisions, so that SequenceSum makes it

@@ -18,7 +18,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class BalancedClip(AbstractObjective):
-    """Clip bounds open until good decisions supply a target share of the objective (BAPO, arXiv:2510.18927).
+    """Widens the clip bounds until good decisions supply a target share of the objective (BAPO, arXiv:2510.18927).
 
     With e = min(r, 1 + high) where A >= 0 and max(r, 1 - low) where A < 0, P = sum m max(e A, 0) and M = sum m max(-e A, 0) over the
     minibatch: from ``clip_low`` down to ``clip_low_end``, then from ``clip_high`` up to ``clip_high_end``, by ``step``, until

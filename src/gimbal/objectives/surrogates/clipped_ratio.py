@@ -43,7 +43,7 @@ def check_bounds(objective: object, low: float, high: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedRatio(AbstractObjective):
-    """The proximal surrogate: an update pays only while the ratio stays near 1 (PPO, arXiv:1707.06347).
+    """The clipped surrogate: an update gains only while the ratio stays near 1 (PPO, arXiv:1707.06347).
 
     loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A),  r = exp(logprob - proximal); where A < 0, r counts at most
     ``dual_clip`` (arXiv:1912.09729, usual value 3). The gradient is zero iff A > 0 and r > 1 + clip_high, or A < 0 and r < 1 -

@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedWeight(AbstractObjective):
-    """A policy gradient whose importance weight is clipped and detached (CISPO, MiniMax-M1, arXiv:2506.13585).
+    """A policy gradient with a clipped, detached importance weight (CISPO, MiniMax-M1, arXiv:2506.13585).
 
     loss = -sg[clip(r, 1 - clip_low, 1 + clip_high)] M A logprob,  r = exp(logprob - proximal); M = 0 where (A > 0 and
     r > 1 + mask_high) or (A < 0 and r < 1 - mask_low), else 1.

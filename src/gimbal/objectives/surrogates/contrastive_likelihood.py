@@ -20,7 +20,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveLikelihood(AbstractObjective):
-    """Short right answers are preferred among the right ones alone, so that no right one is pushed down (DRPO, arXiv:2510.04474).
+    """Prefers short correct answers to long correct ones, without pushing any correct answer down (DRPO, arXiv:2510.04474).
 
     For each group with right and wrong rollouts, s = mean_t logprob:
     J = sum_right w_i s_i / sum_right w_i - tau log(mean_wrong exp(s_j / tau)),  w_i = exp((1 - length_i / budget) / strength).

@@ -20,7 +20,8 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CovarianceKL(AbstractObjective):
-    """The surrogate without a clip; decisions of highest covariance with the advantage are held instead (KL-Cov, arXiv:2505.22617).
+    """The surrogate without a clip, and a KL on the decisions with the highest covariance with the advantage (KL-Cov,
+    arXiv:2505.22617).
 
     loss = -r A + coef h |logprob - proximal|,  r = exp(logprob - proximal); h = 1 on the floor(share x decisions), one at least, with
     the largest (current - mean current) (A - mean A) in the minibatch, else 0.

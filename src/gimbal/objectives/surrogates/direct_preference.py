@@ -19,7 +19,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DirectPreference(AbstractObjective):
-    """The better of two answers becomes likelier than the worse, measured from the reference (DPO, arXiv:2305.18290).
+    """Makes the better of two answers likelier than the worse, relative to the reference (DPO, arXiv:2305.18290).
 
     Rows i and j of a group are a pair where i's return is above j's. With S = sum_t logprob and S_ref likewise,
     u_ij = beta ((S_i - S_ref_i) - (S_j - S_ref_j)),  loss_ij = -(1 - smoothing) log sigmoid(u_ij) - smoothing log sigmoid(-u_ij).

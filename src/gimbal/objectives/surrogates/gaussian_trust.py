@@ -22,7 +22,7 @@ PAST = "anchor/"  # facts of Snapshots: log-probabilities under older weights, b
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrust(AbstractObjective):
-    """The surrogate with a bounded pull to recent policies that fades with distance (GTR, arXiv:2606.03382).
+    """The surrogate with a bounded pull to recent policies, which fades with distance (GTR, arXiv:2606.03382).
 
     loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + strength (1 - sum_k p_k exp(-d_k^2 / (2 sigma^2))),
     d_k = logprob - anchor_k, p_k ~ decay^k; anchor 0 is ``proximal``, the older ones are there with the anchor Snapshots. With

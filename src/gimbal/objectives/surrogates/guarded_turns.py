@@ -16,7 +16,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedTurns(AbstractObjective):
-    """The clipped surrogate, and in a turn where some ratio exceeds ``guard`` the clipped term alone (VL-DAC, arXiv:2508.04280).
+    """The clipped surrogate; turns where a ratio exceeds ``guard`` use only the clipped term (VL-DAC, arXiv:2508.04280).
 
     loss = -clip(r, 1 - clip_low, 1 + clip_high) A in such a turn, else -min(r A, clip(r, ...) A). So no decision of the turn that is
     outside the bounds moves further, on whichever side and whatever the sign of A; above all, an unlikely decision of a bad turn that

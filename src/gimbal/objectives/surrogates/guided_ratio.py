@@ -21,7 +21,8 @@ GUIDED = "score/guided"  # fact: how many of a row's last decisions are a guide'
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedRatio(AbstractObjective):
-    """Own decisions are clipped, a guide's, which have no old policy, are shaped (SCOPE, arXiv:2602.24110; LUFFY, arXiv:2504.14945).
+    """Clips the policy's own decisions and shapes a guide's, which have no old policy (SCOPE, arXiv:2602.24110; LUFFY,
+    arXiv:2504.14945).
 
     loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) on own decisions, as ClippedRatio; on the guide's, with pi the policy's
     probability, -A strength pi / (pi + shape) if ``form`` is "shaped", whose gradient goes by shape pi / (pi + shape)^2 and is largest

@@ -19,7 +19,8 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class HazardModulated(AbstractObjective):
-    """The log-ratio is bounded by tanh and damped by a detached Weibull hazard, apart for shifts up and down (MHPO, arXiv:2603.16929).
+    """Bounds the log-ratio by tanh and damps it by a detached Weibull hazard, separately for shifts up and down (MHPO,
+    arXiv:2603.16929).
 
     loss = -exp(psi - sg[zeta]) A,  psi = bound tanh(log r / bound),
     zeta = (softplus(psi) / scale_up)^shape_up + (softplus(-psi) / scale_down)^shape_down.

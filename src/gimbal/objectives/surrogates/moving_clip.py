@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class MovingClip(AbstractObjective):
-    """The surrogate of the ratio to the policy that sampled, clipped around that ratio before the update (ReMix, arXiv:2507.06892).
+    """The surrogate of the ratio to the sampler, clipped around its value before the update (ReMix, arXiv:2507.06892).
 
     loss = -min(q A, clip(q, v - clip_low, v + clip_high) A),  q = exp(logprob - behavior),  v = exp(proximal - behavior): the centre is
     1 on fresh data and moves with the age of the data. Both ratios are consumed; it goes with the anchor Recompute and no correction.

@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class OneTokenRollout(AbstractObjective):
-    """The policy draws a token after each prefix of a demonstration; the one that is there earns 1 (OTR, arXiv:2509.26313).
+    """Samples one token after each prefix of a demonstration, and rewards it with 1 if it matches (OTR, arXiv:2509.26313).
 
     With q = softmax(log policy / temperature) held constant, a ~ q, y the token that is there, r(y) = 1 and else ``other``:
     loss = -E_q[r(a) log policy(a)] = -(1 - other) q(y) logprob - other sum_a q(a) log policy(a).

@@ -18,7 +18,7 @@ from gimbal.records import Part, Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PartsClipped(AbstractObjective):
-    """Tokens and latent vectors of one sequence are clipped apart (DePO / HyLaR, arXiv:2604.20328).
+    """Separate clips for the tokens and the latent vectors of a sequence (DePO / HyLaR, arXiv:2604.20328).
 
     loss = -min(r A, clip(r) A), with bounds ``clip_low``, ``clip_high`` on tokens and ``latent_low``, ``latent_high`` where the part is
     LATENT; where A < 0 r counts at most ``dual_clip``; log-ratios are cut at ±10. A latent's log-probability is that of a von

@@ -19,7 +19,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RatioVariance(AbstractObjective):
-    """The surrogate with a price on the variance of the ratio: a soft brake instead of a clip (R2VPO, arXiv:2601.03320).
+    """The surrogate with a penalty on the variance of the ratio, instead of a clip (R2VPO, arXiv:2601.03320).
 
     loss = -r A + strength (r - centre)^2, gradient through r in both; centre 1 (E r = 1 under the anchor), or with ``centred`` the
     minibatch's mean ratio, held constant. ``strength`` is the multiplier of the constraint Var r <= delta, which

@@ -14,7 +14,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True)
 class Reinforce(AbstractObjective):
-    """The policy gradient (Williams 1992).
+    """The plain policy gradient (Williams 1992).
 
     loss = -logprob A, with A constant. Unbiased on-policy for any baseline that does not depend on the action.
 

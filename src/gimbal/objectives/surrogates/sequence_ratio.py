@@ -18,7 +18,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceRatio(AbstractObjective):
-    """Importance ratio and clip at the level of the sequence, by its geometric mean (GSPO, arXiv:2507.18071).
+    """Ratio and clip per sequence, by the geometric mean of the ratios (GSPO, arXiv:2507.18071).
 
     s_i = exp(1/L_i sum_t m (logprob - proximal));  loss_it = -min(s_it A_it, clip(s_it, 1 - clip_low, 1 + clip_high) A_it) with
     s_it = sg[s_i] exp(logprob - sg[logprob]): the value of s_i, the gradient of decision t. Use with SequenceMean.

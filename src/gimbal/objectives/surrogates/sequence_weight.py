@@ -18,7 +18,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceWeight(AbstractObjective):
-    """The policy gradient under the capped ratio of the whole sequence (VCPO, arXiv:2602.17616).
+    """A policy gradient weighted by the capped ratio of the whole sequence (VCPO, arXiv:2602.17616).
 
     loss = -sg[min(w_i, cap)] A logprob,  w_i = exp(sum_t m (logprob - behavior)). Use with SequenceSum. ``ess/sequence``
     is (sum_i w_i)^2 / (N sum_i w_i^2) over the whole minibatch, of weights that no cap has touched: what EffectiveSampleSize goes by.

@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TaperedRatio(AbstractObjective):
-    """A policy gradient with weight 1 on good decisions, and on bad ones the ratio of their chunk, at most 1 (IPA, arXiv:2512.24873).
+    """A policy gradient with weight 1 on good decisions; on bad ones the ratio of their chunk, at most 1 (IPA, arXiv:2512.24873).
 
     loss = -sg[v] A logprob;  v = 1 where A > 0, else min(rho, 1), rho = exp(pool(logprob - proximal)) over the decision's chunk, which
     is a turn by default. What has become unlikely is no longer pushed down, so the negative part stays bounded on stale data.

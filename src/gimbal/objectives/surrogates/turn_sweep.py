@@ -21,7 +21,7 @@ PRESENT = "turn_now"  # fact, the same for all rows: the turn whose update this 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnSweep(AbstractObjective):
-    """One ratio a turn, and an update for each turn in reverse order: backward induction without a critic (SeeUPO, arXiv:2602.06554).
+    """One ratio per turn and one update per turn, in reverse order: backward induction without a critic (SeeUPO, arXiv:2602.06554).
 
     For k = K..1, on the decisions of turn k alone:  loss = -min(r_k M_k, clip(r_k, 1 - clip_low, 1 + clip_high) M_k),
     r_k = exp(pool_{t in k}(logprob - proximal)),  M_k = A clip(prod_{j > k} r_j, compound_low, compound_high) with the products of the

@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TwoChannelRatio(AbstractObjective):
-    """Economy is learned among right answers only, beside correctness and not inside its reward (HDPO, arXiv:2604.08545).
+    """Trains economy among correct answers only, in a surrogate beside the one for correctness (HDPO, arXiv:2604.08545).
 
     loss = clip(r, A) + economy_weight clip(r, B), clip being that of ClippedRatio. A is the batch's advantage.
     B = (e - mean e) / (std e + eps) over those rollouts of the group whose ``outcome`` reaches ``threshold`` and whose ``economy`` e

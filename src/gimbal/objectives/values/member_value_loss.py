@@ -22,7 +22,7 @@ SHARD = "shard"  # fact: the member that a rollout trains
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleValueLoss(AbstractObjective):
-    """Each member of an ensemble is fitted to the return by itself, on its own share of every group (ASYPPO, arXiv:2510.01656).
+    """Fits each member of an ensemble to the return on its own share of every group (ASYPPO, arXiv:2510.01656).
 
     loss = coef/2 M max((V_m - target)^2, (V_m_old + clip(V_m - V_m_old, -clip, clip) - target)^2),  m the member whose shard holds
     the rollout: the G rollouts of a group are dealt out to the M members in turn, so each knows every prompt and no two know the same
@@ -81,7 +81,7 @@ class EnsembleValueLoss(AbstractObjective):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHorizonValueLoss(AbstractObjective):
-    """Heads of a critic learn one discount each, and the actor follows the last alone (Target Decoupling, arXiv:2604.13517).
+    """Fits one head of the critic to each discount; the actor uses the last only (Target Decoupling, arXiv:2604.13517).
 
     loss = coef/2 mean_h max((V_h - G_h)^2, (V_h_old + clip(V_h - V_h_old, -clip, clip) - G_h)^2),
     G_h = GAE_h + V_h_old with discount ``gammas``[h] and ``lam``. Short horizons are auxiliary tasks of the critic's trunk.

@@ -17,8 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class RankingLoss(AbstractObjective):
-    """The critic's value at the end of a text becomes a score by which the preferred wins (DeScore, arXiv:2605.05922, after
-    Bradley and Terry).
+    """Fits the critic's value at the end of a text as a preference score (DeScore, arXiv:2605.05922, after Bradley and Terry).
 
     s is the value at a row's last decision. Rows with the same number in the fact ``pair`` ("" is the group) are compared, n above m
     where the fact ``preference`` ("" is the return) of n is higher. With the mean old score of those that a row should beat, below, and

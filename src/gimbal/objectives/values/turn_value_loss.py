@@ -19,7 +19,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnValueLoss(AbstractObjective):
-    """ValueLoss once a turn, at the turn's first decision, where nothing of it is written yet (VL-DAC, arXiv:2508.04280).
+    """ValueLoss once per turn, at the turn's first decision, before any of the turn is written (VL-DAC, arXiv:2508.04280).
 
     - turns of one decision: ValueLoss.
 

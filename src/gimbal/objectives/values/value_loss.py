@@ -17,7 +17,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ValueLoss(AbstractObjective):
-    """Squared error of the critic, pessimistically clipped around its old estimate (PPO, arXiv:1707.06347).
+    """The squared error of the critic, clipped around its old estimate (PPO, arXiv:1707.06347).
 
     loss = coef/2 max((V - target)^2, (V_old + clip(V - V_old, -clip, clip) - target)^2).
 

@@ -1,1 +1,1 @@
-"""The recipes that people start from."""
+"""Standard methods to start from."""

@@ -14,7 +14,7 @@ LONGEST = 44  # decisions; the longest right answers of gimbal-tiny are near 40,
 
 
 def dapo() -> Run:
-    """DAPO (arXiv:2503.14476): clip-higher, token mean, dynamic sampling with refill, soft overlong penalty, four updates."""
+    """DAPO (arXiv:2503.14476): clip-higher, token mean, dynamic sampling, soft overlong penalty, four updates per batch."""
     run = grpo()
     return replace(
         run,

@@ -12,11 +12,11 @@ from gimbal.runtime.run import Run
 
 
 def demo() -> Run:
-    """gimbal-tiny finds out that careful working pays: int8 sampler, data up to one version stale, on a laptop CPU.
+    """The demo: gimbal-tiny learns to reason carefully on a laptop CPU, with an int8 sampler and data up to one version stale.
 
     GRPO with clip-higher, token mean, dynamic sampling and truncated importance weights on reasoning-gym's chain_sum. The
-    policy starts with three ways of answering (guessing, sloppy working, careful working).
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    policy starts with three ways of answering: guessing, sloppy reasoning and careful reasoning.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

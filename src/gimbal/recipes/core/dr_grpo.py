@@ -9,8 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def dr_grpo() -> Run:
-    """Dr. GRPO (arXiv:2503.20783): no division by the standard deviation, a constant length in the denominator.
+    """Dr. GRPO (arXiv:2503.20783): GRPO without the division by the standard deviation, and with a constant length in the denominator.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), advantage=GroupCentered(), aggregation=ConstantMean(length=64.0))

@@ -14,9 +14,9 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def grpo() -> Run:
-    """GRPO on gimbal-tiny and chain_sum: group-normalised advantages, symmetric clip, sampled in int8, up to one version stale.
+    """GRPO (arXiv:2402.03300) on chain_sum: group-normalised advantages, symmetric clip, int8 sampler, up to one version stale.
 
-    On-policy but for staleness, as published (arXiv:2402.03300): one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness, as published: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return Run(
         policy=CausalLM(),

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def reinforce() -> Run:
-    """REINFORCE with a batch baseline, importance-weighted for the int8 sampler, on fresh data."""
+    """REINFORCE with a batch baseline, on fresh data, with importance weights for the int8 sampler."""
     return replace(
         grpo(),
         advantage=ReturnToGo(),

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def reinforce_plus_plus() -> Run:
-    """REINFORCE++-baseline (arXiv:2501.03262): group mean, whitening over the batch, PPO clip, small groups, KL in the loss as k2.
+    """REINFORCE++-baseline (arXiv:2501.03262): group mean, whitening over the batch, PPO clip, small groups, k2 KL in the loss.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -10,5 +10,5 @@ from gimbal.runtime.run import Run
 
 
 def rloo() -> Run:
-    """RLOO (arXiv:2402.14740): leave-one-out baseline, plain policy gradient over whole sequences, on fresh data."""
+    """RLOO (arXiv:2402.14740): leave-one-out baseline and plain policy gradient over whole sequences, on fresh data."""
     return replace(grpo(), advantage=LeaveOneOut(), objective=Reinforce(), aggregation=SequenceSum(), max_staleness=0)

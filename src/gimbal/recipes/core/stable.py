@@ -10,10 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def stable() -> Run:
-    """A closed loop sets the learning rate by how far each step moved the policy, and takes back what went too far.
+    """The closed loop: sets the learning rate by how far each step moved the policy, and scales back steps that went too far.
 
-    Under it are four updates a batch, clipped around the policy before them, and a weight for stale and coarse samplers that drops
-    decisions above 5 (decoupled PPO of AReaL, arXiv:2505.24298). docs/stability.md says what it holds, and what it cannot.
+    It runs on decoupled PPO (AReaL, arXiv:2505.24298): four updates per batch, clipped around the policy before them, and an importance
+    weight for stale and low-precision samplers that drops decisions above 5. What it guarantees and where it fails: docs/stability.md.
     """
     run = grpo()
     return replace(

@@ -42,7 +42,7 @@ class AbstractLengths(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LogNormal(AbstractLengths):
-    """exp(Normal), of this ``mean`` and coefficient of variation ``cv`` before it is cut off at ``limit``.
+    """Log-normal lengths with this ``mean`` and coefficient of variation ``cv``, before the cut-off at ``limit``.
 
     ``task_share`` of the variance of the logarithm belongs to the task: a hard one is long in all rollouts of its group.
     """
@@ -65,7 +65,7 @@ class LogNormal(AbstractLengths):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedLengths(AbstractLengths):
-    """Lengths of the rollouts of recorded groups: a group is drawn, then its rollouts (each once where there are enough)."""
+    """Lengths of recorded rollouts: samples a group, then its rollouts (each once if there are enough)."""
 
     groups: tuple[tuple[int, ...], ...]
 

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def agentflow() -> Run:
-    """AgentFlow (arXiv:2510.05592): each step of the working is a sample of its own, paid by the outcome, whatever its length.
+    """AgentFlow (arXiv:2510.05592): each reasoning step is a sample of its own, with the outcome as its reward, whatever its length.
 
-    Four updates a batch, as published: with one the ratio is 1 and no clip acts.
+    Four updates per batch, as published: with one the ratio is 1 and no clip acts.
     """
     run = grpo()
     return replace(

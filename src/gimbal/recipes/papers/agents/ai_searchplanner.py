@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def ai_searchplanner() -> Run:
-    """AI-SearchPlanner (arXiv:2508.20368): a planner for a frozen answerer, paid for what it adds, for a sound plan and for few steps.
+    """AI-SearchPlanner (arXiv:2508.20368): trains a planner for a frozen answerer, rewarded for its gain, a sound plan and few steps.
 
-    `rewards.2.weight` is the price of a step; runs with several prices give the frontier (ops.estimators.pareto_front).
+    `rewards.2.weight` is the cost of a step; runs with several costs give the Pareto front (ops.estimators.pareto_front).
     """
     run = ppo()
     assert run.held_out is not None

@@ -11,10 +11,10 @@ from gimbal.workflows.dialogue import Dialogue
 
 
 def echo() -> Run:
-    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy learns to foresee sums longer than it knows.
+    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy also learns to predict sums longer than it knows.
 
-    Two or three digits: of three alone it got next to none right, so that nothing but the calculator was learned from.
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    Terms have two or three digits: with three only, almost no answer was correct, so only the calculator's text trained the policy.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     longer = {**CHAIN_SUM, "min_digits": 2, "max_digits": 3}
     return replace(

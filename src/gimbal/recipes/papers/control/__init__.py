@@ -1,1 +1,1 @@
-"""How does a policy learn that acts instead of writing?"""
+"""How do policies for control tasks learn?"""

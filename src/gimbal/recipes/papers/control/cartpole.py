@@ -14,7 +14,7 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def cartpole() -> Run:
-    """A categorical policy balances CartPole-v1 by PPO with GAE, on whole episodes up to one version stale."""
+    """PPO with GAE on CartPole-v1: a categorical policy, whole episodes, up to one version stale."""
     return Run(
         policy=Categorical(observations=4, actions=2),
         engine=Episodes(slots=16),

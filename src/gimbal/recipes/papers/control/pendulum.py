@@ -14,7 +14,7 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def pendulum() -> Run:
-    """A Gaussian policy swings Pendulum-v1 up by PPO with GAE, on whole episodes up to one version stale."""
+    """PPO with GAE on Pendulum-v1: a Gaussian policy, whole episodes, up to one version stale."""
     return Run(
         policy=Gaussian(observations=3, actions=1),
         # All episodes are 200 steps long, so a batch is only ever stale if two are at play at a time.

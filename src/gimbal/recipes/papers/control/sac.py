@@ -19,7 +19,7 @@ MINIBATCH = 128
 
 
 def sac() -> UpdateRun:
-    """A squashed Gaussian policy swings Pendulum-v1 up by SAC: an episode, then as many moves on what the buffer holds."""
+    """SAC on Pendulum-v1: a squashed Gaussian policy, one update from the replay buffer per environment step."""
     return UpdateRun(
         policy=SquashedGaussian(observations=3, actions=1, bound=2.0),
         engine=Episodes(slots=1),

@@ -14,7 +14,7 @@ from gimbal.runtime.run import Run
 
 
 def asyppo() -> Run:
-    """ASYPPO (arXiv:2510.01656): PPO with two small critics, whose agreement and dispute choose what trains and what explores."""
+    """ASYPPO (arXiv:2510.01656): PPO with two small critics, whose agreement decides which decisions train and which explore."""
     run = ppo()
     return replace(
         run,

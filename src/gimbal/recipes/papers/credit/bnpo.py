@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def bnpo() -> Run:
-    """BNPO (arXiv:2506.02864): advantages scaled by a Beta density that follows the batch's success rates.
+    """BNPO (arXiv:2506.02864): scales advantages by a Beta density fitted to the batch's success rates.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

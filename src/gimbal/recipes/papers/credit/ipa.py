@@ -14,10 +14,10 @@ from gimbal.runtime.run import Run
 
 
 def ipa() -> Run:
-    """IPA (arXiv:2512.24873): credit, ratio and mask for each step of the working, with tapered weights on stale failures.
+    """IPA (arXiv:2512.24873): takes credit, ratio and mask per reasoning step, and tapers the weights of stale failures.
 
-    One update a batch: the ratio is to the version that sampled, up to eight versions old. The published bound of the mask is not
-    known; at 1.01 it leaves out the hundredth of steps that an int8 sampler sees least as the trainer does.
+    One update per batch: the ratio is to the version that sampled, up to eight versions old. The published bound of the mask is
+    unknown; 1.01 leaves out the 1 % of steps where the int8 sampler and the trainer differ most.
     """
     return replace(
         grpo(),

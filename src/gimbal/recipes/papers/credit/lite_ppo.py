@@ -9,8 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def lite_ppo() -> Run:
-    """Lite PPO (arXiv:2508.08221): GRPO with the scale of the batch for that of the group, and the mean over tokens.
+    """Lite PPO (arXiv:2508.08221): GRPO with the batch's standard deviation instead of the group's, and the token mean.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), advantage=BatchScaled(), aggregation=TokenMean())

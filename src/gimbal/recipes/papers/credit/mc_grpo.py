@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def mc_grpo() -> Run:
-    """MC-GRPO (arXiv:2601.22582): small odd groups around their median, whose own rollout trains nothing; two passes over a batch."""
+    """MC-GRPO (arXiv:2601.22582): centres small odd groups at their median rollout, which does not train; two epochs per batch."""
     run = grpo()
     return replace(
         run,

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def poise() -> Run:
-    """POISE (arXiv:2605.07579): pairs of rollouts, each judged against what a linear probe reads in the other's hidden states.
+    """POISE (arXiv:2605.07579): the baseline of each rollout of a pair comes from a linear probe on the other's hidden states.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

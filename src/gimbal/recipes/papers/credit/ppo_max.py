@@ -16,10 +16,10 @@ from gimbal.runtime.run import Run
 
 
 def ppo_max() -> Run:
-    """PPO-max (arXiv:2307.04964): PPO with rewards normalised over the run and clipped, KL to the first policy in the reward, and a
-    critic that begins as the first policy's transformer and is fitted before the policy moves.
+    """PPO-max (arXiv:2307.04964): PPO with rewards normalised over the run, KL in the reward, and a critic trained before the policy.
 
-    The clip at ten deviations is published; rewards of 0 to 5 come no further than two.
+    The KL is to the first policy, and the critic starts as that policy's transformer. The clip at ten standard deviations is
+    published; rewards of 0 to 5 reach only two.
     """
     return replace(
         ppo(),

@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def prorag() -> Run:
-    """ProRAG's dual granularity (arXiv:2601.21912): each step of the working is also credited for itself, right up to there or not.
+    """ProRAG's dual granularity (arXiv:2601.21912): adds credit for each reasoning step, by whether it is correct up to there.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

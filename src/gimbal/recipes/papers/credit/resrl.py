@@ -8,8 +8,8 @@ from gimbal.runtime.run import Run
 
 
 def resrl() -> Run:
-    """ResRL (2026): wrong answers are punished where their hidden states leave the span of right ones, right ones count a tenth.
+    """ResRL (2026): penalises wrong answers where their hidden states leave the span of correct ones, which count a tenth.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), shaping=(ResidualWeighted(rank=8),))

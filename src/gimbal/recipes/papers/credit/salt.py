@@ -11,11 +11,11 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def salt() -> Run:
-    """SALT (arXiv:2510.20022): a step of working that right and wrong answers to one task share gets the mean of their advantages.
+    """SALT (arXiv:2510.20022): averages the advantage of a reasoning step over the correct and wrong answers that share it.
 
-    On sums of four and five terms: in shorter ones, answers that share a step are mostly of one length, so that they weigh the same,
-    and then their mean has the gradient that they had.
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    Trains on sums of four and five terms: in shorter sums, answers that share a step mostly have the same length and thus the same
+    weight, and averaging them leaves the gradient unchanged.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     longer = {**CHAIN_SUM, "min_terms": 4, "max_terms": 5}
     return replace(

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def stratified_grpo() -> Run:
-    """Stratified GRPO (arXiv:2510.06214): answers with working and answers without are normalised apart, then blended.
+    """Stratified GRPO (arXiv:2510.06214): normalises answers with and without reasoning separately, then blends them.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

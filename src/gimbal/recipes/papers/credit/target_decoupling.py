@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def target_decoupling() -> Run:
-    """Target decoupling (arXiv:2604.13517): PPO whose critic learns four horizons, and whose actor follows the longest alone."""
+    """Target decoupling (arXiv:2604.13517): PPO whose critic learns four horizons, and whose actor uses only the longest."""
     return replace(
         ppo(),
         advantage=GAE(gamma=0.999, lam=0.95),

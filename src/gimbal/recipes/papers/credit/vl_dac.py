@@ -16,7 +16,7 @@ from gimbal.runtime.run import Run
 
 
 def vl_dac() -> Run:
-    """VL-DAC (arXiv:2508.04280): PPO on tokens with values and advantages of steps, here of the working; the critic is fitted first."""
+    """VL-DAC (arXiv:2508.04280): PPO on tokens with values and advantages per reasoning step; the critic trains first."""
     return replace(
         ppo(),
         filters=(StepTurns(separator=" "),),

@@ -8,5 +8,5 @@ from gimbal.runtime.run import Run
 
 
 def codev_r1() -> Run:
-    """Adaptive DAPO of CodeV-R1 (arXiv:2505.24183): asks at once for the groups that dynamic sampling will leave a batch of."""
+    """CodeV-R1's adaptive DAPO (arXiv:2505.24183): requests as many groups as dynamic sampling is expected to drop."""
     return replace(dapo(), controllers={"oversampling": Acceptance()})

@@ -10,10 +10,9 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def dereason() -> Run:
-    """DeReason's second stage (arXiv:2603.11193): reinforcement on the hard part of the tasks, here long sums, and on that alone,
-    in two updates a batch.
+    """DeReason, stage 2 (arXiv:2603.11193): RL on the hard part of the tasks only (long sums), two updates per batch.
 
-    Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Without that it is GRPO on the hard part.
+    Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Otherwise it is GRPO on the hard part.
     """
     run = grpo()
     return replace(

@@ -23,9 +23,9 @@ ALL = Worked(tasks=replace(training_tasks(size=4096), parameters=MIXED, exclude=
 
 
 def dereason_sft() -> Run:
-    """DeReason's first stage (arXiv:2603.11193): the easy part of the tasks, here short sums, is learned by imitation.
+    """DeReason, stage 1 (arXiv:2603.11193): SFT on the easy part of the tasks (short sums).
 
-    The second continues with the hard part: `gimbal train dereason policy.model=runs/NAME/model`.
+    Continue with stage 2 on the hard part: `gimbal train dereason policy.model=runs/NAME/model`.
     """
     run = grpo()
     return replace(

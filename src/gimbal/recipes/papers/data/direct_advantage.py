@@ -10,7 +10,7 @@ from gimbal.workflows.demonstrated import Demonstrated
 
 
 def direct_advantage() -> Run:
-    """Direct Advantage Policy Optimization (arXiv:2412.18279), offline: candidates for the next step of a chain sum, by their value."""
+    """Direct Advantage Policy Optimization (arXiv:2412.18279), offline: fits candidates for the next reasoning step to their value."""
     return replace(
         dpo(),
         workflow=Demonstrated(end=False),

@@ -10,12 +10,11 @@ from gimbal.runtime.run import Run
 
 
 def doge() -> Run:
-    """DoGe's first stage (arXiv:2512.06835): the policy is shown a sum without its question, and paid if a frozen solver can answer
-    it from what the policy wrote.
+    """DoGe, stage 1 (arXiv:2512.06835): describe a sum without its question; rewarded if a frozen solver can answer from that.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
-    The second stage starts there: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, `gimbal eval --keep` tells
-    which tasks are solved seldom.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    Continue with stage 2: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, `gimbal eval --keep` finds the
+    tasks that are rarely solved.
     """
     run = grpo()
     assert run.held_out is not None

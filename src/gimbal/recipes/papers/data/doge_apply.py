@@ -10,10 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def doge_apply() -> Run:
-    """DoGe's second stage (arXiv:2512.06835): ordinary GRPO on whole problems, paid for the answer and a little for its form,
-    within DAPO's clip, which needs the four updates a batch to act.
+    """DoGe, stage 2 (arXiv:2512.06835): GRPO on whole problems, rewarded for the answer and a little for its format.
 
-    Start it from the model of `doge`: policy.model=runs/NAME/model. Without that it is GRPO.
+    The clip is DAPO's, which needs the four updates per batch to act.
+    Start it from the model of `doge`: policy.model=runs/NAME/model. Otherwise it is GRPO.
     """
     run = grpo()
     return replace(

@@ -17,9 +17,9 @@ HARDER = {"min_terms": 3, "max_terms": 6, "min_digits": 2, "max_digits": 2}
 
 
 def ghpo() -> Run:
-    """GHPO (arXiv:2507.10628): sums that a whole group got wrong are asked again with the beginning of their working.
+    """GHPO (arXiv:2507.10628): repeats sums that a whole group got wrong, with the start of the solution as a hint.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     held_out = replace(held_out_tasks(size=256), parameters=HARDER)
     return replace(

@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def otr() -> Run:
-    """OTR (arXiv:2509.26313): supervised on soundly worked chain sums, each token paid by the policy's own chance to draw it."""
+    """OTR (arXiv:2509.26313): SFT on correctly reasoned chain sums, each token weighted by the policy's own probability of it."""
     return replace(
         dpo(),
         rewards=(),

@@ -10,8 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def proofreading_start() -> Run:
-    """Supervised on the marks of a careless proofreader: where the verifiers omniverifier_m1 and descore start from, as
-    DeScore (arXiv:2605.05922) does, with some thoughts left out."""
+    """SFT on the marks of a careless proofreader: the start of omniverifier_m1 and descore (after DeScore, arXiv:2605.05922).
+
+    Some thoughts are left out, as published.
+    """
     run = sft()
     return replace(
         run,

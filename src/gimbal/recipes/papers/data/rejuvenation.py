@@ -13,9 +13,9 @@ PROBE = tuple(
 
 
 def rejuvenation() -> Run:
-    """Rejuvenation (arXiv:2606.09932): GRPO from an over-trained model that is made plastic again; it must be given that model.
+    """Rejuvenation (arXiv:2606.09932): restores the plasticity of an over-trained model, then GRPO; give policy.model=.
 
     Train one: `gimbal train sft`, then `gimbal train rejuvenation policy.model=runs/NAME/model`.
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), policy=Rejuvenated(probe=PROBE))

@@ -11,10 +11,10 @@ from gimbal.workflows.guided import Guided
 
 
 def scope() -> Run:
-    """SCOPE (arXiv:2602.24110): a failure keeps its right steps and ends with those of a worked solution, learned by a shaped ratio.
+    """SCOPE (arXiv:2602.24110): completes the correct prefix of a failed answer from a worked solution, with a shaped ratio.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts. The learning rate is lower than grpo's:
-    at 1e-4 the evaluation falls again after 12 steps.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    The learning rate is lower than grpo's: at 1e-4 the evaluation falls again after 12 steps.
     """
     run = grpo()
     return replace(

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def specs() -> Run:
-    """Reinforcement after the cold start of Metis-SPECS (arXiv:2510.25801): GRPO, paid for the answer and half as much for its form.
+    """Metis-SPECS, stage 2 (arXiv:2510.25801): GRPO, rewarded for the answer and half as much for its format.
 
-    Start it from the model of `specs_start`: policy.model=runs/NAME/model. Without that it is GRPO.
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    Start it from the model of `specs_start`: policy.model=runs/NAME/model. Otherwise it is GRPO.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), rewards=(ReasoningScore(), Pattern(weight=0.5)))

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def specs_start() -> Run:
-    """The cold start of Metis-SPECS (arXiv:2510.25801): of two right answers the well-formed one is preferred, and imitated.
+    """Metis-SPECS, cold start (arXiv:2510.25801): of two correct answers prefers and imitates the well-formatted one.
 
-    The preferred answers are written ones here; `gimbal eval --keep` collects the policy's own, as published. Reinforcement
-    continues from there: `gimbal train specs policy.model=runs/NAME/model`.
+    The preferred answers are written here; `gimbal eval --keep` collects the policy's own, as published. Continue with stage 2:
+    `gimbal train specs policy.model=runs/NAME/model`.
     """
     return replace(dpo(), tasks=FormPairs(), regularisers=(RightLikelihood(coef=1.0),))

@@ -17,9 +17,9 @@ STEPS, PROMPTS = 4000, 96
 
 
 def tiny_base() -> Run:
-    """gimbal-tiny from nothing: supervised on worked, unsound and unworked solutions, so that it can reason but seldom does.
+    """gimbal-tiny from scratch: SFT on reasoned, flawed and unreasoned solutions, so that it can reason but rarely does.
 
-    Its evaluation, with the interval that another run of this recipe is held to, is in docs/log.md.
+    docs/log.md has its evaluation, and the interval in which another run of this recipe must lie.
     """
     return Run(
         policy=CausalLM(fresh=True),

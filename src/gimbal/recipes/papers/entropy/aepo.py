@@ -10,9 +10,9 @@ from gimbal.workflows.tempered import Tempered
 
 
 def aepo() -> Run:
-    """AEPO (arXiv:2510.08141): GRPO whose entropy is held at a target by imitating good answers drawn hotter or colder.
+    """AEPO (arXiv:2510.08141): GRPO that holds entropy at a target by imitating good answers sampled hotter or colder.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     engine = Native(slots=128, precision="int8", entropy=True)
     return replace(grpo(), engine=engine, workflow=Tempered(target=0.15), shaping=(TemperedImitation(),))

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def clip_cov() -> Run:
-    """Clip-Cov (arXiv:2505.22617): GRPO in which a few decisions of high covariance with the advantage do not train."""
+    """Clip-Cov (arXiv:2505.22617): GRPO that leaves out a few decisions with a high covariance with the advantage."""
     run = grpo()
     optimization = replace(run.optimization, minibatches=2)
     return replace(run, masks=(CovarianceMask(share=2e-3),), aggregation=TokenMean(), optimization=optimization)

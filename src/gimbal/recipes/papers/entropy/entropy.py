@@ -12,6 +12,6 @@ from gimbal.runtime.run import Run
 def entropy() -> Run:
     """GRPO with an entropy bonus.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), regularisers=(EntropyBonus(coef=0.003),))

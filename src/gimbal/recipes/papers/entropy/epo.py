@@ -12,9 +12,9 @@ TURNS = 4
 
 
 def epo() -> Run:
-    """EPO (arXiv:2509.22576): an entropy bonus that at each step of the working keeps near what the entropy has been there.
+    """EPO (arXiv:2509.22576): an entropy bonus that keeps each reasoning step's entropy near its history.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
     return replace(

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def kl_cov() -> Run:
-    """KL-Cov (arXiv:2505.22617): no clip; the decisions of highest covariance with the advantage are held at the anchor."""
+    """KL-Cov (arXiv:2505.22617): replaces the clip by a KL on the decisions with the highest covariance with the advantage."""
     run = grpo()
     optimization = replace(run.optimization, minibatches=2)
     return replace(run, objective=CovarianceKL(), aggregation=TokenMean(), optimization=optimization)

@@ -14,9 +14,9 @@ from gimbal.runtime.run import Run
 
 
 def mssr() -> Run:
-    """MSSR (arXiv:2512.18215): one rollout a task against the task's own record, whitened, with a bonus for uncertain decisions.
+    """MSSR (arXiv:2512.18215): one rollout per task against the task's history, whitened, with a bonus for uncertain decisions.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -1,1 +1,1 @@
-"""How does a group find answers that it has not found yet?"""
+"""How does a group find new answers?"""

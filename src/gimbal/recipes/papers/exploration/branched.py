@@ -9,9 +9,9 @@ from gimbal.workflows.single import SingleTurn
 
 
 def branched() -> Run:
-    """GRPO whose groups grow as trees (after TreeRL, arXiv:2506.11902): six of eight rollouts split off two where those were unsure.
+    """Branching rollouts (after TreeRL, arXiv:2506.11902): six of the eight fork off the other two at uncertain tokens; GRPO.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
     assert run.held_out is not None

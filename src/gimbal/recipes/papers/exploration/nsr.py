@@ -8,8 +8,8 @@ from gimbal.runtime.run import Run
 
 
 def nsr() -> Run:
-    """Negative sample reinforcement (arXiv:2506.01347): only wrong answers train, and what they lose goes to the other answers.
+    """Negative sample reinforcement (arXiv:2506.01347): trains on wrong answers only, which moves probability to the others.
 
-    Here on-policy but for staleness: one update a batch, so the clip never acts. The authors take four updates.
+    Here on-policy except for staleness: one update per batch, so the clip never acts. The authors take four updates.
     """
     return replace(w_reinforce(), advantage=SignedOutcome(positive=0.0))

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def polychromic() -> Run:
-    """The polychromic objective (arXiv:2509.25424): sets of answers earn by reward times variety, here of working or none.
+    """Polychromic objective (arXiv:2509.25424): rewards sets of answers by reward times diversity (here: with reasoning or without).
 
-    Two passes over a batch, as published.
+    Two epochs per batch, as published.
     """
     run = grpo()
     return replace(

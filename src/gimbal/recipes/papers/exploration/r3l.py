@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def r3l() -> Run:
-    """R3L's learning half (arXiv:2601.03715): full successes pull like demonstrations, failures stay mild; no clip, no retries."""
+    """R3L's learning half (arXiv:2601.03715): full weight for successes, little for failures, no clip; without the retries."""
     return replace(
         grpo(),
         filters=(ZeroVariance(),),

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def sgrpo() -> Run:
-    """SGRPO (2026): two sets of rollouts a task compete by diversity, which is shared out by what each member adds.
+    """SGRPO (2026): two sets of rollouts per task compete on diversity, credited to each member by what it adds.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run, score = grpo(), ReasoningScore()
     assert run.held_out is not None

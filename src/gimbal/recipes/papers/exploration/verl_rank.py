@@ -8,8 +8,8 @@ from gimbal.runtime.run import Run
 
 
 def verl_rank() -> Run:
-    """VERL (arXiv:2509.23808): a bonus on rollouts whose hidden states fill more directions, or faster, than they lately did.
+    """VERL (arXiv:2509.23808): a bonus for rollouts whose hidden states have a higher, or faster growing, effective rank than before.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), shaping=(RankShaped(stride=4),))

@@ -9,8 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def w_reinforce() -> Run:
-    """W-REINFORCE (arXiv:2506.01347): wrong answers push down in full, right ones push up a tenth as much, which keeps diversity.
+    """W-REINFORCE (arXiv:2506.01347): full weight for wrong answers and a tenth for correct ones, which keeps diversity.
 
-    Here on-policy but for staleness: one update a batch, so the clip never acts. The authors take four updates.
+    Here on-policy except for staleness: one update per batch, so the clip never acts. The authors take four updates.
     """
     return replace(grpo(), advantage=SignedOutcome(), aggregation=TokenMean())

@@ -8,8 +8,8 @@ from gimbal.runtime.run import Run
 
 
 def xrpo() -> Run:
-    """XRPO's sharpening (arXiv:2510.06672): good answers that were unlikely within their group gain more.
+    """XRPO's sharpening (arXiv:2510.06672): raises the advantage of good answers that were unlikely within their group.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), shaping=(NoveltySharpened(),))

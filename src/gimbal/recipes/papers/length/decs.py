@@ -14,9 +14,9 @@ from gimbal.runtime.run import Run
 
 
 def decs() -> Run:
-    """DECS (arXiv:2509.25827): working that continues after the answer stands in it earns less, position by position.
+    """DECS (arXiv:2509.25827): lowers the advantage, position by position, of reasoning that continues after the answer.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

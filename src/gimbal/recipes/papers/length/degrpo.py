@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def degrpo() -> Run:
-    """DeGRPO (Thinkless, arXiv:2505.13379): the decision how to answer is averaged apart from the answer it precedes.
+    """DeGRPO (Thinkless, arXiv:2505.13379): averages the decision how to answer separately from the answer that follows it.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def drpo() -> Run:
-    """DRPO (arXiv:2510.04474): shorter right answers gain more, no right answer is pushed down, and the step is hinged.
+    """DRPO (arXiv:2510.04474): shorter correct answers gain more, none is pushed down, and a hinge bounds the update.
 
-    Four updates a batch, as published: in the first the policy is its anchor, and the hinge is open.
+    Four updates per batch, as published: in the first update the policy equals its anchor, so the hinge does not act.
     """
     run = grpo()
     return replace(

@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def hdpo() -> Run:
-    """HDPO (arXiv:2604.08545): few steps of working pay among right answers only, in a second surrogate.
+    """HDPO (arXiv:2604.08545): rewards few reasoning steps, among correct answers only, in a second surrogate.
 
-    Four updates a batch: at a ratio of 1 the two surrogates have the gradient of one.
+    Four updates per batch: at a ratio of 1 the two surrogates have the same gradient as one.
     """
     run = grpo()
     return replace(

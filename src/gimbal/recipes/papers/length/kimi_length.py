@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def kimi_length() -> Run:
-    """Kimi k1.5's length reward (arXiv:2501.12599): after a warm-up, short right answers earn more than long ones of their group.
+    """Kimi k1.5's length reward (arXiv:2501.12599): after a warm-up, short correct answers earn more than long ones of their group.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -13,9 +13,9 @@ from gimbal.runtime.run import Run
 
 
 def lightning_rl() -> Run:
-    """LightningRL (arXiv:2603.13319) with few decisions for speed: rewards normalised apart, right answers anchored.
+    """LightningRL (arXiv:2603.13319): few decisions for speed, rewards normalised separately, a likelihood term on correct answers.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -1,1 +1,1 @@
-"""What if the sampler's probabilities are not the trainer's?"""
+"""What if sampler and trainer compute different probabilities?"""

@@ -13,11 +13,12 @@ UNIT = 37.0
 
 
 def dcmdp() -> Run:
-    """DCMDP (arXiv:2606.08779): a price on discrepancy, moved by a Lagrangian controller that holds its mean at a limit.
+    """DCMDP (arXiv:2606.08779): a penalty on the discrepancy, whose Lagrange multiplier holds the mean at a limit.
 
-    Discrepancy is between two engines at the same weights: on stale data that takes the anchor SamplingVersion. Published for a gap of
-    .0037: that limit, a price of .1 at first, rate 1. An int8 gimbal-tiny differs by .0005, at which that price only fell to 0; here
-    all is in units a 37th as large, so that what is paid for a gap at the limit, and how fast it changes, are as published.
+    The discrepancy is between two engines with the same weights; on stale data that needs the anchor SamplingVersion. The paper has a
+    gap of .0037, and uses that limit, an initial penalty of .1 and a rate of 1. An int8 gimbal-tiny differs by .0005, where that
+    penalty only falls to 0. Here all units are a 37th as large, so the penalty for a gap at the limit, and its rate of change, are as
+    published.
     """
     run = grpo()
     return replace(

@@ -8,8 +8,8 @@ from gimbal.runtime.run import Run
 
 
 def icepop() -> Run:
-    """GRPO with decisions dropped where sampler and trainer disagree too far (IcePop, arXiv:2510.18855).
+    """IcePop (arXiv:2510.18855): GRPO that drops decisions where sampler and trainer disagree too much.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), correction=MaskedWeight(low=0.5, high=5.0))

@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def minirl() -> Run:
-    """MiniRL (arXiv:2512.01374): capped weights to the int8 sampler, masked by the clip; no division by lengths or deviations."""
+    """MiniRL (arXiv:2512.01374): truncated weights for the int8 sampler, masked by the clip; no division by lengths or deviations."""
     # A constant length instead of 1 scales the gradient, not its direction.
     return replace(
         gspo(), objective=TotalRatioWeight(), advantage=GroupCentered(), aggregation=ConstantMean(length=32.0)

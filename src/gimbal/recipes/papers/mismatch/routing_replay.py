@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def routing_replay() -> Run:
-    """MiniRL with rollout routing replay (arXiv:2512.01374): CartPole by experts, sampled in bfloat16, trained as they were routed."""
+    """MiniRL with rollout routing replay (arXiv:2512.01374): trains a mixture of experts with the routing of the bfloat16 sampler."""
     return replace(
         cartpole(),
         policy=MixtureOfExperts(observations=4, actions=2),

@@ -10,8 +10,8 @@ from gimbal.runtime.run import Run
 
 
 def tis() -> Run:
-    """GRPO with truncated importance weights for the int8 sampler (TIS).
+    """TIS: GRPO with truncated importance weights for the int8 sampler.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), correction=TruncatedWeight(cap=2.0))

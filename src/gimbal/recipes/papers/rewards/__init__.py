@@ -1,1 +1,1 @@
-"""What should be paid, and how do several rewards go together?"""
+"""What should be rewarded, and how are several rewards combined?"""

@@ -11,9 +11,9 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def acre() -> Run:
-    """ACRE (arXiv:2510.10104): a right choice earns in full only if its working leads to it again with the options in another order.
+    """ACRE (arXiv:2510.10104): full reward for a correct choice only if its reasoning gives it again with the options reordered.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

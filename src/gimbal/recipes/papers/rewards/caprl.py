@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def caprl() -> Run:
-    """CapRL (arXiv:2509.22647): a text about a sum is paid by four drawn questions that a reader answers from the text alone.
+    """CapRL (arXiv:2509.22647): rewards a text about a sum by four sampled questions that a reader answers from the text alone.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
     assert run.held_out is not None

@@ -14,10 +14,10 @@ SHARE, BONUS = 0.25, 5.0
 
 
 def debate() -> Run:
-    """Justifiable answers (arXiv:2402.15826): a part of the reward is for standing up to a debate against a bare right answer.
+    """Justifiable answers (arXiv:2402.15826): part of the reward is winning a debate against a bare correct answer.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts. The learning rate is lower than grpo's:
-    at 1e-4 the evaluation falls again after 12 steps.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    The learning rate is lower than grpo's: at 1e-4 the evaluation falls again after 12 steps.
     """
     judge = JudgeScore(judge=EvidenceCount(), template=JUDGED)
     run = grpo()

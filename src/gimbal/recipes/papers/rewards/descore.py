@@ -15,11 +15,11 @@ from gimbal.runtime.run import Run
 
 
 def descore() -> Run:
-    """DeScore (arXiv:2605.05922): a judge thinks in words and scores by a head; the head learns from pairs, the thought from the head.
+    """DeScore (arXiv:2605.05922): a judge reasons in text and scores with a head; pairs train the head, the head rewards the text.
 
     Start from a judge: `gimbal train proofreading_start`, then `gimbal train descore policy.model=runs/NAME/model`. gimbal-tiny
-    learns the form, and the head no order (docs/log.md).
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    learns the format, but its head does not learn the order (docs/log.md).
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def fapo() -> Run:
-    """FAPO (arXiv:2510.22543): a right answer without sound working loses half of its reward, so that guesses are outgrown.
+    """FAPO (arXiv:2510.22543): halves the reward of correct answers with flawed reasoning, so that guessing dies out.
 
-    DAPO's clip, in sixteen updates a batch, as published.
+    DAPO's clip, in sixteen updates per batch, as published.
     """
     judge = WorkingSteps(measure="flawed", separator=" ", chained=True)
     return replace(

@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def gdpo() -> Run:
-    """GDPO (arXiv:2601.05242): answer and form are normalised apart in each group, then summed and whitened.
+    """GDPO (arXiv:2601.05242): normalises answer and format rewards separately in each group, then sums and whitens them.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -12,8 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def hc_rlhf() -> Run:
-    """HC-RLHF (arXiv:2506.08266): right answers under a pessimistic constraint on unsound working, whose bound a safety test checks
-    after training."""
+    """HC-RLHF (arXiv:2506.08266): a pessimistic constraint on flawed reasoning, checked by a safety test after training."""
     return replace(
         rloo(),
         rewards=(ReasoningScore(), WorkingSteps(measure="flawed", separator=" ", chained=True, name="flawed")),

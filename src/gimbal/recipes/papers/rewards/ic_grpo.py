@@ -13,9 +13,9 @@ from gimbal.runtime.run import Run
 
 
 def ic_grpo() -> Run:
-    """Information-consistent GRPO (arXiv:2512.12858): answers to two wordings of a sum should hold as much information.
+    """Information-consistent GRPO (arXiv:2512.12858): rewards equal information in the answers to two wordings of a sum.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

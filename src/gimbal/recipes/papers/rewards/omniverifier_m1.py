@@ -13,10 +13,10 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def omniverifier_m1() -> Run:
-    """OmniVerifier-M1 (arXiv:2605.28805): a verifier's verdict and the place of the error are trained on streams of their own.
+    """OmniVerifier-M1 (arXiv:2605.28805): trains a verifier's verdict and the location of the error as separate streams.
 
     Start from a judge: `gimbal train proofreading_start`, then `gimbal train omniverifier_m1 policy.model=runs/NAME/model`.
-    DAPO's clip and mean, in four updates a batch. gimbal-tiny learns where an error tends to be, and no verdict (docs/log.md).
+    DAPO's clip and mean, in four updates per batch. gimbal-tiny learns where errors tend to be, but not the verdict (docs/log.md).
     """
     form = Pattern(pattern=r"(<think>.*</think>)?<answer>(right|\d+-\d+)</answer>", weight=0.1)
     run = grpo()

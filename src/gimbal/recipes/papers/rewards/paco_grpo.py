@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def paco_grpo() -> Run:
-    """PaCo-GRPO's log-taming (arXiv:2512.04784): of answer and form, the reward that spreads more is compressed.
+    """PaCo-GRPO's log-taming (arXiv:2512.04784): takes the logarithm of whichever reward, answer or format, varies too much.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

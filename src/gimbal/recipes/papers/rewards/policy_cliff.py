@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def policy_cliff() -> Run:
-    """Policy Cliff (arXiv:2507.20150): how much a small reward for brevity decides among right answers, with entropy to soften it.
+    """Policy Cliff (arXiv:2507.20150): measures how much a small brevity reward decides among correct answers; entropy softens it.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     small = 0.05
     return replace(

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def revisor() -> Run:
-    """REVISOR's decoupled reward (arXiv:2511.13026): part of the pay is whether the policy can answer again from its working alone.
+    """REVISOR's decoupled reward (arXiv:2511.13026): part of the reward is whether the reasoning alone leads to the answer again.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     evidence = SolverScore(
         solver=None,

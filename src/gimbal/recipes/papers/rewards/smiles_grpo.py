@@ -14,9 +14,9 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def smiles_grpo() -> Run:
-    """SMILES-GRPO (arXiv:2601.17687): words spelt backward, paid by similarity, with a reward of form that fades in 30 steps.
+    """SMILES-GRPO (arXiv:2601.17687): spelling words backward, rewarded by similarity, with a format reward that fades in 30 steps.
 
-    Two updates a batch.
+    Two updates per batch.
     """
     run = grpo()
     return replace(

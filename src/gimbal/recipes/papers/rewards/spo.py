@@ -12,9 +12,9 @@ from gimbal.runtime.run import Run
 
 
 def spo() -> Run:
-    """SPO (arXiv:2401.04056): answers are paid by how many of the group they beat, by two of: right, soundly worked, short.
+    """SPO (arXiv:2401.04056): rewards an answer by the share of its group that it beats on two of: correct, well reasoned, short.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     sound = WorkingSteps(measure="right", separator=" ", chained=True, weight=1.0)
     preference = ByRewards(rewards=(ReasoningScore(), sound, OverlongPenalty(zone=64)))

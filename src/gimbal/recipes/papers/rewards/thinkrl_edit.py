@@ -12,9 +12,9 @@ from gimbal.runtime.run import Run
 
 
 def thinkrl_edit() -> Run:
-    """ThinkRL-Edit's rewards (arXiv:2601.03467): answer and a checklist of the working, learned where they agree on the order.
+    """ThinkRL-Edit's rewards (arXiv:2601.03467): trains where the answer and a checklist of the reasoning agree on the order.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     first_step = WorkingSteps(measure="right", separator=" ", chained=True, name="first_step")
     return replace(

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def decoupled_ppo() -> Run:
-    """Decoupled PPO (arXiv:2505.24298) on data up to four versions stale: clip around the recomputed policy, weights capped at 5.
+    """Decoupled PPO (arXiv:2505.24298): clip around the recomputed policy, weights capped at 5; data up to four versions stale.
 
-    Four updates a batch, as published: with one the policy is still its anchor, the ratio is 1 and no clip acts.
+    Four updates per batch, as published: with one, the policy still equals its anchor, the ratio is 1 and no clip acts.
     """
     run = grpo()
     return replace(

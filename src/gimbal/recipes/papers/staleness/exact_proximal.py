@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def exact_proximal() -> Run:
-    """Decoupled PPO with the exact old policy (arXiv:2605.12070): each decision is evaluated by the version that drew it."""
+    """Decoupled PPO with the exact old policy (arXiv:2605.12070): evaluates each decision with the version that sampled it."""
     run = ppo_ewma()
     engine = Native(slots=128, precision="int8", cache="recompute")
     return replace(run, engine=engine, anchor=SamplingVersion(window=run.max_staleness))

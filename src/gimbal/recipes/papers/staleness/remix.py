@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def remix() -> Run:
-    """ReMix (arXiv:2507.06892) without replay: a clip that moves with the data's age, a pull to two anchors, one of them renewed."""
+    """ReMix (arXiv:2507.06892) without replay: a clip that moves with the age of data, and a pull to two anchors, one renewed."""
     run = grpo()
     return replace(
         run,

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def vcpo() -> Run:
-    """VCPO (arXiv:2602.17616) on data up to eight versions stale: steps scaled by the samples that count, the least noisy baseline."""
+    """VCPO (arXiv:2602.17616): scales steps by the effective sample size; minimum-variance baseline; up to eight versions stale."""
     objective = SequenceWeight()
     return replace(
         grpo(),

@@ -8,10 +8,10 @@ from gimbal.runtime.run import Run
 
 
 def clip_higher() -> Run:
-    """DAPO's wider upper clip (arXiv:2503.14476): unlikely good decisions may grow further, and entropy falls slower.
+    """Clip-higher (DAPO, arXiv:2503.14476): a wider upper clip, so unlikely good decisions can grow and entropy falls more slowly.
 
-    Sixteen updates a batch, as published: with one the ratio is 1 and no clip acts. The learning rate is lower for it: at
-    1e-4 the policy is worse again by the end.
+    Sixteen updates per batch, as published: with one the ratio is 1 and no clip acts. The learning rate is lower than
+    grpo's: at 1e-4 the policy gets worse again towards the end.
     """
     run = grpo()
     return replace(

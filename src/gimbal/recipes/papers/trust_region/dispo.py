@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def dispo() -> Run:
-    """DISPO (arXiv:2602.00983): clipped weights with bounds of their own for right and for wrong answers, eight updates a batch."""
+    """DISPO (arXiv:2602.00983): clipped weights with separate bounds for correct and wrong answers; eight updates per batch."""
     base = gspo()
     return replace(
         base,

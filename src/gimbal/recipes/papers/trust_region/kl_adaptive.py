@@ -9,8 +9,8 @@ from gimbal.runtime.run import Run
 
 
 def kl_adaptive() -> Run:
-    """GRPO with a KL penalty in the loss whose coefficient holds the KL at a target (arXiv:1909.08593).
+    """Adaptive KL (arXiv:1909.08593): GRPO with a KL penalty in the loss, whose coefficient holds the KL at a target.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), regularisers=(KLPenalty(),), controllers={"regularisers.0.coef": AdaptiveKL(target=0.05)})

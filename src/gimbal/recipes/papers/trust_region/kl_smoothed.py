@@ -10,9 +10,9 @@ from gimbal.runtime.run import Run
 
 
 def kl_smoothed() -> Run:
-    """An adaptive KL coefficient that follows its rule by an average and a cap, for synchrony at stability (arXiv:2510.00339).
+    """Smoothed KL coefficient (arXiv:2510.00339): an adaptive KL coefficient, averaged and capped, as in its adaptive synchronisation.
 
-    On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     rule = AdaptiveKL(target=0.05, gain=1.0)
     return replace(

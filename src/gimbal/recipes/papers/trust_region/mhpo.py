@@ -9,5 +9,5 @@ from gimbal.runtime.run import Run
 
 
 def mhpo() -> Run:
-    """MHPO (arXiv:2603.16929): a smooth, bounded surrogate with hazard damping in place of the clip, four updates a batch."""
+    """MHPO (arXiv:2603.16929): a smooth, bounded surrogate with hazard damping instead of the clip; four updates per batch."""
     return replace(gspo(), objective=HazardModulated(normalise=True), aggregation=SequenceMean())

@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def r2vpo() -> Run:
-    """R2VPO (arXiv:2601.03320): the variance of the ratio held at a limit by its Lagrange multiplier, four updates a batch."""
+    """R2VPO (arXiv:2601.03320): a Lagrange multiplier holds the variance of the ratio at a limit; four updates per batch."""
     return replace(
         gspo(),
         objective=RatioVariance(),

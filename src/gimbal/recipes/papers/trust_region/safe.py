@@ -15,11 +15,10 @@ from gimbal.runtime.run import Run
 
 
 def safe() -> Run:
-    """SAFE (arXiv:2602.04651): PPO with a soft minimum of two critics, and a KL penalty that sets in above a moving threshold and is
-    stronger at low entropy.
+    """SAFE (arXiv:2602.04651): PPO with a soft minimum of two critics; KL penalty above a moving threshold, stronger at low entropy.
 
-    The threshold is a sixth of the published (.3, within .1 and .6): this policy ends near a KL of .2 a token, and that gate stayed
-    closed.
+    The threshold is a sixth of the published one (.3, within .1 and .6): this policy ends at a KL of about .2 per token, where the
+    published gate stays closed.
     """
     head = HiddenValue(hidden=(64,))
     return replace(
