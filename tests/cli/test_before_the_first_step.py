@@ -115,7 +115,10 @@ def test_from_another_directory_relative_files_are_refused_with_the_way(place, c
     for command in (["train", "--resume"], ["train", "--from"], ["eval"]):
         assert cli.main([*command, str(directory)]) == 2
         err = capsys.readouterr().err
-        assert f"which is relative to where the run was started: first type cd {place}" in err and err.count("\n") == 1
+        assert (
+            f"relative to the directory where the run was started: first type cd {place}" in err
+            and err.count("\n") == 1
+        )
 
 
 def test_dry_run_loads_the_reward(place, capsys):

@@ -175,7 +175,7 @@ def test_help_of_a_recipe_lists_every_key(capsys):
     assert "objective.clip_high = 0.28  (float)" in out
     assert "rewards.0.weight = 1.0  (float)" in out
     assert "threads = 0  (int)  # of torch; 0 chooses by the cores" in out
-    assert "The proximal surrogate" in out
+    assert "The clipped surrogate" in out
 
 
 def test_a_run_is_saved_and_its_name_never_used_again(trained, capsys):
@@ -391,7 +391,7 @@ def test_fields_that_the_run_sets_are_not_shown_with_other_values(capsys):
         assert "Pace" in out and "groups_per_step" not in out and "max_staleness=0" not in out, words
     run = recipes.load("grpo")
     assert config.read(config.plain(run), Run) == run
-    with pytest.raises(ValueError, match="the run's own max_staleness"):
+    with pytest.raises(ValueError, match="set max_staleness and prompts_per_step of the run"):
         recipes.load("grpo", {"staleness.max_staleness": 3})
 
 

@@ -105,7 +105,7 @@ def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
             "objective.dual_clip=1e300",
             r"objective.dual_clip is 1e300; it must be a number",
         ),  # float32 has none, inf it has
-        ("optimization.beta2=1", r"beta2 is 1\.0; it lies in \[0, 1\)"),
+        ("optimization.beta2=1", r"beta2 is 1\.0; it must be in \[0, 1\)"),
         ("optimization.max_grad_norm=-1", "it must be 0 or above"),
         ("threads=1000000", "1024 or below"),
         ("tasks.parameters=TokenMean()", "tasks.parameters is"),
@@ -138,7 +138,7 @@ def test_questions_of_another_exam_are_left_out_of_training_too():
 
 
 def test_the_same_thing_under_two_names_is_refused():
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="give only one of them"):
         recipes.load(TOY, {"reward": Text("a.py:f"), "rewards": Text("ExactAnswer()")})
 
 
@@ -146,11 +146,11 @@ def test_the_same_thing_under_two_names_is_refused():
     ("text", "sentence"),
     [
         ("steps: 3\n", "names no recipe"),
-        ("- 1\n", "holds no mapping"),
+        ("- 1\n", "is not a mapping"),
         ("a: [\n", "not readable as yaml"),
         (f"recipe: {TOY}\nstep: 3\n", "did you mean steps"),
         (f"recipe: {TOY}\nsteps: 3\nsteps: 4\n", "steps is given twice"),
-        ("recipe: bad.yaml\n", "names itself"),
+        ("recipe: bad.yaml\n", "refers to itself"),
         (f"recipe: {TOY}\n[1, 2]: 3\n", "a key is a word"),
         (f"recipe: {TOY}\n{{a: 1}}: 3\n", "a key is a word"),
         (f"recipe: {TOY}\nsteps: " + "[" * 5000 + "]" * 5000 + "\n", "nested too deeply"),

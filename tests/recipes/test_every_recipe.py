@@ -46,7 +46,7 @@ def trials():
 
 
 def rests(run: Run) -> bool:
-    return any("no clip ever acts" in warning for warning in check(run))
+    return any("the clip never acts" in warning for warning in check(run))
 
 
 def prove(mechanism: Mechanism, run: Run, trials: Trials) -> None:

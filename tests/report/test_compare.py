@@ -134,7 +134,7 @@ def test_training_curves_on_different_tasks_are_not_held_against_one_threshold(t
     arm(tmp_path, "a", FAST, ALIKE, tasks={"class": "Harder"})
     arm(tmp_path, "b", SLOW, ALIKE)
     found = api.compare([tmp_path], threshold=0.8)
-    assert found.thresholds == [] and any("training curves do not measure the same" in note for note in found.notes)
+    assert found.thresholds == [] and any("training curves are not comparable" in note for note in found.notes)
 
 
 def test_three_runs_show_nothing_and_one_has_no_interval(tmp_path):
@@ -193,7 +193,7 @@ def test_a_reward_that_never_reaches_1_is_compared_by_its_mean(tmp_path):
             file.write_text(json.dumps(saved))
     found = api.compare({"a": str(tmp_path / "a-s*"), "b": str(tmp_path / "b-s*")})
     assert found.metric == "eval/score" and [round(arm.score.value, 2) for arm in found.arms] == [0.31, 0.61]
-    assert "the mean score is compared and not pass@1" in str(found)
+    assert "the mean score is compared instead of pass@1" in str(found)
     assert api.compare([str(tmp_path / "a-s*")], metric="pass@1").metric == "eval/pass@1"
 
 
@@ -206,10 +206,10 @@ def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
 @pytest.mark.parametrize(
     ("second", "sentence"),
     [
-        ({"seed": 0}, "one recipe with one seed"),
+        ({"seed": 0}, "have the same recipe and seed"),
         (
             {"seed": 1, "ended": False},
-            "has not ended (12 of 12 steps are recorded); end it with: gimbal train --resume",
+            "is not finished (12 of 12 steps are recorded); finish it with gimbal train --resume",
         ),
         ({"exam": {**EXAM, "samples": 8}}, "were not evaluated on the same held-out set (held_out.samples is 4 and 8)"),
         ({"exam": None}, "were not evaluated on the same held-out set"),

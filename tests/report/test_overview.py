@@ -36,7 +36,7 @@ def test_a_change_within_the_exams_noise_is_no_change():
     exam = summary(before={"eval/pass@1": 0.50}, after={"eval/pass@1": 0.55})
     figure = learned(exam, {}, change(0.5, 0.55, 0.04))
     assert figure["noise"] == pytest.approx(0.12)
-    assert "did not move beyond noise" in figure["text"]
+    assert "did not change beyond noise" in figure["text"]
     assert "rose from 0.500 to 0.550 (+0.050)" in learned(exam, {}, change(0.5, 0.55, 0.01))["text"]
     worse = summary(before={"eval/pass@1": 0.9}, after={"eval/pass@1": 0.4})
     assert "fell from 0.900 to 0.400 (-0.500)" in learned(worse, {}, change(0.9, 0.4, 0.04))["text"]
@@ -44,7 +44,7 @@ def test_a_change_within_the_exams_noise_is_no_change():
 
 def test_without_an_exam_training_speaks():
     figure = learned(None, {"pass_rate": [0.25, 0.5, 0.75]}, None)
-    assert (figure["before"], figure["after"]) == (0.25, 0.75) and "on tasks it trained on" in figure["text"]
+    assert (figure["before"], figure["after"]) == (0.25, 0.75) and "on training tasks" in figure["text"]
     assert learned(None, {}, None)["after"] is None
 
 
@@ -181,10 +181,10 @@ def test_the_verdict_is_compares_or_says_why_there_is_none(tmp_path):
     assert compared(described, runs).startswith("final pass@1 of b is higher than that of a: 0.82 [")
     few = [run for run in runs if run.name[-1] == "0"]
     assert compared(describe([RunOnDisk.read(run) for run in few])[0], few) == (
-        "From one run each nobody can say whether that is more than chance; 4 could: --seeds 4."
+        "With one run each, chance cannot be excluded; with 4 it can: --seeds 4."
     )
     (runs[0] / "summary.json").unlink()
-    assert "has not ended" in compared(described, runs)
+    assert "is not finished" in compared(described, runs)
 
 
 def test_how_a_run_was_recorded_makes_no_other_recipe(tmp_path):

@@ -114,7 +114,7 @@ def test_a_run_that_has_hardly_begun(tmp_path, steps):
         JsonLines(tmp_path / "metrics.jsonl").append({"step": step + 1, "loss": 0.5})
     data = element(write_report(tmp_path), "data")
     (run,) = data["runs"]
-    assert run["cost"]["text"] == [f"The run has not ended; {steps} of its steps are recorded."]
+    assert run["cost"]["text"] == [f"The run is not finished; {steps} of its steps are recorded."]
     assert run["steps"] == list(range(1, steps + 1)) and data["rollouts"]["step"] == [] and run["recipe"] == ""
 
 

@@ -79,7 +79,7 @@ ADVICE = [
         {"policy": ROUTED["policy"], "engine": Native(precision="float32")},
     ),
     ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
-    ({}, "no clip ever acts", {"optimization": Optimization(minibatches=4)}),
+    ({}, "the clip never acts", {"optimization": Optimization(minibatches=4)}),
     (
         {"anchor": SamplingVersion(window=1), "max_staleness": 1},
         "keys and values of older ones",
@@ -90,7 +90,7 @@ ADVICE = [
         "move stability.region.kl instead",
         {"controllers": {"stability.region.kl": Linear(initial=0.01, final=0.001, steps=4)}},
     ),
-    ({"oversampling": 2.0}, "all of it is surplus", {"filters": (ZeroVariance(),)}),
+    ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long", {"staleness": Pace()}),
     (

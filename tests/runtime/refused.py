@@ -95,7 +95,7 @@ REFUSALS = [
     ),
     (
         {"shaping": (RankShaped(),), "controllers": {"shaping.0.rank": Lagrangian()}},
-        "shaping.0.rank, which RankShaped remembers by itself",
+        "shaping.0.rank, which RankShaped updates itself",
         {"controllers": {"shaping.0.gain": Lagrangian()}},
     ),
     (
@@ -147,7 +147,7 @@ REFUSALS = [
         "VLLMServer is given whole models",
         {"engine": Native()},
     ),
-    ({"devices": Devices(samplers=2)}, "are processes of their own", {"runtime": Ray()}),
+    ({"devices": Devices(samplers=2)}, "need processes of their own", {"runtime": Ray()}),
     ({"devices": Devices(gpus=2)}, "samples on one device", {"engine": VLLMServer()}),
     ({"devices": Devices(), "engine": VLLMServer(url="http://a:1")}, "has its own GPUs", {"engine": VLLMServer()}),
     ({"devices": Devices(), "engine": VLLM()}, "cannot place VLLM", {"engine": Native()}),

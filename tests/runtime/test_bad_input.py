@@ -166,7 +166,7 @@ def test_coarse_weights_are_warned_of_with_the_figure():
         ("advantage.ddof", "4", "ddof of GroupNormalized is 4"),
         ("rewards.0.weight", "inf", "the weight of ReasoningScore is inf"),
         ("rewards.0.weight", "1e20", "the weight of ReasoningScore is 1e.20"),
-        ("learning_rate", "99999999999999999999", "learning_rate is 1e.20; it is a number from 0, below 1000"),
+        ("learning_rate", "99999999999999999999", "learning_rate is 1e.20; it must be a number from 0, below 1000"),
         ("optimization.weight_decay", "inf", "weight_decay is inf"),
         ("optimization.epsilon", "inf", "epsilon is inf"),
     ],

@@ -169,10 +169,10 @@ def test_a_spoilt_checkpoint_is_passed_over_with_a_word(tmp_path, name, capsys):
         spoil(newest, file, change)
     found, said = taken(tmp_path)
     assert found == "step_000002" and len(said) == 1
-    assert "step_000003" in said[0] and said[0].endswith("; step_000002 is taken instead") and "\n" not in said[0]
+    assert "step_000003" in said[0] and said[0].endswith("; step_000002 is used instead") and "\n" not in said[0]
     if file != "state.pt":  # what evaluates reads the weights alone
         assert api.weights(tmp_path) == tmp_path / "checkpoints" / "step_000002" / "model"
-        assert "step_000002 is taken instead" in capsys.readouterr().err
+        assert "step_000002 is used instead" in capsys.readouterr().err
     save(tmp_path, 3, keep=3)  # the run came there again
     assert names(tmp_path) == ["step_000001", "step_000002", "step_000003.2"]
     for path in checkpoint.all_of(tmp_path):
@@ -216,7 +216,7 @@ def test_a_log_that_lost_a_line_is_not_gone_on_from(tmp_path, log_file):
     lines.path.write_bytes(b"".join([*rows[:2], *rows[3:]]))
     assert ("(no line of step 3)" in taken(tmp_path)[1][0]) == (log_file == "metrics.jsonl")
     lines.path.unlink()
-    with pytest.raises(checkpoint.CheckpointError, match=f"{log_file} does not begin as it did.*no other"):
+    with pytest.raises(checkpoint.CheckpointError, match=f"{log_file} has changed since .*no other"):
         taken(tmp_path)
 
 
@@ -226,7 +226,7 @@ class Foreign:
 
 def test_a_state_that_does_not_load_is_one_sentence(tmp_path):
     torch.save({"x": Foreign()}, tmp_path / "state.pt")
-    with pytest.raises(checkpoint.CheckpointError, match=r"does not load.*of another version") as error:
+    with pytest.raises(checkpoint.CheckpointError, match=r"cannot be loaded.*another version") as error:
         checkpoint.load(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -263,7 +263,7 @@ def test_a_checkpoint_without_its_manifest_is_passed_over_with_a_word(tmp_path):
     )
     (tmp_path / "checkpoints" / "step_000001" / "manifest.json").unlink()
     name, said = taken(tmp_path)
-    assert name is None and said[0].endswith("it has no manifest.json; the run begins again")
+    assert name is None and said[0].endswith("it has no manifest.json; the run starts again from the beginning")
 
 
 def test_what_could_not_be_written_is_named(tmp_path, monkeypatch):

@@ -24,13 +24,13 @@ CRITIC = ValueMLP(observations=4)
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"advantage": Whitened()}, "is no estimator: put it into shaping"),
+        ({"advantage": Whitened()}, "is not an estimator: put it into shaping"),
         ({"shaping": (LeaveOneOut(),)}, "would discard those of GroupNormalized"),
         ({"shaping": (DiscrepancyPenalty(),), "anchor": Behavior()}, "always 0 with the anchor Behavior"),
         ({"anchor": Behavior(), "correction": MaskedWeight()}, "count twice"),
         (
             {"anchor": Behavior(), "controllers": {"optimization.learning_rate": Lagrangian()}},
-            "leaves unmeasured: use anchor=Recompute()",
+            "use anchor=Recompute()",
         ),
         ({"objective": Reinforce(), "sampling": Sampling(temperature=0.0)}, "temperature above 0"),
         ({"objective": Reinforce(), "sampling": Sampling(top_k=5)}, "full support"),

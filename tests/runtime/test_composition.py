@@ -167,4 +167,4 @@ def test_the_version_that_sampled_is_the_present_one_where_nothing_is_stale():
     assert NEVER in check(small_run(num_generations=4, anchor=SamplingVersion(window=1), max_staleness=0))
 
 
-NEVER = next(reason for reason in said() if "no clip ever acts" in reason)
+NEVER = next(reason for reason in said() if "the clip never acts" in reason)

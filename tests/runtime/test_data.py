@@ -158,9 +158,7 @@ def test_held_out_rows_that_are_trained_on_are_counted(place):
     (place / "c.jsonl").write_text('{"prompt": "0 + 1 =\\n"}\n{"prompt": "new"}\n')
     mixed = Mixed(sets=(short("a.jsonl"), short("b.csv")), weights=(0.7, 0.3))
     both = small_run(tasks=mixed, held_out=HeldOut(tasks=short("c.jsonl")))
-    assert [
-        told for told in compose.accepted(both) if told.startswith("1 of 2 held-out tasks ask what is trained on too")
-    ]
+    assert [told for told in compose.accepted(both) if told.startswith("1 of 2 held-out tasks are also trained on")]
     same = replace(both, held_out=HeldOut(tasks=short("a.jsonl")), tasks=short("a.jsonl"))
     assert compose.accepted(same)[0].startswith("all 12 held-out tasks")
     tasks, held_out = parted(short("a.jsonl"), 0.2)

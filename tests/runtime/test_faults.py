@@ -59,7 +59,7 @@ def test_without_a_fault_every_part_is_the_part_itself(policy):
 @pytest.mark.parametrize("knob", [{"sampler_top_k": 2}, {"sampler_top_p": 0.6}, {"token_drift": 0.1}], ids=str)
 def test_faults_of_texts_are_refused_where_nothing_is_text(knob):
     (name,) = knob
-    with pytest.raises(ValueError, match=rf"^faults.{name} is for texts, and Categorical decides no tokens$"):
+    with pytest.raises(ValueError, match=rf"^faults.{name} is for language models, and Categorical samples no tokens$"):
         compose.check(replace(cartpole(), faults=Faults(**knob)))
     assert compose.check(replace(cartpole(), faults=Faults(sampler_temperature=1.5))) == compose.check(cartpole())
 

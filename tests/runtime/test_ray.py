@@ -263,7 +263,7 @@ def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(sing
     run = small_run(max_staleness=2, steps=steps, runtime=Ray(workers=2))
     run_local(run, directory, resume=True)
     run_local(replayed(run, directory), tmp_path / "again")
-    assert compared(directory, tmp_path / "again") == f"all {steps} batches are those of {directory}, bit for bit"
+    assert compared(directory, tmp_path / "again") == f"all {steps} batches equal those of {directory}, bit for bit"
     model = [(path / "model" / "model.safetensors").read_bytes() for path in (directory, tmp_path / "again")]
     assert model[0] == model[1], "learner killed, resumed and replayed: the same weights"
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]

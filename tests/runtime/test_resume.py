@@ -94,7 +94,7 @@ def test_a_corrupted_checkpoint_is_passed_over_and_the_run_comes_to_the_same_bit
         capsys.readouterr()
         run_local(run, directory, resume=True)
         said = capsys.readouterr().out
-        assert spoilt in said and "step_000003 is taken instead" in said
+        assert spoilt in said and "step_000003 is used instead" in said
         assert written(directory) == written(tmp_path / "whole") and weights(directory) == weights(tmp_path / "whole")
         assert checkpoint.newest(directory).name == "step_000004.2"
     for path in (directory / "checkpoints").glob("*/state.pt"):

@@ -134,15 +134,15 @@ def test_certify_draws_one_response_a_task_and_spends_the_tasks(tmp_path):
     assert certify(run, replace(test, skip=0, tasks=prompts("good", "good")), ledger).mean == 0
     assert len(JsonLines(ledger).read()) == 2
     ledger.write_bytes(ledger.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"ledger\.jsonl is torn or damaged"):
+    with pytest.raises(ValueError, match=r"ledger\.jsonl is damaged"):
         certify(run, replace(test, skip=0, tasks=prompts("good", "good", "good")), ledger)
 
 
 def test_certify_refuses_the_tasks_of_training_and_a_judge_in_its_own_cause(tmp_path):
     run = small_run()
-    with pytest.raises(ValueError, match="very tasks of the training"):
+    with pytest.raises(ValueError, match="uses the training tasks"):
         certify(run, SafetyTest(tasks=run.tasks, cost=Harm(), skip=0), tmp_path / "ledger.jsonl")
-    with pytest.raises(ValueError, match="own judge"):
+    with pytest.raises(ValueError, match="would judge itself"):
         certify(run, SafetyTest(tasks=prompts("good"), cost=Confession(), skip=0), tmp_path / "ledger.jsonl")
     assert not (tmp_path / "ledger.jsonl").exists()
 

@@ -59,9 +59,9 @@ def test_what_drives_groups_is_not_put_into_what_takes_samples():
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("Conversation(engine=VLLM())", "there is no Conversation any more: .*workflow='Dialogue"),
+        ("Conversation(engine=VLLM())", "Conversation was removed: .*workflow='Dialogue"),
         ("Branched(trunks=3)", "workflow='Branching"),
-        ("Tempered(engine=Native(entropy=True), target=0.2)", "engine is Tempered, which is no engine any more"),
+        ("Tempered(engine=Native(entropy=True), target=0.2)", "engine is Tempered, which is no longer an engine"),
         ("Guided(sampler=Native())", "workflow='Guided"),
         ("Demonstrated()", "engine='Offline"),
         ("CriteriaFirst(criteria=2)", "workflow='CriteriaFirst"),

@@ -199,7 +199,7 @@ def test_what_cannot_carry_images_is_refused(spec, changes, sentence):
 
 def test_several_learner_processes_are_refused(spec, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="do not reach several learner processes: start it without torchrun"):
+    with pytest.raises(ValueError, match="are not supported with several learner processes: start it without torchrun"):
         compose.check(small_run(policy=spec))
 
 

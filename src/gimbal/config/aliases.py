@@ -55,7 +55,7 @@ SECTIONS = ("actor_rollout_ref", "algorithm", "data", "trainer", "orchestrator",
 RENAMED = {"Jsonl": "Dataset"}
 
 # Who drives a rollout was said by the engine once, and is the workflow's to say now.
-_DRIVES = "who drives a rollout is the workflow, over any engine: "
+_DRIVES = "the workflow drives rollouts now, with any engine: "
 MOVED = {
     "Conversation": _DRIVES + "workflow='Dialogue(tool=..., answers=...)' engine='Native(...)'",
     "Branched": _DRIVES + "workflow='Branching(trunks=..., places=...)' engine='Native(...)'",
@@ -64,13 +64,13 @@ MOVED = {
     "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
     **dict.fromkeys(
         ("MovingAverage", "RunningMean"),
-        "the part that goes by a running mean keeps it itself: leave this controller out",
+        "the part that uses a running mean now keeps it itself: drop this controller",
     ),
     "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
 }
 
 # Names whose meaning has no single counterpart: the refusal says what to write.
-_SIZE = "it is a size there and a count here: optimization.minibatches = batch size / minibatch size"
+_SIZE = "gimbal takes a number of minibatches, not their size: optimization.minibatches = batch size / minibatch size"
 _OBJECTIVE = "the loss is a part: objective=ClippedRatio(), SequenceRatio(), ... (gimbal list methods)"
 _ADVANTAGE = "the estimator is a part: advantage=GroupNormalized(), LeaveOneOut(), GAE(), ..."
 _AGGREGATION = (

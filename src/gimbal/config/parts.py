@@ -54,10 +54,10 @@ def find(name: str) -> type:
         return resolve(name)
     name = RENAMED.get(name, name)
     if name not in catalogue() and name in MOVED:
-        raise ValueError(f"there is no {name} any more: {MOVED[name]}")
+        raise ValueError(f"{name} was removed: {MOVED[name]}")
     if name not in catalogue():
         raise ValueError(
-            f"gimbal has no part called {name}{nearest(name, catalogue())} (one of your own is file.py:{name}() or pkg.module:{name}())"
+            f"gimbal has no part called {name}{nearest(name, catalogue())} (your own part is file.py:{name}() or pkg.module:{name}())"
         )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 
@@ -123,7 +123,7 @@ def refuse_while_loading() -> None:
     """ValueError where a script is just being read for a function or a class of it."""
     if _LOADING:
         raise ValueError(
-            f"{_LOADING[-1].name} starts a run as it is read for what it defines; put the call of gimbal.train under "
+            f"{_LOADING[-1].name} starts a run when it is imported; put the call of gimbal.train under "
             "if __name__ == '__main__':"
         )
 
@@ -358,7 +358,7 @@ def _read_part(value: Any, base: type, path: str) -> Any:
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
         if base.__name__ == "AbstractEngineSpec" and cls.__name__ in MOVED:  # before its fields, which were others too
-            raise ValueError(f"{path} is {cls.__name__}, which is no engine any more: {MOVED[cls.__name__]}")
+            raise ValueError(f"{path} is {cls.__name__}, which is no longer an engine: {MOVED[cls.__name__]}")
         data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)

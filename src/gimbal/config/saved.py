@@ -1,4 +1,4 @@
-"""The resolved recipe of a run as a file that a person reads and ``gimbal train --from RUN`` starts again."""
+"""The resolved recipe of a run, as a readable file from which ``gimbal train --from RUN`` starts a new run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def dump(run: Any, recipe: str, directory: str = "") -> str:
     """Every part by its class, every field with its value. ``directory``: where the run starts, which its relative paths begin at."""
     data = {"recipe": recipe, **({"directory": directory} if directory else {}), "run": plain(run)}
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120)
-    return f"# Every field of the run. Start it again: gimbal train --from DIRECTORY [key=value ...]\n{text}"
+    return f"# All fields of the run. Start a new run with them: gimbal train --from DIRECTORY [key=value ...]\n{text}"
 
 
 def save(text: str, path: Path) -> None:
@@ -58,12 +58,12 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
     path = path / RECIPE_FILE if path.is_dir() else path
     data = read_file(path)
     if "run" not in data:
-        raise ValueError(f"{path} is not the recipe of a run: it has no key run")
+        raise ValueError(f"{path} is not the recipe of a run: the key run is missing")
     began = str(data.get("directory", ""))
     for file in _files(data["run"]) if began else ():
         if not Path(file).exists() and (Path(began) / file).exists():
             raise ValueError(
-                f"{path} names {file}, which is relative to where the run was started: first type cd {shlex.quote(began)}"
+                f"{path} names {file}, relative to the directory where the run was started: first type cd {shlex.quote(began)}"
             )
     return str(data.get("recipe", path.stem)), read(_as_now(data["run"]), kind)
 
@@ -102,5 +102,5 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except (ValueError, yaml.YAMLError) as error:  # no JSON, no text, and values that Python has none for
         raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if not isinstance(data, Mapping):
-        raise ValueError(f"{path} holds no mapping; write recipe: NAME and overrides as key: value")
+        raise ValueError(f"{path} is not a mapping; write recipe: NAME and overrides as key: value")
     return data

@@ -48,23 +48,27 @@ class Optimization:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it lies in [0, 1)")
+                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be in [0, 1)")
         for name in ("epsilon", "weight_decay"):
             if not 0 <= getattr(self, name) < MOST:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0, below {MOST:g}")
+                raise ValueError(
+                    f"optimization.{name} is {getattr(self, name)}; it must be a number from 0, below {MOST:g}"
+                )
         for name in ("warmup_steps", "max_grad_norm"):
             if getattr(self, name) < 0:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be 0 or above")
         for name in ("learning_rate", "critic_learning_rate"):
             if not 0 <= getattr(self, name) < MOST:
-                raise ValueError(f"optimization.{name} is {getattr(self, name)}; it is a number from 0, below {MOST:g}")
+                raise ValueError(
+                    f"optimization.{name} is {getattr(self, name)}; it must be a number from 0, below {MOST:g}"
+                )
         if self.optimizer_dtype and self.optimizer != "adamw":
             raise ValueError(
-                f"optimization.optimizer_dtype is of AdamW's moments, and optimizer is {self.optimizer}: leave it out"
+                f"optimization.optimizer_dtype sets the type of AdamW's moments, but optimizer is {self.optimizer}: drop it"
             )
         if self.optimizer_dtype == "bfloat16" and self.beta2 > MOST_BETA2:
             raise ValueError(
-                f"with beta2={self.beta2} a second moment in bfloat16 would hardly change any more: beta2={MOST_BETA2} or below, or "
+                f"with beta2={self.beta2} the second moment would hardly change in bfloat16: use beta2={MOST_BETA2} or below, or "
                 "optimizer_dtype=float32"
             )
 

@@ -119,11 +119,11 @@ def read(directory: Path) -> EndedRun:
         raise ValueError(f"there is no file {directory / RECIPE_FILE}")
     if run.summary is None:
         raise ValueError(
-            f"{directory} has not ended ({len(run.rows)} of {run.own['steps']} steps are recorded); "
-            f"end it with: gimbal train --resume {directory}; or leave it out"
+            f"{directory} is not finished ({len(run.rows)} of {run.own['steps']} steps are recorded); "
+            f"finish it with gimbal train --resume {directory}, or leave it out"
         )
     if not run.rows:
-        raise ValueError(f"{directory} took no step; there is nothing to compare in it")
+        raise ValueError(f"{directory} has no finished step, so there is nothing to compare")
     return EndedRun(
         directory=directory,
         recipe=str(run.settings.get("recipe", run.name)),
@@ -147,7 +147,7 @@ def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
     for name, directories in given:
         for directory in directories:
             if directory.resolve() in seen:
-                raise ValueError(f"{directory} is given twice; a run can be on one side only, and counts once")
+                raise ValueError(f"{directory} is given twice; give each run once")
             seen.add(directory.resolve())
             run = read(directory)
             if name:
@@ -159,7 +159,7 @@ def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
     groups = [*zip(_names(loose), loose, strict=True), *named.items()]
     if len({name for name, _ in groups}) < len(groups):
         raise ValueError(
-            f"two arms would have one name ({', '.join(name for name, _ in groups)}); name them: NAME=RUNS"
+            f"two groups have the same name ({', '.join(name for name, _ in groups)}); name them: NAME=RUNS"
         )
     return _same_evaluation(groups)
 
@@ -186,7 +186,7 @@ def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[A
         if len({len(stratum) for stratum in strata}) > 1:
             counts = " and ".join(str(len(stratum)) for stratum in strata)
             raise ValueError(
-                f"{name} has {counts} runs of the {len(evaluations)} evaluations; it needs as many of each"
+                f"{name} has {counts} runs of the {len(evaluations)} evaluations; give the same number of runs for each"
             )
         found.append(Arm(name=name, runs=strata))
     return found
@@ -199,11 +199,11 @@ def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:
             what = difference(runs[0].settings, run.settings)
             raise ValueError(
                 f"{name} holds {runs[0].directory} and {run.directory}, which are not repetitions of one recipe ({what}); "
-                "make them two arms"
+                "put them into two groups (NAME=RUNS)"
             )
         if run.seed == before.seed:
             raise ValueError(
-                f"{before.directory} and {run.directory} are one recipe with one seed ({run.seed}): the second says nothing new; "
+                f"{before.directory} and {run.directory} have the same recipe and seed ({run.seed}), so the second adds nothing; "
                 "leave one out"
             )
 

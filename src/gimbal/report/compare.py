@@ -42,18 +42,20 @@ def compare(
         )
     curves, notes = Curves.of(found, metric), _notes(found)
     if asked is None and metric == "eval/score" and "eval/pass@1" in found[0].all_runs[0].summary.after:
-        notes.append("no answer of any evaluation reached a reward of 1, so the mean score is compared and not pass@1")
+        notes.append(
+            "no answer in any evaluation reached a reward of 1, so the mean score is compared instead of pass@1"
+        )
     thresholds: list[float] = []
     if curves is None:
         notes.append(
-            "no time to a threshold: the arms train on different data, so their training curves do not measure "
-            "the same; train with held_out.every"
+            "no time to a threshold: the groups train on different data, so their training curves are not comparable; "
+            "train with held_out.every"
         )
     else:
         thresholds = [threshold] * len(found[0].runs) if threshold is not None else curves.common()
         if not thresholds:
             notes.append(
-                "no time to a threshold: no level above every start was reached by every run; give --threshold"
+                "no time to a threshold: no level above all starting values was reached by every run; give --threshold"
             )
     clocks = _clocks(found, curves, thresholds) if curves and thresholds else {}
     pairs = list(combinations(found, 2))
@@ -301,15 +303,15 @@ def _notes(found: Sequence[Arm]) -> list[str]:
         notes.append("steps differ: " + ", ".join(f"{name} {counts[-1]}" for name, counts in steps.items()))
     own = [key for key in differing(found) if key.startswith(("sampling.", "engine.", "held_out.engine"))]
     if own and "held_out" not in found[0].all_runs[0].settings:
-        notes.append(f"each arm's evaluation was drawn in its own way ({', '.join(own[:3])})")
+        notes.append(f"the groups sampled their evaluations differently ({', '.join(own[:3])})")
     fallen = [run.directory for arm in found for run in arm.all_runs if Record(run.directory).fallen]
     if fallen:
         notes.append(
-            f"evaluation or score fell in {len(fallen)} of {sum(len(arm.all_runs) for arm in found)} runs; what ails one of them: "
+            f"evaluation or score fell in {len(fallen)} of {sum(len(arm.all_runs) for arm in found)} runs; to find out why: "
             f"gimbal doctor {fallen[0]}"
         )
     if any(len(runs) == 1 for arm in found for runs in arm.runs):
         notes.append(
-            "an arm of one run has no interval: nothing tells chance from effect (gimbal train RECIPE --seeds 5)"
+            "a group of one run has no interval, so an effect cannot be distinguished from chance (gimbal train RECIPE --seeds 5)"
         )
     return notes

@@ -186,7 +186,7 @@ def cost(summary: Summary) -> list[str]:
     told = "" if gap is None else f"mean |p - p'| between sampler and trainer {gap:.4f}, "
     lines = [
         f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {duration(summary.seconds_training)} of "
-        f"training; largest age {summary.max_age}, {told}"
+        f"training; maximum age {summary.max_age}, {told}"
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]
     if summary.undone:

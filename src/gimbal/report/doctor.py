@@ -1,4 +1,4 @@
-"""What is wrong with a run, from what it left on disk: what fell, the likely cause with its figures, and an experiment to settle it.
+"""Diagnosis of a run from its files: what fell, the likely cause with its evidence, and an experiment to confirm it.
 
 First what became of the run: its evaluation, its score, whether anything was learned. Then why: signs of the machinery, which stand
 by themselves, and signs of the settings, which are asked only of a run that fell or learned nothing. A rule looks at one thing, has one
@@ -97,12 +97,12 @@ class Diagnosis:
             return "\n".join([*lines, f"  {self.looked_at}"])
         if not self.causes:
             lines.append(
-                "  no cause shows in the metrics; if it happens at a lower learning rate too, check what the reward pays for"
+                "  the metrics show no cause; if it also happens at a lower learning rate, check what the reward pays for"
             )
         elif self.outcomes and len(self.causes) > 1:
             others = ", ".join(sign.name for sign in self.causes[1:])
             lines.append(
-                f"  {self.cause} is the likeliest cause, and may have brought about the rest ({others}); the next run changes it alone"
+                f"  {self.cause} is the likeliest cause, and may explain the rest ({others}); the next run changes only that"
             )
         lines.append(f"  next: {(self.causes or self.outcomes)[0].experiment}")
         return "\n".join(lines)
@@ -115,7 +115,7 @@ def diagnose(directory: Path) -> Diagnosis:
     """The diagnosis of a run by its directory; a ValueError if nothing of it is on record."""
     record = Record(directory)
     if not record.rows and record.stopped is None:
-        raise ValueError(f"{directory} has neither metrics nor a reason why it stopped: let it take a step first")
+        raise ValueError(f"{directory} has neither metrics nor a record of why it stopped: let it finish a step first")
     return judged(record)
 
 

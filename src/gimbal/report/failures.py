@@ -71,7 +71,7 @@ def pegged(record: Record) -> Sign | None:
         return None
     rate = record.learning_rate * last[-1]
     evidence = (
-        f"the closed loop held the learning rate at {last[-1]:g} times what was typed, the end of its span, in the last {len(last)} of "
+        f"the closed loop held the learning rate at {last[-1]:g} times the given one, the end of its range, in the last {len(last)} of "
         f"{len(factors)} steps: no rate within it fits"
     )
     return Sign(name="rate at its end", evidence=evidence, experiment=record.again(f"learning_rate={short(rate)}"))

@@ -18,12 +18,12 @@ EDGES = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # of the histogram, in nats
 NEGLIGIBLE = 1e-3  # nats a decision: below it a cause is not named
 CAUSES = ("delivery", "numerics", "sampling", "token drift", "staleness", "update")
 MEANING = {
-    "delivery": "the sampler holds other weights than its version's",
-    "numerics": "precision, kernels and batching, at equal weights",
-    "sampling": "it draws at another temperature, top-k or top-p than is on record",
-    "token drift": "the tokens on record are not those that were drawn",
+    "delivery": "the sampler does not have the weights of its version",
+    "numerics": "precision, kernels and batching, with equal weights",
+    "sampling": "it samples with another temperature, top-k or top-p than recorded",
+    "token drift": "the recorded tokens are not the sampled ones",
     "staleness": "the learner has moved on since",
-    "update": "the learner moved within the step",
+    "update": "the learner's own update within the step",
 }
 
 
@@ -67,7 +67,7 @@ def described(split: Attribution, engine: str, against: str | None) -> str:
     """The same in lines."""
     size, cause = split.size, split.worst
     total = float(split.total_D.abs().mean())
-    verdict = f"mostly {cause}: {MEANING[cause]}" if size[cause] >= NEGLIGIBLE else "nothing to speak of"
+    verdict = f"mostly {cause}: {MEANING[cause]}" if size[cause] >= NEGLIGIBLE else "no significant cause"
     lines = [
         f"{engine} against the trainer, {len(split.total_D)} decisions: mean |log-ratio| {total:.4f}, {verdict}",
         "",
@@ -98,17 +98,17 @@ def _tests(split: Attribution) -> list[tuple[str, bool, str]]:
     drawn += f", top-k {found.top_k}, top-p {found.top_p:.2f}" if isinstance(found, Sampling) else ""
     return [
         (
-            "the sampler holds the weights of its version",
+            "the sampler has the weights of its version",
             size["delivery"] < NEGLIGIBLE,
             f"mean gap {size['delivery']:.2g}",
         ),
         ("it reproduces what it recorded", split.reproduced < 10 * NEGLIGIBLE, f"mean gap {split.reproduced:.2g}"),
         (
-            "it draws as is on record",
+            "it samples as recorded",
             found is None,
-            f"it draws at {drawn}" if drawn else "no other sampling explains it better",
+            f"it samples with {drawn}" if drawn else "no other sampling explains it better",
         ),
-        ("tokens spell the text that was drawn", split.drifted == 0, f"{split.drifted} rollouts do not"),
+        ("tokens spell the sampled text", split.drifted == 0, f"{split.drifted} rollouts do not"),
     ]
 
 

@@ -10,16 +10,14 @@ TOLD = 0.5  # a step of which less than this was kept is worth a line while the 
 def event(step: int, metrics: Mapping[str, float]) -> str:
     """What the loop did in this step that somebody would want to know now, and why; mostly nothing."""
     if "loop/returned" in metrics:
-        return (
-            f"step {step}: the score had left its band, so this step returned to version {metrics['loop/returned']:.0f}"
-        )
+        return f"step {step}: the score left its band, so this step went back to version {metrics['loop/returned']:.0f}"
     kept = metrics.get("loop/kept", 1.0)
     if kept >= TOLD:
         return ""
     if "loop/not_finite" in metrics:
-        return f"step {step}: a loss or gradient was not finite, so the step was undone"
-    went = f"step {step} went {metrics['loop/attempted']:.2g} nats a decision, where {metrics['loop/target']:.2g} was the aim"
-    return f"{went}: {kept:.0%} of it was kept" if kept else f"{went}: undone"
+        return f"step {step}: a loss or gradient was NaN or infinite, so the step was undone"
+    moved = f"step {step} moved the policy {metrics['loop/attempted']:.2g} nats per decision (target {metrics['loop/target']:.2g})"
+    return f"{moved}: kept {kept:.0%} of it" if kept else f"{moved}: undone"
 
 
 def account(columns: Mapping[str, Sequence[float | None]]) -> str:
@@ -33,5 +31,5 @@ def account(columns: Mapping[str, Sequence[float | None]]) -> str:
     parts = [f"{shortened} of {len(factors)} steps shortened, {undone} undone"]
     if returns:
         parts.append(f"return to an earlier version in step {', '.join(map(str, returns))}")
-    parts.append(f"learning rate {factors[0]:.3g} times the one given at first, {factors[-1]:.3g} times at the end")
+    parts.append(f"learning rate {factors[0]:.3g} times the given one at first, {factors[-1]:.3g} times at the end")
     return ", ".join(parts)

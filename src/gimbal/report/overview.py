@@ -107,15 +107,15 @@ def learned(summary: Summary | None, metrics: Columns, evaluation: Change | None
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]
             chance = CURVE * math.sqrt(2 * noise(known) / max(1, len(known) // 10)) if len(known) >= TREND else None
-            text = _moved(name, *ends, chance) + " (first and last tenth of its steps; on tasks it trained on)"
+            text = _moved(name, *ends, chance) + " (first and last tenth of the steps, on training tasks)"
             return {"figure": name, "before": ends[0], "after": ends[1], "noise": chance, "text": text}
-    return {"figure": "", "before": None, "after": None, "noise": None, "text": "Nothing tells yet what was learned."}
+    return {"figure": "", "before": None, "after": None, "noise": None, "text": "There is no result yet."}
 
 
 def _moved(name: str, before: float, after: float, chance: float | None) -> str:
     change = after - before
     if chance is not None and abs(change) <= chance:
-        return f"The {name} did not move beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} may be chance."
+        return f"The {name} did not change beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} can be chance."
     if abs(change) < 5e-4:
         return f"The {name} stayed at {after:.3f}."
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
@@ -207,7 +207,7 @@ LIMITS = (
         metric="reward/zero_std_frac",
         what="signal",
         bad=lambda first, last: last > 0.9,
-        text="{1:.0%} of groups without a difference to learn from at the end",
+        text="{1:.0%} of groups have equal scores, so nothing to learn from, at the end",
         families=(TOKENS, None),
     ),
 )
@@ -219,7 +219,7 @@ def costs(summary: Summary | None, metrics: Columns) -> dict[str, Any]:
         return {"seconds": summary.seconds_training, "decisions": summary.tokens_generated, "text": cost(summary)}
     tokens = [value for name in DRAWN for value in metrics.get(name, ()) if value is not None]
     steps = len(next(iter(metrics.values()), ()))
-    text = [f"The run has not ended; {steps} of its steps are recorded."]
+    text = [f"The run is not finished; {steps} of its steps are recorded."]
     return {
         "seconds": sum((v or 0.0 for v in metrics.get("time/step", ())), 0.0),
         "decisions": tokens[-1] if tokens else 0,
@@ -245,7 +245,7 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
     }
     figures = {run["learned"]["figure"] for run in runs if run["learned"]["after"] is not None}
     if len(figures) != 1:
-        return "These runs are not judged by one figure, so none is called best; the table has what each is judged by."
+        return "These runs have no metric in common, so none is called best; the table shows each run's metric."
 
     def told(family: int) -> str:
         values = scores[family]
@@ -285,10 +285,10 @@ def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> 
     try:
         found = compare(arms(list(sides.items())))
     except ValueError as error:
-        return f"Whether that is chance is not told: {error}."
+        return f"Whether that is chance is unknown: {error}."
     of, pairs = {arm.name: arm for arm in found.arms}, found.pairs
     if pairs and all(blind(of[pair.a], of[pair.b], len(pairs)) for pair in pairs):
         few, enough = min(len(arm.runs) for arm in found.arms), least_runs(len(pairs))
         each = "one run" if few == 1 else f"{few} runs"
-        return f"From {each} each nobody can say whether that is more than chance; {enough} could: --seeds {enough}."
+        return f"With {each} each, chance cannot be excluded; with {enough} it can: --seeds {enough}."
     return found.verdict

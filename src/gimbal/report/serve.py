@@ -32,7 +32,9 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, ThreadingHTTPServer)
         port = self.server.server_port
         if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
-            return self._send(HTTPStatus.FORBIDDEN, "text/plain", "this server answers to its own machine only")
+            return self._send(
+                HTTPStatus.FORBIDDEN, "text/plain", "this server only answers requests from its own machine"
+            )
         url = urlsplit(self.path)
         if url.path == "/":
             return self._send(HTTPStatus.OK, "text/html", page(self.directories, live=True))

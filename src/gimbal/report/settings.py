@@ -144,8 +144,8 @@ def temperature(record: Record) -> Sign | None:
     if not degree or COLD < degree < HOT or alike is None or entropy is None or passes is None:
         return None
     evidence = (
-        f"at sampling temperature {degree:g} the first steps have an entropy of {entropy:.3f} nats a token; {passes:.1%} of rollouts "
-        f"are right, and in {alike:.0%} of the groups all scores are the same"
+        f"at sampling temperature {degree:g} the first steps have an entropy of {entropy:.3f} nats per token; {passes:.1%} of rollouts "
+        f"are correct, and in {alike:.0%} of the groups all scores are the same"
     )
     return Sign(name="temperature", evidence=evidence, experiment=record.again("sampling.temperature=1"))
 
@@ -160,11 +160,11 @@ def cut_short(record: Record) -> Sign | None:
     if _pass_cut_off(record):
         return None
     limit = record.setting("sampling.max_length", 64)
-    evidence = (
-        f"{early:.0%} of rollouts are cut off at max_length={limit} from the first steps on (limit {CUT_OFF:.0%})"
-    )
+    evidence = f"{early:.0%} of rollouts are cut off at max_length={limit} from the first steps (limit {CUT_OFF:.0%})"
     if min(early, late) >= ALL_CUT_OFF:
-        evidence += "; a model that never ends by itself fills any limit: look whether its texts break off in the middle of an answer"
+        evidence += (
+            "; a model that never stops reaches any limit: check whether its texts are cut in the middle of an answer"
+        )
     return Sign(
         name="max_length too small", evidence=evidence, experiment=record.again(f"sampling.max_length={4 * limit}")
     )
@@ -193,7 +193,7 @@ def loud_entropy(record: Record) -> Sign | None:
     if not (coef > 0 and (grown or stays)) and not (coef < 0 and (gone or driven)):
         return None
     name = "entropy bonus too strong" if coef > 0 else "entropy collapse"
-    what = "an entropy bonus" if coef > 0 else "a price on entropy, a bonus"
+    what = "an entropy bonus" if coef > 0 else "an entropy penalty, or a bonus"
     evidence = f"with {what} of {coef:g}, entropy went from {first:.3f} to {last:.3f} nats a decision"
     usual = short(min(abs(coef) / 10, USUAL_BONUS))
     return Sign(name=name, evidence=evidence, experiment=record.again(f"regularisers.{place}.coef={usual}"))
@@ -325,7 +325,10 @@ def calm_fall(record: Record) -> Sign | None:
     moved, kl = step_size(record)
     if score is None or not score.fell or (moved or 0.0) >= LARGE_MOVE or (kl or 0.0) >= LARGE_KL:
         return None
-    evidence = f"the score fell from {score}, by steps of healthy size: a sign may be wrong, or a regulariser outweighs the reward"
+    evidence = (
+        f"the score fell from {score}, although steps have a normal size: a sign may be wrong, or a regulariser may outweigh the "
+        "reward"
+    )
     change = record.rate(0.3)
     if record.run.get("regularisers"):
         change = "regularisers=()"

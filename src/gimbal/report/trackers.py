@@ -145,6 +145,4 @@ class Trackers:
 
     def _lost(self, name: str, error: Exception) -> None:
         cause = " ".join(str(error).split())[:200] or type(error).__name__
-        self.note(
-            f"{name} failed and is left out from here on: {cause}; the run continues, and metrics.jsonl has everything"
-        )
+        self.note(f"{name} failed and is no longer used: {cause}; the run continues, and metrics.jsonl has everything")

@@ -62,7 +62,7 @@ def _final(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult])
         x, y = len(a.scores[0]), len(b.scores[0])
         few = f"{_runs(x)} each" if x == y else f"{x} and {_runs(y)}"
         return (
-            f"final {name} is {both}, and {few} cannot show a difference ({least_runs(len(comparison.pairs))} each can)"
+            f"final {name} is {both}, but {few} cannot show a difference ({least_runs(len(comparison.pairs))} each can)"
         )
     return f"no difference shown in final {name}: {both}"
 
@@ -146,8 +146,8 @@ def _explained(comparison: Comparison) -> list[str]:
         )
         if any(math.isfinite(horizon) for horizon in comparison.horizon):
             lines.append(
-                f"Some run ended without reaching it, the first after {count(min(comparison.horizon))} tokens: arrivals later than "
-                "that cannot be told from it and are censored too."
+                f"Some run ended without reaching it, the first after {count(min(comparison.horizon))} tokens: runs that reach it "
+                "later than that are counted as censored too."
             )
     return lines
 

@@ -90,7 +90,7 @@ def save(
         why = (
             error
             if isinstance(error, OSError)
-            else f"{partial / 'state.pt'}: the disk is full, or files may not be as large"
+            else f"{partial / 'state.pt'}: the disk is full, or the file size limit is too low"
         )
         shutil.rmtree(partial, ignore_errors=True)
         previous = newest(directory)
@@ -131,12 +131,12 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{checkpoint} does not load ({' '.join(str(error).split())[:200]}): is it of another version of gimbal or torch?"
+            f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}): is it from another version of gimbal or torch?"
         ) from error
     if (found := state.get("format", 1)) != FORMAT:
         raise CheckpointError(
-            f"{checkpoint} is of another version of gimbal (format {found}; this one reads {FORMAT}): resume it with that version, or "
-            f"start a new run from its weights: policy.model={checkpoint / 'model'}"
+            f"{checkpoint} was written by another version of gimbal (format {found}; this one reads {FORMAT}): resume with that one, "
+            f"or start a new run from its weights: policy.model={checkpoint / 'model'}"
         )
     return state
 
@@ -151,7 +151,7 @@ def spoilt(checkpoint: Path, part: str = "") -> str:
     try:
         for name, digest in _manifest(checkpoint)["files"].items():
             if name.startswith(part) and _digest(checkpoint / name) != digest:
-                return f"{checkpoint / name} is not what was written: the checkpoint is corrupted"
+                return f"{checkpoint / name} differs from what was written: the checkpoint is corrupted"
     except (OSError, CheckpointError) as error:
         return f"{checkpoint} is no whole checkpoint ({error})"
     return ""
@@ -171,11 +171,11 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
             else f"{path} is no whole checkpoint: it has no {MANIFEST}"
         ):
             for sentence in passed:
-                note(f"{sentence}; {path.name} is taken instead")
+                note(f"{sentence}; {path.name} is used instead")
             return path
         passed.append(said)
     if found and not all_of(directory):
-        note(f"{passed[0]}; the run begins again")
+        note(f"{passed[0]}; the run starts again from the beginning")
     elif passed:
         way = f"gimbal train --from {directory} starts a new run"
         # The state may be lost and the weights whole: then they are worth a new run.
@@ -200,7 +200,7 @@ def _logs_changed(directory: Path, checkpoint: Path) -> str:
             there = {row.get("step") for row in JsonLines(path).read()}
             lost = [step for step in range(1, manifest["step"] + 1) if step not in there]
             told = f" (no line of step {lost[0]})" if lost else ""
-        return f"{path} does not begin as it did when {checkpoint.name} was written: lines were lost or changed{told}"
+        return f"{path} has changed since {checkpoint.name} was written: lines were lost or edited{told}"
     return ""
 
 
@@ -214,7 +214,7 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
             sized = all(isinstance(log, dict) and isinstance(log.get("bytes"), int) for log in logs.values())
             if sized and all(isinstance(digest, str) for digest in files.values()):
                 return manifest
-    raise CheckpointError(f"its {MANIFEST} is not as this version of gimbal writes it")
+    raise CheckpointError(f"its {MANIFEST} was not written by this version of gimbal")
 
 
 def _named(root: Path) -> list[Path]:

@@ -75,7 +75,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _outstanding(run)
     if several() and isinstance(run.policy, CausalLM) and run.policy.vision:
         yield Refusal(
-            f"{run.policy.model} takes images, which do not reach several learner processes: start it without torchrun"
+            f"{run.policy.model} takes images, which are not supported with several learner processes: start it without torchrun"
         )
     yield from _trainable(run)
     yield from _controllers(run, whole)
@@ -86,7 +86,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _rewards_there(run, whole)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
-            "oversampling asks for groups that filters will drop, and there are no filters: all of it is surplus"
+            "oversampling has no use without filters: it generates extra groups to replace those that filters drop"
         )
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
@@ -131,7 +131,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _coarse(method, run)
     yield from _fast(method, run)
     if method.reference_resets and REFERENCE_MODEL not in method.models():
-        yield Advice("reference_resets renew a reference that no part reads")
+        yield Advice("reference_resets renews a reference that no part reads")
 
 
 def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
@@ -152,7 +152,7 @@ def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
         for ratio in sorted(ratios):
             if ratio in owner:
                 yield Refusal(
-                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, which would then count twice: drop one of them "
+                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, so it would count twice: drop one of them "
                     "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
                 )
             owner[ratio] = name
@@ -205,8 +205,8 @@ def _overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
     if count:
         which = f"all {count:,}" if count == len(asked) else f"{count:,} of {len(asked):,}"
         yield (
-            f"{which} held-out tasks ask what is trained on too, so the evaluation also measures what was learned by heart: "
-            "held_out=0.1 sets tasks aside and trains on none of them"
+            f"{which} held-out tasks are also trained on, so the evaluation also measures memorisation: held_out=0.1 sets tasks aside "
+            "and trains on none of them"
         )
 
 
@@ -251,7 +251,7 @@ def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
     """The estimator starts from rewards, a shaping from advantages; a penalty on the discrepancy needs one to measure."""
     if "advantage_NS" in method.advantage.needs:
         yield Refusal(
-            f"{type(method.advantage).__name__} changes advantages and is no estimator: put it into shaping=(...)"
+            f"{type(method.advantage).__name__} changes advantages but is not an estimator: put it into shaping=(...)"
         )
     for shape in method.shaping:
         if "advantage_NS" not in shape.needs:
@@ -261,7 +261,7 @@ def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
             )
         if DISCREPANCY in method.anchor.absorbs and {"proximal_NS", "behavior_NS"} <= shape.needs:
             yield Refusal(
-                f"{type(shape).__name__} prices the gap between anchor and sampler, which is always 0 with the anchor "
+                f"{type(shape).__name__} penalises the gap between anchor and sampler, which is always 0 with the anchor "
                 f"{type(method.anchor).__name__}: use anchor=Recompute()"
             )
 
@@ -274,10 +274,10 @@ def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verd
         yield Refusal("a part reads the critic's values, but there is no critic: set critic=, or use a group estimator")
     if method.critic is not None and method.critic.fitted and trained:
         yield Refusal(
-            f"{type(method.critic).__name__} is fitted after each step, and no loss can train it: drop the value loss"
+            f"{type(method.critic).__name__} is fitted after each step, so no loss can train it: drop the value loss"
         )
     if method.critic is not None and not trained and not method.critic.fitted:
-        yield Refusal("there is a critic that no part trains: add ValueLoss() to regularisers, or drop critic=")
+        yield Refusal("no part trains the critic: add ValueLoss() to regularisers, or drop critic=")
     if method.critic is not None and not read:
         yield Refusal(
             f"there is a critic, but {type(method.advantage).__name__} does not read its values: use GAE, or drop critic="
@@ -295,7 +295,7 @@ def _trainable(run: AbstractRun) -> Iterator[Verdict]:
 def _alike(whole: Composition) -> Iterator[Verdict]:
     """Parts that do the same thing, each as if alone."""
     if len(whole.doing(FITS_CRITIC)) > 1:
-        yield Refusal("two parts fit the critic: keep one value loss")
+        yield Refusal("two parts train the critic: keep one value loss")
     if len(whole.doing(ENTROPY)) > 1:
         yield Advice("two parts push the entropy")
     if len(whole.doing(REFERENCE)) > 1:
@@ -330,22 +330,22 @@ def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
         try:
             value = get_at(run.learns, path)
         except KeyError as error:
-            yield Refusal(f"a controller moves {path}, and this run has no {error.args[0]!r} there")
+            yield Refusal(f"a controller changes {path}, but this run has no {error.args[0]!r} there")
             continue
         for place, part in walk(run.learns):
             if isinstance(part, AbstractRemembering) and path.removeprefix(f"{place}.") in part.init():
                 yield Refusal(
-                    f"a controller moves {path}, which {type(part).__name__} remembers by itself: leave it out"
+                    f"a controller changes {path}, which {type(part).__name__} updates itself: drop the controller"
                 )
         signal = str(vars(rule).get("signal", ""))
         anchors = whole.doing(ABSORBS_DISCREPANCY)
         if signal.startswith("mismatch/") and anchors:
             yield Refusal(
-                f"the controller of {path} goes by {signal}, which the anchor {type(anchors[0]).__name__} leaves unmeasured: "
+                f"the controller of {path} reads {signal}, which is not measured with the anchor {type(anchors[0]).__name__}: "
                 "use anchor=Recompute()"
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
-            yield Refusal(f"a controller moves {path}, which is {value!r} and not a number")
+            yield Refusal(f"a controller changes {path}, which is {value!r} and not a number")
 
 
 def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
@@ -353,11 +353,11 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
     consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
         yield Advice(
-            "no part bounds the update although data is reused or stale: ClippedRatio or a staleness of 0 is safer"
+            "no part bounds the update, although data is reused or stale: objective=ClippedRatio() or max_staleness=0 is safer"
         )
     own = whole.doing(ABSORBS_DISCREPANCY) or whole.doing(TEMPERS)
     if run.max_staleness > 0 and method.correction is None and not own and "behavior_NS" not in whole.needs:
-        said = "nothing corrects for the sampler's distribution: correction=TruncatedWeight() does"
+        said = "no part corrects for the sampler's distribution: correction=TruncatedWeight() does"
         if run.max_staleness > 1 and whole.updates == 1:
             said += (
                 f". With max_staleness={run.max_staleness} and one update a batch that costs much: on a small model data of age 4 "
@@ -381,7 +381,7 @@ def _fast(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]
     policy, rate = run.policy, method.optimization.learning_rate
     if isinstance(policy, CausalLM) and policy.lora is None and policy.large and rate > MOST_RATE:
         yield Advice(
-            f"learning_rate is {rate:g}, which suits a small network; a pretrained model wants about 1e-6: learning_rate=1e-6"
+            f"learning_rate is {rate:g}, which suits a small network; for a pretrained model use about 1e-6: learning_rate=1e-6"
         )
 
 
@@ -398,5 +398,5 @@ def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Compos
     )
     if whole.updates == 1 and at_update and by_ratio:
         yield Advice(
-            "with one update a batch the ratio is always 1 and no clip ever acts; optimization.minibatches=4 takes four updates"
+            "with one update per batch the ratio is always 1, so the clip never acts; optimization.minibatches=4 takes four updates"
         )

@@ -48,7 +48,7 @@ class Devices(AbstractPart):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         run: Any = whole.run
         if self.samplers > 1 and not isinstance(run.runtime, Ray):
-            yield Refusal(f"devices.samplers={self.samplers} are processes of their own: runtime=Ray()")
+            yield Refusal(f"devices.samplers={self.samplers} need processes of their own: runtime=Ray()")
         if self.gpus > 1 and not isinstance(run.engine, VLLMServer):
             yield Refusal(
                 f"devices.gpus={self.gpus} share one model, and {type(run.engine).__name__} samples on one device: engine=VLLMServer()"

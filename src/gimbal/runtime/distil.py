@@ -50,7 +50,7 @@ def distilled(run: AbstractRun) -> list[Task]:
     """The held-out tasks of a run, with what the policy that it names makes of them."""
     held_out = run.held_out
     if held_out is None:
-        raise ValueError("this recipe holds no tasks out; name those to go through: held_out=FILE")
+        raise ValueError("this recipe has no held-out tasks; give the tasks to answer: held_out=FILE")
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     engine = run.evaluator.start(policy)
     with ExitStack() as opened:

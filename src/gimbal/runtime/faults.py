@@ -96,13 +96,15 @@ class Faults(AbstractPart):
         """Faults that this run has nothing to be injected into would look like faults that do no harm."""
         for name in ("token_drift", "sampler_top_k", "sampler_top_p"):
             if name in self.active and whole.run.policy.family.unit != "tokens":
-                yield Refusal(f"faults.{name} is for texts, and {type(whole.run.policy).__name__} decides no tokens")
+                yield Refusal(
+                    f"faults.{name} is for language models, and {type(whole.run.policy).__name__} samples no tokens"
+                )
         if any(name.startswith("reward_") for name in self.active) and not whole.run.rewards:
             yield Refusal("the reward faults change scores, and this run has dense rewards of its environment only")
 
     def sentence(self) -> str:
         named = ", ".join(f"{name}={value}" for name, value in self.active.items()) or "none of them active"
-        return f"FAULTS ARE INJECTED ON PURPOSE ({named}): what this run finds says nothing about its method"
+        return f"FAULTS ARE INJECTED ON PURPOSE ({named}): the results of this run say nothing about its method"
 
     def around_engine(self, engine: AbstractEngine, seed: int) -> AbstractEngine:
         sampler = (self.logprob_noise, self.sampler_temperature, self.sampler_top_k, self.sampler_top_p)

@@ -221,7 +221,7 @@ class Fleet:
         doing = "its start"
         if not any(other.up for other in self.members.values()):
             self.failure = self.failure or Unserved(
-                f"no {self.name} was up after {now - one.since:.0f} s: are there processors (and memory) left for it?"
+                f"no {self.name} was up after {now - one.since:.0f} s: are there CPUs and memory left for it?"
             )
         if one.aside is not None:
             reference, asked = one.aside
@@ -244,10 +244,10 @@ class Fleet:
         # What kills every member that holds it would kill replacements for ever, and the run would look busy.
         if self.lost_in_a_row >= LOSSES_IN_A_ROW:
             self.failure = self.failure or Unserved(
-                f"{self.lost_in_a_row} {self.name} processes were lost one after the other and none finished anything; the last, "
+                f"{self.lost_in_a_row} {self.name} processes were lost in a row before any of them finished its work; the last, "
                 f"{self.name} {member}, {why}. Fix the cause and continue with --resume"
             )
         else:
-            self._notes.append(f"{self.name} {member} {why}; it is replaced, and what it held is done again")
+            self._notes.append(f"{self.name} {member} {why}; it is replaced, and its work is repeated")
             self.add()
         self.changed.notify_all()

@@ -348,7 +348,7 @@ class Pipeline:
             self.told += 1
             more = "; further ones are only counted, in drops/rollouts/REASON" if self.told == MOST_TOLD else ""
             self.parts.note(
-                f"a rollout of task {task.id} broke and leaves its group ({broken.reason}): {broken.said}{more}"
+                f"a rollout of task {task.id} failed and was removed from its group ({broken.reason}): {broken.said}{more}"
             )
 
     def _stuck(self) -> str:
@@ -396,12 +396,12 @@ class Pipeline:
 
     def _starved(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.drops.most_common())
-        all_gone = f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to learn from. "
+        all_gone = f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to train on. "
         if (
             self.broke is not None
             and 2 * (self.befell[self.broke.reason] + self.befell["too_few"]) > self.dropped_in_a_row
         ):
-            return f"{all_gone}Their rollouts broke, lately by this: {self.broke.said}"
+            return f"{all_gone}Their rollouts failed, most recently with: {self.broke.said}"
         return (
             f"{all_gone}If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is "
             "right, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"

@@ -66,7 +66,7 @@ class Ray(AbstractRuntimeSpec):
         if self.workers * self.cpus > cpus or self.workers * self.gpus > gpus:
             wanted.note(
                 f"{self.workers} workers want {self.workers * self.cpus:g} CPUs and {self.workers * self.gpus:g} GPUs, and Ray has "
-                f"{cpus:g} and {gpus:g} at present; some will wait"
+                f"{cpus:g} and {gpus:g} now; some will wait"
             )
         where = next(wanted.policy.parameters()).device
         shared = _stored(lambda: ray.put(wanted.policy.to("cpu")))
@@ -125,8 +125,8 @@ class Nodes:
                 self.up[node["NodeID"]] = node["NodeManagerAddress"]
             elif address := self.up.pop(node["NodeID"], ""):
                 found.append(
-                    f"node {node['NodeID'][:8]} ({address}) of the Ray cluster is lost; what was on it is begun again as far as other "
-                    "nodes have room, and the run continues with what is up"
+                    f"node {node['NodeID'][:8]} ({address}) of the Ray cluster is lost; its work is repeated on other nodes as far as "
+                    "they have room, and the run continues with those that are up"
                 )
         return found
 

@@ -45,7 +45,7 @@ class Replay(AbstractRuntimeSpec):
         path = Path(self.run) / FILE
         if not path.is_file():
             raise ValueError(
-                f"{self.run} has no {FILE}: a run on one process needs none, gimbal train --from does it again"
+                f"{self.run} has no {FILE}: a run in one process needs none; repeat it with gimbal train --from"
             )
         tape = Tape([event for row in _whole(path) for event in row["events"]])
 
@@ -84,9 +84,7 @@ class Tape:
             # "u" is a resume: its members begin empty, and what they held was drawn again.
             self.resumed = kind == "u" or (self.resumed and not again)
         if not self.events:
-            raise Diverged(
-                "the schedule ends here: the run was stopped at this point, or what is done again is not what it did"
-            )
+            raise Diverged("the schedule ends here: the run was stopped at this point, or the replay differs from it")
         return self.events[0]
 
     def expect(self, kind: str, what: Any) -> None:
@@ -183,7 +181,7 @@ class ReplayEngine(AbstractEngine):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        raise ValueError("a replay is not resumed; start it again")
+        raise ValueError("a replay cannot be resumed; start it again")
 
     def _follow(self, event: Event) -> None:
         kind, member = event[0], event[1] if len(event) > 1 else -1
@@ -264,7 +262,7 @@ def _whole(schedule: Path) -> list[dict[str, Any]]:
         (at for at, row in enumerate(rows, 1) if row.get("step") != at or not {"batch", "events"} <= row.keys()), 0
     )
     if at:
-        raise ValueError(f"{schedule} has no whole line of step {at}, so this run cannot be replayed")
+        raise ValueError(f"{schedule} has no complete line for step {at}, so this run cannot be replayed")
     return rows
 
 
@@ -274,7 +272,7 @@ def compared(original: Path, again: Path) -> str:
     for step in sorted(ours):
         if ours[step] != theirs.get(step):
             raise Diverged(
-                f"the batch of step {step} is not that of {original}: another machine, other versions, other threads, or a reward or "
-                "a tool that does not answer twice alike"
+                f"the batch of step {step} differs from that of {original}: the machine, versions or threads differ, or a reward "
+                "or a tool is not deterministic"
             )
-    return f"all {len(ours)} batches are those of {original}, bit for bit"
+    return f"all {len(ours)} batches equal those of {original}, bit for bit"

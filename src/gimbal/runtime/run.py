@@ -61,14 +61,14 @@ class HeldOut:
     def __post_init__(self) -> None:
         if self.samples < 1 or self.every < 0:
             raise ValueError(
-                f"an evaluation takes samples of at least 1, every 0 or more steps; got {self.samples} and {self.every}"
+                f"held_out.samples must be at least 1 and held_out.every at least 0; got {self.samples} and {self.every}"
             )
         figures = ("score", "greedy_score", "greedy", *(f"pass@{k}" for k in KS if k <= self.samples))
         if self.save_best not in ("no", *figures):
-            raise ValueError(f"held_out.save_best is {self.save_best}; it is no, or one of {', '.join(figures)}")
+            raise ValueError(f"held_out.save_best is {self.save_best}; it must be no, or one of {', '.join(figures)}")
         if self.save_best != "no" and not self.every:
             raise ValueError(
-                f"held_out.save_best={self.save_best} needs evaluations to choose from, and held_out.every is 0: held_out.every=10"
+                f"held_out.save_best={self.save_best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
             )
 
 
@@ -135,13 +135,13 @@ class AbstractRun(ABC):
         if self.threads > MOST_THREADS:
             raise ValueError(f"threads is {self.threads}; it must be {MOST_THREADS} or below")
         if self.max_staleness < 0:
-            raise ValueError(f"max_staleness is {self.max_staleness}; it counts learner versions, 0 being synchronous")
-        if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):
-            raise ValueError("the run's own max_staleness and prompts_per_step hold for its staleness rule: set those")
-        if self.oversampling < 1:
             raise ValueError(
-                f"oversampling is {self.oversampling}; it must be 1 (as many groups as are wanted) or above"
+                f"max_staleness is {self.max_staleness}; it must be a number of learner versions, where 0 is synchronous"
             )
+        if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):
+            raise ValueError("set max_staleness and prompts_per_step of the run, not of its staleness rule")
+        if self.oversampling < 1:
+            raise ValueError(f"oversampling is {self.oversampling}; it must be 1 (no extra groups) or above")
 
     @property
     def sampler(self) -> Driven:

@@ -71,7 +71,7 @@ class SafetyTest:
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise ValueError(
-                f"SafetyTest.delta is {self.delta}; it is the probability of a false pass, between 0 and 1"
+                f"SafetyTest.delta is {self.delta}; it must be a probability (of a false pass) between 0 and 1"
             )
         if not 0 <= self.left_out < len(self.tasks):
             raise ValueError(
@@ -118,12 +118,12 @@ def certify(run: AbstractRun, test: SafetyTest, ledger: Path) -> Verdict:
     tasks = [test.tasks[index] for index in range(test.left_out, len(test.tasks))]
     # Tasks that training saw are solved more safely than others; the bound would hold for them alone.
     if test.tasks == run.tasks:
-        raise ValueError("the safety test is on the very tasks of the training: give it tasks that the run excludes")
+        raise ValueError("the safety test uses the training tasks: give it tasks that the run does not train on")
     spent = {task for row in _entries(ledger) for task in row["spent"]}
     if known := [task.id for task in tasks if task.id in spent]:
         raise ValueError(
-            f"{len(known)} tasks, {known[0]} the first, have decided in {ledger} already; a second test on them proves nothing: "
-            "draw other tasks"
+            f"{len(known)} tasks, {known[0]} the first, were already used in a test ({ledger}); a second test on them proves nothing: "
+            "use other tasks"
         )
     # Before anything is drawn: tasks that have decided and cannot be entered as spent would decide again.
     ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -164,8 +164,8 @@ def _entries(ledger: Path) -> list[dict[str, Any]]:
     lines = ledger.read_bytes().splitlines() if ledger.exists() else []
     if len(rows) < len(lines) or not all("spent" in row for row in rows):
         raise ValueError(
-            f"a line of {ledger} is torn or damaged, and with it the record of the tasks it spent: begin another ledger, with tasks "
-            "that no test has seen"
+            f"a line of {ledger} is damaged, and with it the record of the tasks that it used: start another ledger, with tasks that "
+            "no test has seen"
         )
     return rows
 
@@ -181,7 +181,7 @@ def _cost(rollout: Rollout, cost: AbstractReward, worst: float) -> float:
     group = Group.of(0, rollout.task, (rollout,))
     if cost.follow_ups(group):
         raise ValueError(
-            f"the cost {cost.name} asks the policy about its own answers, which would make it its own judge"
+            f"the cost {cost.name} asks the policy about its own answers, so the policy would judge itself"
         )
     value = cost(group)[0]
     # A text that breaks the scorer scores 0, which is harmless in a reward and would pass for safe in a cost.
