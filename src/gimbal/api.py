@@ -347,9 +347,9 @@ def statement(run: AbstractRun) -> str:
     """What follows from the keys, in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
     updates = run.learns.optimization.epochs * run.learns.optimization.minibatches
-    age = f"at most {_counted(run.max_staleness, 'version')} old" if run.max_staleness else "of the current version"
-    if not run.store.bounded or not run.staleness.bounded:
-        age = "of any version so far"
+    most = run.store.most_age(run.max_staleness) if run.staleness.bounded else None
+    age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
+    age = "of any version so far" if most is None else age
     precision = config.plain(run.engine).get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"

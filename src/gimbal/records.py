@@ -204,11 +204,12 @@ class Episode:
 
     Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
     its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
-    and leaves its group.
+    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word.
     """
 
     rows: tuple[Rollout, ...]
     error: str = ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -310,11 +311,11 @@ class Group:
 
     def keep(self, rollouts: Iterable[Rollout]) -> Group:
         """The group with these alone of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
-        whole = {episode.sample: episode.rows[:-1] for episode in self.episodes}
+        whole = {episode.sample: episode for episode in self.episodes}
         kept = []
         for last in rollouts:
-            before = (replace(row, score=last.score, scores=last.scores) for row in whole[last.sample])
-            kept.append(Episode(rows=(*before, last)))
+            before = (replace(row, score=last.score, scores=last.scores) for row in whole[last.sample].rows[:-1])
+            kept.append(replace(whole[last.sample], rows=(*before, last)))
         return replace(self, episodes=tuple(kept))
 
 

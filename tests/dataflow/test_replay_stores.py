@@ -46,7 +46,8 @@ def rows(lengths, start=0, ended=()):
 
 def test_once_passes_on_what_it_is_given():
     fresh = rows([2, 3])
-    assert Once().start(0).take(fresh) is fresh and Once.bounded and not Buffer.bounded
+    assert Once().start(0).take(fresh) is fresh
+    assert Once().most_age(2) == 2 and Buffer().most_age(2) is None
 
 
 def test_single_decisions_know_what_came_next_and_where_it_ended():

@@ -24,6 +24,7 @@ from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.recent import Recent
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
@@ -95,6 +96,12 @@ def from_judge(run: Run) -> Run:
     return replace(run, policy=replace(run.policy, model=judge()))
 
 
+def repeated(run: Run) -> Run:
+    """On few tasks that sometimes go well, in small groups: one that fails is of a task that went well before."""
+    easier = {**run.tasks.parameters, "min_terms": 3, "max_terms": 4}
+    return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
+
+
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
@@ -107,6 +114,13 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=above("kl/ref"),
     ),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
+    "arpo": of(
+        "grpo",
+        4,
+        start=repeated,
+        store=above("replay/share"),
+        correction=differs("is_weight/max"),
+    ),
     "asyppo": of(
         "ppo",
         masks=below("mask/DisagreementMask"),
@@ -335,10 +349,11 @@ MECHANISMS: dict[str, Mechanism] = {
         "grpo",
         5,
         prompts=2,
-        sooner={Staircase: {"begin": 2, "every": 1}, Run: {"reference_resets": (3,)}},
+        sooner={Staircase: {"begin": 2, "every": 1}, Run: {"reference_resets": (3,)}, Recent: {"until": 3}},
+        store=above("replay/share"),
         objective=varies("clip_centre"),
         regularisers=above("kl/ref").by(regularisers=(), controllers={}),
-        controllers=varies("control/regularisers.0.mix"),
+        controllers=varies("control/regularisers.0.mix").exactly(),
         reference_resets=differs("kl/ref"),
     ),
     "resrl": of("grpo", shaping=ADVANTAGE),

@@ -73,7 +73,8 @@ class Trial:
             metrics, _, batch = self.trainer.advance()
             unknown = {name for name, value in metrics.items() if not math.isfinite(value)}
             assert unknown <= MAY_BE_NAN, unknown
-            assert metrics["staleness/max"] <= self.run.max_staleness or not self.run.store.bounded
+            most = self.run.store.most_age(self.run.max_staleness)
+            assert most is None or metrics["staleness/max"] <= most
             assert batch.mask_NS.any()
             self.metrics.append(metrics)
             self.weights.append(self._weights())

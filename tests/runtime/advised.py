@@ -36,6 +36,7 @@ from gimbal.dataflow.filters.superseded import Superseded
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -78,6 +79,7 @@ ADVICE = [
         "policy.dtype=float32 engine.precision=float32 has no such gap",
         {"policy": ROUTED["policy"], "engine": Native(precision="float32")},
     ),
+    ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),
     ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
     ({}, "the clip never acts", {"optimization": Optimization(minibatches=4)}),
     (

@@ -18,7 +18,9 @@ from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.replay.buffer import Buffer
-from gimbal.dataflow.staleness import Pace, Reweight
+from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.successes import Successes
+from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
@@ -110,6 +112,9 @@ REFUSALS = [
     ),
     ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
     ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    ({"store": Successes()}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    ({**OLD, "store": Recent(), "staleness": MaskStale()}, "masks what is older", {"staleness": Pace()}),
+    ({**OLD, "store": Successes(), "staleness": DropStale()}, "would drop each group", {"staleness": Pace()}),
     (
         {**OLD, "store": Buffer(cut=False), "anchor": SamplingVersion()},
         "Buffer lets decisions be older",

@@ -16,8 +16,11 @@ from slow import Slow
 from small import rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
+from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.successes import Successes
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.report.files import deterministic
@@ -27,6 +30,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 
 SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
+WEIGHED = {"correction": TruncatedWeight()}
 KILLS = 8  # at least, of each run
 KINDS = {"a reward's process": ("operation", "time", "child"), SLOW: ("operation", "call", "time")}
 REWARD = """
@@ -48,8 +52,15 @@ def cart():
 
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
-    "one version behind": lambda home: tokens(14, 1, Native(slots=4)),
-    "three behind, cache rebuilt": lambda home: tokens(14, 3, Native(slots=4, cache="recompute")),
+    "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
+    "three behind, cache rebuilt, what went well again": lambda home: tokens(
+        14,
+        3,
+        Native(slots=4, cache="recompute"),
+        tasks=rows(3),
+        store=Successes(least=0.0, low=0.9, spread=1.0, each=2),
+        **WEIGHED,
+    ),
     "stop strings, entropies": lambda home: tokens(22, 1, Native(slots=5, entropy=True), stop=("7",)),
     "deltas, one checkpoint every second step": lambda home: tokens(
         20,
@@ -108,6 +119,7 @@ def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
             break
         kills += killed(context, run, cut := tmp_path / f"cut {number}", draw, kinds)
         assert records(cut) == records(tmp_path / "whole")
+        assert records(cut)[0][-1].get("replay/used", 1) > 0
         assert differing(state(cut), state(tmp_path / "whole")) is None
     assert {kind for kind, *_ in kills} == set(kinds)
     assert any(calls for *_, calls in kills) == ("call" in kinds), "calls under way were among what was resumed"

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from gimbal.composition import ABSORBS_DISCREPANCY, AbstractPart, Advice, Composition, Refusal, Verdict
 from gimbal.config.parts import OF_RUN
-from gimbal.objectives.base import AbstractCorrection
+from gimbal.objectives.base import DISCREPANCY, AbstractCorrection, AbstractObjective
 from gimbal.records import Group, TrainBatch
 
 
@@ -203,4 +203,5 @@ class Reweight(AbstractStaleness):
 
 def weighed(whole: Composition) -> bool:
     """Whether something in the run weighs decisions by how they were drawn, so that they may be of any age."""
-    return whole.has(AbstractCorrection) or bool(whole.doing(ABSORBS_DISCREPANCY)) or "behavior_NS" in whole.needs
+    weigh = whole.all(AbstractCorrection, AbstractObjective)
+    return bool(whole.doing(ABSORBS_DISCREPANCY)) or any(DISCREPANCY in part.consumes for part in weigh)

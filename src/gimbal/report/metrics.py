@@ -110,6 +110,13 @@ def staleness_metrics(
     return metrics | {f"staleness/share/{a}": s for a, s in zip(ages.tolist(), share.tolist(), strict=True)}
 
 
+def replay_metrics(groups: Sequence[Group], learner_version: int) -> dict[str, float]:
+    """Of the episodes trained on, the share that a store brought back, and the mean age of their oldest decisions."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    ages = [learner_version - episode.oldest for episode in episodes if episode.origin]
+    return {"replay/share": len(ages) / len(episodes)} | ({"replay/age": sum(ages) / len(ages)} if ages else {})
+
+
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
     """Of the advantages as the objective sees them, over counted decisions."""
     advantage_NS = batch.column("advantage_NS", advantage_metrics)

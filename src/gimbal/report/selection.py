@@ -7,11 +7,13 @@ Every scored group is booked when its fate is known, so nothing that is merely u
     success     1 if its task is solved, else 0
     difficulty  the share of all rollouts of its group, as sampled, that failed
     latency     decisions that came out of the engine from the dispatch of its group to its verdict, a clock that replays repeat
+
+What a store brought back was not sampled for its step: it counts as trained alone, with a latency of 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gimbal.records import Group
@@ -19,7 +21,7 @@ from gimbal.report.metrics import passed
 
 QUANTITIES = ("length", "success", "difficulty", "latency")
 JUDGED = ("success", "difficulty")
-TRAINED = "trained"
+TRAINED, REPLAYED = "trained", "replayed"
 
 
 class Selection:
@@ -43,12 +45,22 @@ class Selection:
     def trained(self, group: Group) -> None:
         """What is left of the group is trained on; rollouts that left it are lost to filters."""
         difficulty, latency, count, length, solved = self.pending.pop(group.index)
-        kept = len(group.episodes)
-        kept_length = sum(episode.length for episode in group.episodes)
-        kept_solved = sum(passed(episode) for episode in group.episodes)
+        own = [episode for episode in group.episodes if not episode.origin]
+        kept = len(own)
+        kept_length = sum(episode.length for episode in own)
+        kept_solved = sum(passed(episode) for episode in own)
         self._book(TRAINED, kept, kept_length, kept_solved, difficulty, latency)
         if kept < count:
             self._book("filtered", count - kept, length - kept_length, solved - kept_solved, difficulty, latency)
+
+    def replayed(self, group: Group) -> None:
+        """Those of its episodes that a store brought back. Difficulty is that of the group's others, where there are any."""
+        back = [episode for episode in group.episodes if episode.origin]
+        if back:
+            judged = [episode for episode in group.episodes if not episode.origin] or back
+            difficulty = 1 - sum(map(passed, judged)) / len(judged)
+            length, solved = sum(episode.length for episode in back), sum(map(passed, back))
+            self._book(REPLAYED, len(back), length, solved, difficulty, 0.0)
 
     def lost(self, index: int, reason: str) -> None:
         self.began.pop(index, None)
@@ -57,18 +69,23 @@ class Selection:
             self._book(reason, count, length, solved, difficulty, latency)
 
     def metrics(self, *, judged: bool = True) -> dict[str, float]:
-        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of rollouts lost to it.
+        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of sampled rollouts lost to it;
+        ``selection/replayed``, the share of those trained on that a store brought back.
 
         ``judged``: rollouts may be right or wrong; else there is no success and no difficulty.
         """
         metrics: dict[str, float] = {}
-        sampled = [sum(column) for column in zip(*self.sums.values(), strict=True)]
-        for name, sums in (("sampled", sampled), (TRAINED, self.sums.get(TRAINED, []))):
+        drawn = {fate: sums for fate, sums in self.sums.items() if fate != REPLAYED}
+        sampled, back = _added(drawn.values()), self.sums.get(REPLAYED, [])
+        trained = _added([self.sums[fate] for fate in (TRAINED, REPLAYED) if fate in self.sums])
+        for name, sums in (("sampled", sampled), (TRAINED, trained)):
             if sums and sums[0]:
                 means = (total / sums[0] for total in sums[1:])
                 found = zip(QUANTITIES, means, strict=True)
                 metrics |= {f"selection/{name}/{q}": mean for q, mean in found if judged or q not in JUDGED}
-        lost = {reason: sums[0] / sampled[0] for reason, sums in self.sums.items() if reason != TRAINED and sampled[0]}
+        if back and trained[0]:
+            metrics["selection/replayed"] = back[0] / trained[0]
+        lost = {reason: sums[0] / sampled[0] for reason, sums in drawn.items() if reason != TRAINED and sampled[0]}
         return metrics | {f"selection/lost/{reason}": share for reason, share in lost.items()}
 
     def _book(self, fate: str, *row: float | int) -> None:
@@ -85,3 +102,7 @@ class Selection:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.began, self.sums = dict(state["began"]), {k: list(v) for k, v in state["sums"].items()}
         self.pending = {index: list(row) for index, row in state["pending"].items()}
+
+
+def _added(rows: Iterable[list[float]]) -> list[float]:
+    return [sum(column) for column in zip(*rows, strict=True)]

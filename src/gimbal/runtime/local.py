@@ -33,7 +33,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
 from gimbal.policies.base import AbstractPolicy
-from gimbal.records import Group, Rollout, TrainBatch
+from gimbal.records import Drop, Group, Rollout, TrainBatch
 from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
@@ -42,6 +42,7 @@ from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
     order_metrics,
+    replay_metrics,
     rollout_metrics,
     staleness_metrics,
     value_metrics,
@@ -52,6 +53,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
+from gimbal.rewards.scoring import score
 from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -109,6 +111,7 @@ class Trainer:
         self.edited = bool(edited)  # since the checkpoint
         for doubt in (*edited, *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
+        self.store = run.store.start(run.seed)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
@@ -119,6 +122,7 @@ class Trainer:
                 filters=run.filters,
                 sampling=run.sampling,
                 arrived=self.learner.arrived,
+                mend=self.store.mend,
                 note=self.note,
                 least=run.learns.fewest(),
             ),
@@ -128,7 +132,6 @@ class Trainer:
             max_empty_batches=run.max_empty_batches,
             surplus=run.surplus,
         )
-        self.store = run.store.start(run.seed)
         self.sync = self.faults.around_sync(run.sync.start(), run.seed)
         self.unserved: Unserved | None = None
         self._proof: DeliveryProof | None = None
@@ -180,6 +183,10 @@ class Trainer:
         came = sum(len(group.episodes) for group in groups)
         # Faults of the way come after the pipeline's accounts: nothing may count what they take or double.
         groups = self.faults.carried(groups, self.run.seed)
+        carried = sample_metrics(groups, came)
+        groups = self.store.join(groups, version, self._judge)
+        for group in groups:
+            self.pipeline.selection.replayed(group)
         generated = time.perf_counter()
         fresh = pack(groups)
         batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
@@ -188,7 +195,9 @@ class Trainer:
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
-        metrics |= sample_metrics(groups, came)
+        metrics |= carried
+        if held := self.store.metrics():
+            metrics |= held | (replay_metrics(groups, version) if self.run.store.same_rows else {})
         # Last, on all figures of the step, and after the delivery: a coefficient never moves within a step.
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
@@ -200,7 +209,7 @@ class Trainer:
             "time/sync": end - trained,
             "time/step": end - start,
         }
-        return metrics, groups, batch if self.run.store.bounded else fresh
+        return metrics, groups, batch if self.run.store.same_rows else fresh
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
@@ -251,6 +260,9 @@ class Trainer:
         for reward in self.rewards:
             reward.close()
 
+    def _judge(self, group: Group) -> Group | Drop:
+        return score(group, self.rewards)
+
     def _deliver(self) -> None:
         self.sync.publish(self.learner.version, self.learner.weights())
         self.sync.deliver(self.engine)
@@ -290,7 +302,7 @@ class Trainer:
     ) -> Metrics:
         """Advantages, and the ratios of what was sampled to what is trained."""
         metrics = advantage_metrics(batch) | value_metrics(batch)
-        if self.run.store.bounded:  # else the batch holds other rows than the groups
+        if self.run.store.same_rows:  # else the batch holds other rows than the groups
             metrics |= order_metrics(groups, batch)
         anchor = method.anchor
         if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement

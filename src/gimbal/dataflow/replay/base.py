@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from gimbal.composition import AbstractPart
-from gimbal.records import TrainBatch
+from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Refusal, Verdict
+from gimbal.dataflow.staleness import MaskStale, weighed
+from gimbal.records import Drop, Episode, Group, TrainBatch
+
+REPLAYED = "replayed"  # ``origin`` of an episode that was trained on before, or was drawn for another group
+Judge = Callable[[Group], Group | Drop]  # the run's own rewards
 
 
 class AbstractStore(ABC):
-    """The live half of an ``AbstractStoreSpec``: rows go in as they were packed, rows to train on come out."""
+    """The live half of an ``AbstractStoreSpec``. It may give back what it kept at three places, in this order:
+
+    - ``mend``: every scored group passes it before the filters, so that one which they would drop can be saved.
+    - ``join``: the groups of a step, before they are packed. Whole groups come in here.
+    - ``take``: the rows of a step, as they were packed.
+
+    What comes back keeps the versions and log-probabilities that it was drawn with.
+    """
+
+    def mend(self, group: Group, latest: int) -> Group:
+        """``latest``: the learner's version when the group will have been trained on at the latest."""
+        return group
+
+    def join(self, groups: Sequence[Group], version: int, judge: Judge) -> list[Group]:
+        """``groups``: those that the rule of staleness released for the step that the learner takes from ``version``. Behind them
+        come those that are trained on again, as ``replayed`` marks them."""
+        return list(groups)
+
+    def take(self, fresh: TrainBatch) -> TrainBatch:
+        """The rows of this step. ``fresh``: those of its groups."""
+        return fresh
 
     @abstractmethod
-    def take(self, fresh: TrainBatch) -> TrainBatch:
-        """The rows of this step. ``fresh``: those that the rule of staleness released for it."""
+    def metrics(self) -> dict[str, float]:
+        """What it holds and what became of it, as ``replay/NAME``."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -25,10 +50,44 @@ class AbstractStore(ABC):
 
 
 class AbstractStoreSpec(AbstractPart, ABC):
-    """A store as a recipe names it: a frozen dataclass. ``bounded``: every row comes out in the step in which it goes in, and once, so
-    that the rule of staleness bounds the age of what is trained on."""
+    """A store as a recipe names it: a frozen dataclass. ``same_rows``: whether the rows trained on are those of the step's groups."""
 
-    bounded: ClassVar[bool] = True
+    same_rows: ClassVar[bool] = True
 
     @abstractmethod
     def start(self, seed: int) -> AbstractStore: ...
+
+    def most_age(self, max_staleness: int) -> int | None:
+        """How many versions old a decision may be that it has trained on, where the rule of staleness keeps to ``max_staleness``; None
+        without a bound."""
+        return max_staleness
+
+
+def replaying(store: AbstractStoreSpec, whole: Composition) -> Iterator[Verdict]:
+    """What every store says that gives old episodes back."""
+    name = type(store).__name__
+    if whole.run.learns.off_policy:
+        return
+    if not weighed(whole):
+        yield Refusal(
+            f"{name} trains again on what older versions drew, and nothing here weighs it by how it was drawn: set "
+            "correction=TruncatedWeight() or anchor=Behavior()"
+        )
+    if whole.has(MaskStale):
+        yield Refusal(
+            f"MaskStale masks what is older than max_staleness, and that is what {name} brings back: staleness=Pace()"
+        )
+    for anchor in whole.doing(AT_SAMPLING):
+        yield Refusal(
+            f"{type(anchor).__name__} knows the versions of the last steps, and {name} lets decisions be older: anchor=Recompute()"
+        )
+    most = store.most_age(whole.run.max_staleness)
+    if most is not None and most > whole.run.max_staleness:
+        yield Advice(
+            f"max_staleness holds for what is drawn; what {name} brings back may be up to {most} versions old (see staleness/max)"
+        )
+
+
+def replayed(episode: Episode, sample: int, origin: str = REPLAYED) -> Episode:
+    """An episode of old in this place of a group."""
+    return replace(episode.map(lambda row: replace(row, sample=sample)), origin=origin)

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gimbal.composition import AT_SAMPLING, Advice, Composition, Refusal, Verdict
-from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
-from gimbal.dataflow.staleness import weighed
+from gimbal.composition import Advice, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, replaying
 from gimbal.ops import philox
 from gimbal.records import TrainBatch
 
@@ -32,7 +31,7 @@ class Buffer(AbstractStoreSpec):
     continues to bound the age of what comes in.
     """
 
-    bounded: ClassVar[bool] = False
+    same_rows: ClassVar[bool] = False
 
     capacity: int = 100_000
     draw: int = 256
@@ -49,18 +48,13 @@ class Buffer(AbstractStoreSpec):
             yield Refusal(
                 "Buffer cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer(cut=False)'"
             )
-        if not weighed(whole):
-            yield Refusal(
-                "Buffer trains again on what is older than max_staleness, and nothing here weighs it by how it was drawn: set "
-                "correction=TruncatedWeight() or anchor=Behavior()"
-            )
-        for anchor in whole.doing(AT_SAMPLING):
-            yield Refusal(
-                f"{type(anchor).__name__} knows the versions of the last steps, and Buffer lets decisions be older: anchor=Recompute()"
-            )
+        yield from replaying(self, whole)
         yield Advice(
             "Buffer gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
         )
+
+    def most_age(self, max_staleness: int) -> None:
+        return None
 
     def start(self, seed: int) -> Held:
         return Held(self, seed)
@@ -91,6 +85,9 @@ class Held(AbstractStore):
                 chosen.append((group_N == group).nonzero()[:, 0])
                 count += len(chosen[-1])
         return rows.select(torch.cat(chosen))
+
+    def metrics(self) -> dict[str, float]:
+        return {"replay/held": float(0 if self.rows is None else self.rows.shape[0])}
 
     def state_dict(self) -> dict[str, Any]:
         rows = self.rows

@@ -3,22 +3,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.controllers.staircase import Staircase
+from gimbal.dataflow.replay.recent import Recent
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.surrogates.moving_clip import MovingClip
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
 
+TURN = 30  # the step at which the second phase begins
+
 
 def remix() -> Run:
-    """ReMix (arXiv:2507.06892) without replay: a clip that moves with the age of data, and a pull to two anchors, one renewed."""
+    """ReMix (arXiv:2507.06892): two of five groups are of the last two steps, a clip that moves with their age, a pull to two anchors;
+    from step 30 on nothing comes again, and the first anchor is the policy of that step.
+
+    Published: step 50 or 100, for longer runs.
+    """
     run = grpo()
     return replace(
         run,
         objective=MovingClip(),
         regularisers=(ConvexKL(coef=0.001),),
         controllers={"regularisers.0.mix": Staircase(begin=20, every=5)},
-        reference_resets=(30,),
-        max_staleness=2,
-        ahead="full",
+        reference_resets=(TURN,),
+        store=Recent(until=TURN),
+        max_staleness=0,
         optimization=replace(run.optimization, epochs=2),
     )
