@@ -102,6 +102,11 @@ def repeated(run: Run) -> Run:
     return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
 
 
+def unsolved(run: Run) -> Run:
+    """On sums of six terms, which all answers get wrong."""
+    return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 6, "max_terms": 6}))
+
+
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
@@ -147,6 +152,15 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
         filters=above("drops/zero_variance"),
         rewards=below("reward/overlong/mean", 0.0),
+    ),
+    "dart": of(
+        "grpo",
+        3,
+        start=repeated,
+        store=above("replay/share"),
+        masks=below("mask/StepEntropy"),
+        correction=differs("is_weight/max"),
+        regularisers=above("kl/ref"),
     ),
     "dcmdp": of(
         "grpo",
@@ -406,6 +420,14 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "tis": of("grpo", correction=differs("is_weight/max")),
     "treerl": of("branched", advantage=ADVANTAGE, workflow=differs("length/mean").by(workflow=SingleTurn())),
+    "ttrl": of(
+        "grpo",
+        prompts=2,
+        start=unsolved,
+        rewards=differs("reward/mean"),
+        filters=above("drops/rollouts/FirstOf"),
+        regularisers=above("kl/ref"),
+    ),
     "v0": of("grpo", 4, curriculum=REWARD),
     "vcpo": of(
         "grpo",
@@ -424,6 +446,7 @@ MECHANISMS: dict[str, Mechanism] = {
         shaping=ADVANTAGE,
         controllers=varies("lr"),
     ),
+    "webstar": of("grpo", filters=above("drops/decisions/RightSteps"), objective=GRADIENT, aggregation=GRADIENT),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
     "xrpo": of("grpo", shaping=ADVANTAGE),
 }

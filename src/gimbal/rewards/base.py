@@ -33,6 +33,10 @@ class AbstractReward(AbstractPart, ABC):
         """ValueError if it cannot score such a task, which would end the run later; asked before the first step."""
         return None
 
+    def answer(self, text: str) -> str | None:
+        """What this text answers, where it is a thing to be voted on: two texts with one answer agree."""
+        return None
+
     def follow_ups(self, group: Group) -> Sequence[Task]:
         """What the policy itself should answer before the group is scored; the answers come in ``group.replies[self.name]``.
 

@@ -21,6 +21,9 @@ class ExactAnswer(AbstractReward):
     opening: str = "<answer>"
     closing: str = "</answer>"
 
+    def answer(self, text: str) -> str | None:
+        return extract(text, self.opening, self.closing)
+
     def __call__(self, group: Group) -> list[float | None]:
         if group.task.answer is None:
             return [None] * len(group.rollouts)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from gimbal.records import Group, Task
 from gimbal.rewards._reasoning import make
+from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import Worker, WorkerError
 from gimbal.rewards.scoring import Broken
@@ -48,6 +49,9 @@ class ReasoningScore(AbstractReward):
                 f"the reward {type(self).__name__} scores tasks of reasoning-gym only, and task {task.id} is none: give a reward of "
                 "your own, reward=file.py:function, or reward='ExactAnswer()', which compares with the column answer"
             )
+
+    def answer(self, text: str) -> str | None:
+        return extract(text, self.opening, self.closing)
 
     def __call__(self, group: Group) -> list[float | None]:
         task = group.task

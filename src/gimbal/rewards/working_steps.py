@@ -76,11 +76,22 @@ class WorkingSteps(AbstractReward):
                 return max(0.0, 1 - len(steps) / self.most)
             case "necessary":
                 return float(_first_with(steps, answer))
-        results = [""] + [found[-1][3] if (found := EQUATION.findall(step)) else "" for step in steps]
-        verdicts = [_right(step, before if self.chained else "") for step, before in zip(steps, results, strict=False)]
-        right = sum(1 for _ in takewhile(bool, verdicts))
+        right = sum(1 for _ in takewhile(bool, _verdicts(steps, chained=self.chained)))
         flawed = right < len(steps) or not steps
         return float({"right": right, "turns": right + (not flawed), "flawed": flawed}[self.measure])
+
+
+def step_verdicts(
+    text: str, opening: str, closing: str, separator: str, *, chained: bool
+) -> list[tuple[tuple[int, int], bool]]:
+    """Each step of the working, where it stands, and whether it is right by itself."""
+    spans = step_spans(text, opening, closing, separator)
+    return list(zip(spans, _verdicts([text[a:b] for a, b in spans], chained=chained), strict=True))
+
+
+def _verdicts(steps: list[str], *, chained: bool) -> list[bool]:
+    results = [""] + [found[-1][3] if (found := EQUATION.findall(step)) else "" for step in steps]
+    return [_right(step, before if chained else "") for step, before in zip(steps, results, strict=False)]
 
 
 def _right(step: str, before: str) -> bool:

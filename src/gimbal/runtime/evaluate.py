@@ -20,6 +20,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.majority import majority
 from gimbal.rewards.scoring import answered, follow_ups, score
 from gimbal.runtime.run import KS, AbstractRun
 
@@ -33,7 +34,8 @@ class EvalResult:
     """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is of the mode's rollout.
 
     Where rewards say what a solved task is (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
-    is the share that the mode solves; they are empty and None where the environment's own return is the score.
+    is the share that the mode solves; ``vote_at`` maps k to maj@k, the share that the commonest answer of k samples solves, where a
+    reward says what a text answers. They are empty and None where the environment's own return is the score.
     """
 
     tasks: int
@@ -42,11 +44,13 @@ class EvalResult:
     length: float
     pass_at: dict[int, float]
     greedy: float | None
+    vote_at: Mapping[int, float] = field(default_factory=dict)  # share of tasks that the commonest of k answers solves
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
 
     def metrics(self) -> dict[str, float]:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
+        figures |= {f"eval/maj@{k}": value for k, value in self.vote_at.items()}
         kind = "pass@1" if self.pass_at else "score"
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
@@ -118,11 +122,15 @@ def evaluate(
     for index, replies in _drawn(engine).items():
         groups[index] = answered(groups[index], [reply.text for reply in replies], rewards)
     scored: dict[str, list[list[tuple[float, bool]]]] = {SAMPLED: [], GREEDY: []}
+    ballots: list[list[tuple[str | None, bool]]] = []  # of the samples of each task
     lengths: list[int] = []
     for index in arrived:
         outcome = score(groups[index], rewards) if index in groups else Drop("given_up")
         kept = () if isinstance(outcome, Drop) else outcome.rollouts
         values = [(rollout.earned, passed(rollout)) for rollout in kept] or [(0.0, False)] * len(arrived[index])
+        if index % 2 == 0:
+            cast = [(_answer(rollout, rewards), passed(rollout)) for rollout in kept]
+            ballots.append(cast + [(None, False)] * (samples - len(cast)))
         # What was given up, what broke, and an answer that no reward applies to solve nothing, but stay in the denominator.
         lost = (1 if index % 2 else samples) - len(arrived[index])
         scored[GREEDY if index % 2 else SAMPLED].append(values + [(0.0, False)] * lost)
@@ -136,12 +144,32 @@ def evaluate(
         greedy_score=float(np.mean(greedy_scores)),
         length=float(np.mean(lengths)) if lengths else math.nan,  # of none that was left
         pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
+        vote_at=voted(ballots, [k for k in ks if k > 1]),
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
         by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
     )
 
 
 examine = evaluate  # former name
+
+
+def _answer(rollout: Rollout, rewards: Sequence[AbstractReward]) -> str | None:
+    """What it answers, by the first reward that can tell."""
+    return next((found for reward in rewards if (found := reward.answer(rollout.text)) is not None), None)
+
+
+def voted(ballots: Sequence[Sequence[tuple[str | None, bool]]], ks: Sequence[int]) -> dict[int, float]:
+    """maj@k: the mean, over tasks and over each k samples in a row, of whether the commonest answer (of several the first seen) solves
+    the task. ``ballots``: of each task the answer of each sample and whether it is right. {} where nothing was answered."""
+    if not any(answer is not None for votes in ballots for answer, _ in votes):
+        return {}
+
+    def solves(votes: Sequence[tuple[str | None, bool]]) -> bool:
+        chosen = majority([answer for answer, _ in votes])
+        return chosen is not None and next(right for answer, right in votes if answer == chosen)
+
+    found = {k: [votes[i : i + k] for votes in ballots for i in range(0, len(votes) - k + 1, k)] for k in ks}
+    return {k: float(np.mean([solves(block) for block in blocks])) for k, blocks in found.items()}
 
 
 def _by_source(

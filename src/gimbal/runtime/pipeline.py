@@ -298,6 +298,9 @@ class Pipeline:
                 if not isinstance(outcome, Group | Drop):
                     raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason")')
                 self._count_lost(before, outcome, type(rule).__name__)
+                if isinstance(outcome, Group) and len(outcome.episodes) < min(self.parts.least, len(before.episodes)):
+                    # What filters leave must have something to compare, as what the engine leaves: see _group.
+                    outcome = Drop("too_few")
         if isinstance(outcome, Drop):
             self._give_up(index, outcome.reason)
         else:
@@ -323,9 +326,17 @@ class Pipeline:
         return [*groups, *self.scoring.values(), *waiting, *self.store.values()]
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
-        """Rollouts that left a group which itself stays."""
-        if isinstance(after, Group) and len(after.episodes) < len(before.episodes):
-            self.drops[f"rollouts/{reason}"] += len(before.episodes) - len(after.episodes)
+        """Rollouts that left a group which itself stays, and decisions that train no more in rollouts which stay."""
+        if not isinstance(after, Group):
+            return
+        if (gone := len(before.episodes) - len(after.episodes)) > 0:
+            self.drops[f"rollouts/{reason}"] += gone
+        counted = {id(row.decisions): int(row.mask_S.sum()) for row in before.rows}
+        was = [
+            (counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows
+        ]  # 0: one was put in its place
+        if masked := sum(max(0, earlier - now) for earlier, now in was):
+            self.drops[f"decisions/{reason}"] += masked
 
     @property
     def _flying(self) -> int:

@@ -192,7 +192,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         foreseen = not late.isdisjoint(preview.COLUMNS)
         if "current_NS" in late and late.isdisjoint(provides) and not foreseen and has_not_moved(models, minibatch):
             minibatch = replace(minibatch, current_NS=minibatch.proximal_NS)
-        elif "current_NS" in late or foreseen:
+        elif "current_NS" in late or foreseen or not provides.isdisjoint(needs_of(*self.masks)):
             found = models.evaluated(minibatch, late & provides | ({"hidden_NSH"} if foreseen else set()))
             found["current_NS"] = found.pop("logprob_NS")
             minibatch = minibatch.with_columns(found)

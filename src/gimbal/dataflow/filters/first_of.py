@@ -1,0 +1,33 @@
+"""More rollouts vote than train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.records import Drop, Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstOf(AbstractFilter):
+    """The first ``count`` rollouts of a group train, the others have only been scored with them (TTRL, arXiv:2504.16084).
+
+    Which come first is by their number and not by how fast they were, so nothing is selected. Advantages are taken among those that
+    stay. ``drops/rollouts/FirstOf`` counts the others.
+
+    - ``count`` of a group's size or more: the group as it is.
+
+    Published: 32 of 64.
+
+    Confidence: verified.
+    """
+
+    count: int = 8
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"FirstOf.count is {self.count}; it counts rollouts that train, at least 1")
+
+    def __call__(self, group: Group) -> Group | Drop:
+        first = sorted(episode.sample for episode in group.episodes)[: self.count]
+        return replace(group, episodes=tuple(e for e in group.episodes if e.sample in first))

@@ -1,0 +1,71 @@
+"""Steps that are wrong stay to be read, and do not train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+
+from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.filters.step_turns import decision_of
+from gimbal.records import Drop, Episode, Group, Rollout
+from gimbal.rewards.working_steps import LINES_AND_CUES, step_verdicts
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightSteps(AbstractFilter):
+    """Only steps that are right train, in whatever they stand; the others stay as their context (step-level filtering, WebSTAR, 2026).
+
+    A step of the working is right as rewards.WorkingSteps has it: its equations are true and, if ``chained``, it begins with the
+    result of the step before. Runs of fewer than ``run`` right steps are left out too (segments, arXiv:2605.11905, our reading).
+    What stands behind the working trains if its last step does, what stands before its first step if that one does; rollouts without
+    working are guesses, and train only with ``guesses``. Whether a rollout succeeded is not asked. One of which nothing trains leaves
+    the group (``drops/rollouts/RightSteps``), a group of such is dropped as ``no_right_steps``; ``drops/decisions/RightSteps`` counts
+    the decisions that stay unread by the loss in rollouts that stay.
+
+    - every step right: the group as it is.
+    - ``run`` = 1: each step for itself.
+
+    Confidence: abstract only; the mask on steps is the paper's, whose grades are a judge's; ours: how a step is judged, and the edges.
+    """
+
+    separator: str = LINES_AND_CUES
+    opening: str = "<think>"
+    closing: str = "</think>"
+    chained: bool = False
+    run: int = 1
+    guesses: bool = False
+
+    def __post_init__(self) -> None:
+        if self.run < 1:
+            raise ValueError(f"RightSteps.run is {self.run}; it counts right steps in a row, at least 1")
+
+    def __call__(self, group: Group) -> Group | Drop:
+        kept = [found for episode in group.episodes if (found := self._episode(episode)) is not None]
+        return replace(group, episodes=tuple(kept)) if kept else Drop("no_right_steps")
+
+    def _episode(self, episode: Episode) -> Episode | None:
+        """By the row that speaks for it."""
+        rows = (*episode.rows[:-1], self._masked(episode.last))
+        return replace(episode, rows=rows) if any(bool(row.mask_S.any()) for row in rows) else None
+
+    def _masked(self, row: Rollout) -> Rollout:
+        steps = step_verdicts(row.text, self.opening, self.closing, self.separator, chained=self.chained)
+        if not steps:
+            return row if self.guesses else replace(row, mask_S=torch.zeros_like(row.mask_S))
+        keep = self._in_runs([right for _, right in steps])
+        # A step reaches to where the next one begins, and the first and the last to the ends of the row.
+        starts = [0, *(decision_of(row, start) for (start, _), _ in steps[1:]), row.length]
+        keep_S = torch.zeros_like(row.mask_S)
+        for place, right in enumerate(keep):
+            keep_S[starts[place] : starts[place + 1]] = right
+        return row if bool(keep_S.all()) else replace(row, mask_S=row.mask_S & keep_S)
+
+    def _in_runs(self, rights: Sequence[bool]) -> list[bool]:
+        kept: list[bool] = []
+        for right, run in groupby(rights):
+            count = len(list(run))
+            kept += [right and count >= self.run] * count
+        return kept

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.dataflow.filters.step_turns import StepTurns
+from gimbal.dataflow.replay.successes import Successes
+from gimbal.objectives import KLPenalty, SequenceRatio, TruncatedWeight
+from gimbal.objectives.masks.step_entropy import StepEntropy
+from gimbal.recipes.core.gspo import gspo
+from gimbal.recipes.papers.exploration.arpo import arpo
+from gimbal.runtime.run import Run
+
+
+def dart() -> Run:
+    """DART's curation (arXiv:2509.23866): a stored success is added to a group that failed, four fifths of the steps train, those of
+    highest entropy, and weights for the gap to the sampler are cut at 1.
+
+    On arpo's tasks. Left out: fewer rollouts and shorter episodes for tasks that go well. The paper's clips are .1 and .28 of GSPO's
+    ratio, which never leaves them here; these are GSPO's own.
+    """
+    return replace(
+        arpo(),
+        store=Successes(least=0.9, add=True),
+        filters=(StepTurns(separator=" "),),
+        masks=(StepEntropy(),),
+        objective=SequenceRatio(clip_low=3e-3, clip_high=4e-3),
+        correction=TruncatedWeight(cap=1.0),
+        regularisers=(KLPenalty(coef=0.1),),
+        optimization=gspo().optimization,
+    )
