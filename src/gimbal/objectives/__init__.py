@@ -8,6 +8,7 @@ from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.disagreement import DisagreementMask
 from gimbal.objectives.masks.discrepancy_band import DiscrepancyBand
 from gimbal.objectives.masks.pivot_mask import PivotMask
+from gimbal.objectives.masks.step_entropy import StepEntropy
 from gimbal.objectives.masks.turn_suffix import TurnSuffix
 from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntropyBonus
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
@@ -91,6 +92,7 @@ __all__ = [
     "RightLikelihood",
     "SequenceRatio",
     "SequenceWeight",
+    "StepEntropy",
     "TaperedRatio",
     "TotalRatioWeight",
     "TruncatedWeight",

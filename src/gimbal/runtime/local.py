@@ -25,28 +25,22 @@ from gimbal.environments.tables import Rewritten
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.learner import Learner
-from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.updates.base import Metrics
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.proof import DeliveryProof
-from gimbal.objectives.base import DISCREPANCY
 from gimbal.ops.paths import get_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group, Rollout, TrainBatch
-from gimbal.report.causes import cause_metrics, repeat_metrics, sample_metrics, surprise_metrics
+from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
+from gimbal.report.gradient import gradient_metrics
 from gimbal.report.metrics import (
-    advantage_metrics,
-    mismatch_metrics,
-    order_metrics,
     replay_metrics,
     rollout_metrics,
     staleness_metrics,
-    value_metrics,
-    weight_metrics,
 )
 from gimbal.report.page import write_report
 from gimbal.report.record import Record
@@ -220,7 +214,8 @@ class Trainer:
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(seen or groups)
         if isinstance(self.learner.method, AbstractPolicyGradient):
-            metrics |= self._of_gradient(self.learner.method, groups, batch, version)
+            method, same = self.learner.method, groups if self.run.store.same_rows else ()
+            metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.pipeline.selection.metrics(judged=judged) | self.sync.metrics()
@@ -296,22 +291,6 @@ class Trainer:
 
     def _checked(self, receipts: Callable[[], None]) -> Metrics:
         return self.faults.proof(lambda: receipts() or {})
-
-    def _of_gradient(
-        self, method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int
-    ) -> Metrics:
-        """Advantages, and the ratios of what was sampled to what is trained."""
-        metrics = advantage_metrics(batch) | value_metrics(batch)
-        if self.run.store.same_rows:  # else the batch holds other rows than the groups
-            metrics |= order_metrics(groups, batch)
-        anchor = method.anchor
-        if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
-            metrics |= mismatch_metrics(batch, version, densities=self.run.policy.family.densities)
-            if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is no version of the policy
-                metrics |= cause_metrics(batch, version, at_version=anchor.at_sampling)
-        if method.correction is not None:
-            metrics |= weight_metrics(method.correction(batch), batch.mask_NS)
-        return metrics
 
 
 def _learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:

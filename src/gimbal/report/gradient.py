@@ -1,0 +1,29 @@
+"""Figures of a step of the policy gradient: advantages, and the ratios of what was sampled to what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
+from gimbal.objectives.base import DISCREPANCY
+from gimbal.records import Group, TrainBatch
+from gimbal.report.causes import cause_metrics
+from gimbal.report.metrics import advantage_metrics, mismatch_metrics, order_metrics, value_metrics, weight_metrics
+
+
+def gradient_metrics(
+    method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int, *, densities: bool
+) -> dict[str, float]:
+    """``groups``: those whose rows the batch holds; none where a store gave it other rows. ``densities``: of real actions."""
+    metrics = advantage_metrics(batch) | value_metrics(batch)
+    if groups:
+        metrics |= order_metrics(groups, batch)
+    anchor = method.anchor
+    if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
+        metrics |= mismatch_metrics(batch, version, densities=densities)
+        if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is no version of the policy
+            metrics |= cause_metrics(batch, version, at_version=anchor.at_sampling)
+    if method.correction is not None:
+        metrics |= weight_metrics(method.correction(batch), batch.mask_NS)
+    return metrics
