@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Every process of a test imports torch: compiled once, in half the time. Empty is unset, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm check format clean
+.PHONY: demo test test-vllm test-peers check format clean
 
 # torch is asked for by its exact release first: a local index may hold a CPU build of it, and a later
 # range then installs nothing more. --no-compile halves the time of the install.
@@ -44,6 +44,18 @@ $(VLLM)/.ready: pyproject.toml
 test-vllm: $(VLLM)/.ready
 	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py tests/engines/test_vllm_zoo.py
 
+# verl, TRL and verifiers as judges of ours. They see the packages of .venv behind their own.
+PEERS := .venv-peers
+$(PEERS)/.ready: tests/peers/requirements.txt $(VENV)/.dev
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps -r tests/peers/requirements.txt
+	for python in $(BIN) $(PEERS)/bin; do $$python/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"; done \
+		| { read ours; read theirs; printf '%s\n' "$$ours" "$(CURDIR)/src" >"$$theirs/gimbal.pth"; }
+	touch $@
+
+test-peers: $(PEERS)/.ready
+	$(PEERS)/bin/python -m pytest tests/peers tests/serve/test_completion_server.py
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -55,4 +67,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VLLM) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(PEERS) .pytest_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ from gimbal.advantages import (
     GroupNormalized,
     KLReward,
     LeaveOneOut,
+    MinimumVarianceCentered,
     ReturnToGo,
     Whitened,
 )
@@ -119,6 +120,23 @@ def test_whitening_after_group_centering_of_one_group_is_group_normalized():
     b = outcome([1, 0, 0, 1, 1], [0] * 5)
     whitened = Whitened(eps=0.0)(dataclasses.replace(b, advantage_NS=GroupCentered()(b)))
     close(whitened, GroupNormalized(ddof=0, eps=0.0)(b))
+
+
+@pytest.mark.parametrize(
+    "advantage", [GroupNormalized(eps=0.0), MinimumVarianceCentered(scaled=True, eps=0.0), Whitened(eps=0.0)]
+)
+def test_without_eps_equal_scores_and_a_lone_rollout_are_0_too(advantage):
+    """It was 0 / 0."""
+    b = TrainBatch(
+        mask_NS=torch.ones(4, 2, dtype=torch.bool),
+        reward_NS=torch.full((4, 2), 0.5),
+        advantage_NS=torch.full((4, 2), 0.5),
+        group_N=torch.tensor([0, 0, 0, 1]),
+        proximal_NS=torch.zeros(4, 2),
+        behavior_NS=torch.zeros(4, 2),
+        score_norm_N=torch.ones(4),
+    )
+    assert (advantage(b) == 0).all()
 
 
 def test_whitening_counts_only_what_counts():

@@ -75,7 +75,7 @@ def test_a_learner_in_two_processes_beside_a_server(tmp_path):
     words += ["sampling.max_length=40", "epsilon=1e-6", "max_staleness=0", "--runs", str(tmp_path), "--name"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "gimbal", *words, "two"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command, capture_output=True, text=True, timeout=900, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert cli.main([*words, "one"]) == 0
@@ -84,7 +84,11 @@ def test_a_learner_in_two_processes_beside_a_server(tmp_path):
         for name in ("one", "two")
     )
     for mine, theirs in zip(two, one, strict=True):
-        assert mine["reward"] == theirs["reward"] and mine["tokens"] == theirs["tokens"] and mine["sync/gap"] < 1e-3
+        assert (
+            mine["reward/mean"] == theirs["reward/mean"]
+            and mine["tokens"] == theirs["tokens"]
+            and mine["sync/gap"] < 1e-3
+        )
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
     ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("two", "one"))
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-5

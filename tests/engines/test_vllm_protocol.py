@@ -205,27 +205,31 @@ def test_what_fits():
             VLLMServer(**wrong)
 
 
-def test_a_child_ends_with_its_parent_however_that_ends(tmp_path):
-    """SIGKILL leaves nobody to stop it: the keeper sees the pipe close, and ends all that the command has started."""
+@pytest.mark.parametrize("killed", ["parent", "keeper"])
+def test_a_child_ends_with_its_parent_however_that_ends(tmp_path, killed):
+    """SIGKILL leaves nobody to stop it: the keeper sees the pipe close, and ends all that the command has started. Ray kills the
+    children of a worker, the keeper among them: then the command is sent SIGTERM, and ends its own."""
     keeper = Path(gimbal.engines.__path__[0]) / "_keeper.py"
-    tree = f"sleep 300 & echo $! >{tmp_path}/inner; echo $$ >{tmp_path}/outer; wait"
+    tree = f"trap 'kill $!; exit' TERM; sleep 300 & echo $! >{tmp_path}/inner; echo $$ >{tmp_path}/outer; wait"
     parent = f"""
 import subprocess, sys, time
-subprocess.Popen([sys.executable, {str(keeper)!r}, "sh", "-c", {tree!r}], stdin=subprocess.PIPE)
+kept = subprocess.Popen([sys.executable, {str(keeper)!r}, "sh", "-c", {tree!r}], stdin=subprocess.PIPE)
+open({str(tmp_path / "keeper")!r}, "w").write(str(kept.pid))
 time.sleep(300)
 """
     process = subprocess.Popen([sys.executable, "-c", parent])
-    files = [tmp_path / "inner", tmp_path / "outer"]
+    files = [tmp_path / name for name in ("inner", "outer", "keeper")]
     end = time.monotonic() + 30
     while not all(file.exists() and file.read_text().strip() for file in files):
         assert time.monotonic() < end
         time.sleep(0.02)
-    pids = [int(file.read_text()) for file in files]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    *pids, keeper_id = (int(file.read_text()) for file in files)
+    os.kill(process.pid if killed == "parent" else keeper_id, signal.SIGKILL)
     while any(_alive(pid) for pid in pids):
         assert time.monotonic() < end, "it outlived its parent"
         time.sleep(0.02)
+    process.kill()
+    process.wait()
 
 
 def _alive(pid):

@@ -39,9 +39,7 @@ class GroupNormalized(AbstractAdvantage):
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         return_N, group_N = batch.return_N, batch.column("group_N", self)
-        centred_N = return_N - ops.group_mean(return_N, group_N)
-        scaled_N = centred_N / (ops.group_std(return_N, group_N, self.ddof) + self.eps)
-        return scaled_N[:, None] * batch.mask_NS
+        return ops.group_normalised(return_N, group_N, ddof=self.ddof, eps=self.eps)[:, None] * batch.mask_NS
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(Whitened):

@@ -57,7 +57,8 @@ class MinimumVarianceCentered(AbstractAdvantage):
         offset_N = ops.group_mean(centred_N * self._weight_N(batch, label_N), label_N)
         advantage_N = (centred_N - offset_N).to(return_N.dtype)
         if self.scaled:
-            advantage_N = advantage_N / (ops.group_std(return_N, label_N) + self.eps)
+            scale_N = ops.group_std(return_N, label_N) + self.eps
+            advantage_N = (advantage_N / scale_N).where(scale_N > 0, 0)
         return advantage_N[:, None] * batch.mask_NS
 
     def _weight_N(self, batch: TrainBatch, label_N: Tensor) -> Tensor:

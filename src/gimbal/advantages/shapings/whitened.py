@@ -47,8 +47,8 @@ class Whitened(AbstractAdvantage):
             unit_NS = ops.pooled(exact_NS, batch.mask_NS, self.level, turn_NS)
             one_NS = first_of_turn(turn_NS, batch.mask_NS)
         centred_NS = exact_NS - ops.masked_mean(unit_NS, one_NS)
-        whitened_NS = centred_NS / (ops.masked_std(unit_NS, one_NS) + self.eps) * batch.mask_NS
-        return whitened_NS.to(advantage_NS.dtype)
+        scale = ops.masked_std(unit_NS, one_NS) + self.eps
+        return (centred_NS / scale).where(batch.mask_NS & (scale > 0), 0).to(advantage_NS.dtype)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         shapes = [part for part in whole.all(AbstractAdvantage) if "advantage_NS" in part.needs]
