@@ -43,6 +43,15 @@ def test_what_the_template_leaves_out_is_refused(policy, columns, template, miss
     assert asked(policy, template + PLAIN, **columns).startswith(("add user:hi", "7 user:hi"))
 
 
+@pytest.mark.parametrize("role", ["system", "tool"])
+def test_a_role_that_the_template_swallows_is_refused(policy, role):
+    some = "{% for message in messages if message.role != '" + role + "' %}{{ message.content }}{% endfor %}"
+    chat = [{"role": "system", "content": "Be brief."}, *CHAT, {"role": "tool", "content": "7"}]
+    with pytest.raises(ValueError, match=f"does not read messages of the role {role}, and task t has them"):
+        asked(policy, some, messages=chat)
+    assert asked(policy, PLAIN, messages=chat) == "system:Be brief.\nuser:hi\ntool:7\n"
+
+
 def test_a_template_that_cannot_do_without_calls_reads_them(policy):
     strict = "{% if not messages[1].tool_calls %}{{ raise_exception('no call') }}{% endif %}" + PLAIN
     assert asked(policy, strict, messages=CALLED).endswith("tool:7\n")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-
-from jinja2 import TemplateError
 
 from gimbal.policies.images import Images, images_of, placed
 from gimbal.records import Task, is_chat
 
+UNSAID = "(this is said by nobody)"
 TEXT, IMAGE = "text", "image"  # types of the parts of a message
 
 
@@ -48,29 +47,46 @@ def encoded(task: Task, tokenizer: Any, images: Images | None, model: str) -> li
 
 
 def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, where: str) -> str:
-    """The chat as text. A ValueError where the template refuses it, or leaves out tools or calls of them, which nobody would see."""
+    """The chat as text. A ValueError where the template refuses it, or leaves out tools, calls of them, answers or a system prompt."""
 
     def text(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
         return reader.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
 
     try:
-        whole, ignored = text(messages, tools), ""
+        whole = text(messages, tools)
     except (
         Exception
     ) as error:  # a template may raise anything, for roles that its model was not trained on first of all
         told = f"the model's chat template refuses {where}, of the roles {', '.join(roles(messages))}: {error}"
         raise ValueError(told) from error
-    silent = [{key: value for key, value in message.items() if key != "tool_calls"} for message in messages]
-    with suppress(TemplateError):  # one that cannot do without them reads them
-        ignored = "tools" if tools and text(messages, None) == whole else ""
-    with suppress(TemplateError):
-        ignored = ignored or ("tool_calls" if silent != list(messages) and text(silent, tools) == whole else "")
-    if ignored:
-        raise ValueError(
-            f"the model's chat template does not read {ignored}, and {where} has them: the model would not see them; leave them "
-            "out, or write them into the messages"
-        )
+    for what, others, offered in _without(messages, tools):
+        other = None
+        with suppress(Exception):  # one that cannot do without it, whatever it raises, reads it
+            other = text(others, offered)
+        if other == whole:
+            raise ValueError(
+                f"the model's chat template does not read {what}, and {where} has them: the model would not see them; leave them "
+                "out, or write them into the user's messages"
+            )
     return whole
+
+
+def _without(messages: Sequence[Mapping[str, Any]], tools: Any) -> Iterator[tuple[str, list[dict[str, Any]], Any]]:
+    """(What may be left out, the chat without it or with another in its place, the tools): another text, if the template reads it."""
+    plain = [dict(message) for message in messages]
+    if tools:
+        yield "tools", plain, None
+    silent = [{key: value for key, value in message.items() if key != "tool_calls"} for message in plain]
+    if silent != plain:
+        yield "tool_calls", silent, tools
+    for role in dict.fromkeys(roles(messages)):
+        if role not in ("user", "assistant"):
+            changed = [{**m, "content": _more(m["content"])} if m["role"] == role else m for m in plain]
+            yield f"messages of the role {role}", changed, tools
+
+
+def _more(content: Any) -> Any:
+    return f"{content} {UNSAID}" if isinstance(content, str) else [*content, {"type": TEXT, TEXT: UNSAID}]
 
 
 def for_template(message: Mapping[str, Any]) -> dict[str, Any]:
