@@ -97,7 +97,7 @@ def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed
         (lambda: Region(kl=0.0), "kl 0.0"),
         (lambda: Stability(up=0.5), "up is 0.5"),
         (lambda: Stability(keep=1.0), "keep"),
-        (lambda: Region(discrepancy=0.0), "discrepancy is 0.0; it is a distance above 0"),
+        (lambda: Region(discrepancy=0.0), "discrepancy is 0.0; it must be a distance above 0"),
         (lambda: Region(discrepancy=math.nan), "discrepancy is nan"),
         (lambda: Stability(widest=math.inf), "widest is inf"),
     ],

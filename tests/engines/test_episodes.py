@@ -312,7 +312,7 @@ def test_tasks_are_the_same_for_the_same_index_and_seed():
 
 def test_bad_input_is_refused_in_words():
     engine = engine_of(CARTPOLE[0])
-    with pytest.raises(ValueError, match=r"top_k=2.* is sampled by StepSampling"):
+    with pytest.raises(ValueError, match=r"top_k=2.* needs sampling=StepSampling"):
         engine.submit(replace(request(CARTPOLE[1], 0), sampling=Sampling(top_k=2)))
     for policy, environment, words in (
         (CARTPOLE[0], "Pendulum-v1", "1 real actions, but the policy has 4 observations, 2 choices"),

@@ -383,5 +383,5 @@ def test_a_resumed_engine_has_its_matrices_where_they_were():
         one.submit(request("abc", max_length=5))
         one.step()
     assert engine.slots.capacity == resumed.slots.capacity > 0
-    with pytest.raises(ValueError, match=r"3 rollouts are under way and engine\.slots is 2"):
+    with pytest.raises(ValueError, match=r"3 rollouts are in progress but engine\.slots is 2"):
         resumed.load_state_dict(engine.state_dict() | {"rows": [{}, {}, {}]})

@@ -143,7 +143,7 @@ def test_a_stream_is_found_again_by_position(library):
     whole = asked(Dataset(**{**stream, "epoch_size": 310}))
     assert len(set(whole)) == 300 and whole[300:] == whole[:10] and whole[:100] == first[:100], "it begins again"
     Path("t.csv").write_text("prompt\na\n")
-    with pytest.raises(ValueError, match=r"the stream t.csv does not say how many rows it has: tasks.epoch_size=N"):
+    with pytest.raises(ValueError, match=r"the stream t.csv has no known number of rows: tasks.epoch_size=N"):
         len(Dataset(path="t.csv", streaming=True))
 
 

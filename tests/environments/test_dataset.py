@@ -76,8 +76,8 @@ def test_chat_messages_stay_messages():
             '{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}',
             "line 1: there are a prompt and the column messages",
         ),
-        ('{"prompt": "a", "prompt": "b"}', "line 1: the key 'prompt' is there twice"),
-        ('{"prompt": "a", "b": [{"c": 1, "c": 1}]}', "line 1: the key 'c' is there twice"),
+        ('{"prompt": "a", "prompt": "b"}', "line 1: the key 'prompt' appears twice"),
+        ('{"prompt": "a", "b": [{"c": 1, "c": 1}]}', "line 1: the key 'c' appears twice"),
         ("\n", "holds no tasks"),
     ],
 )
@@ -210,7 +210,7 @@ def test_several_files_a_pattern_and_a_directory(place):
     assert [task.prompt for task in short("a/x.jsonl,b/y.csv")] == ["1", "2", "4"]
     assert [task.prompt for task in short("a")] == ["1", "2"]
     for value, sentence in {
-        "b": r"b holds .csv and .jsonl files; name those that are meant: tasks='b/\*.csv'",
+        "b": r"b holds .csv and .jsonl files; say which ones to read: tasks='b/\*.csv'",
         "c/*.jsonl": r"no file matches c/\*.jsonl",
         "c/d/e": "there is no file or directory c/d/e",
         "a/x.jsonl,a/x.jsonl": "a/x.jsonl is named twice",
@@ -315,7 +315,7 @@ def test_a_file_that_is_written_to_while_it_is_in_use(place):
     tasks = short("t.jsonl")
     assert len(tasks) == 2
     place("t.jsonl", "yet", "other", "rows")
-    with pytest.raises(ValueError, match=r"t.jsonl was written to while it was in use"):
+    with pytest.raises(ValueError, match=r"t.jsonl changed while it was in use"):
         tasks[1]
 
 

@@ -85,11 +85,11 @@ def test_what_is_typed_for_it(place):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"held_out": "1.5"}, "held_out is 1.5; it is a share of the tasks, such as 0.1, or a whole number"),
+        ({"held_out": "1.5"}, "held_out is 1.5; it must be a share of the tasks, such as 0.1, or a whole number"),
         ({"held_out": "20"}, "held_out=20 of 20 tasks leaves none to train on"),
         ({"held_out": "tset"}, "rows.jsonl has no split tset"),
-        ({"held_out": "0.1", "held_out__tasks__seed": "1"}, "parted in different ways .* give both the same"),
-        ({"held_out": "0.1", "tasks__streaming": "true"}, "a stream cannot be parted"),
+        ({"held_out": "0.1", "held_out__tasks__seed": "1"}, "split in different ways .* give both the same"),
+        ({"held_out": "0.1", "tasks__streaming": "true"}, "a stream cannot be split"),
         (
             {"tasks": "ReasoningGym(name='chain_sum')", "held_out": "0.1"},
             "tasks is ReasoningGym, which generates its tasks",

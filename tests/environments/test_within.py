@@ -39,7 +39,7 @@ def test_the_random_control_is_another_split():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(ValueError, match="selects nothing"):
         Within(tasks=TASKS, above=2.0, upto=2.0)
     with pytest.raises(ValueError, match=r"no column 'deep\.est'"):
         len(Within(tasks=TASKS, column="deep.est"))

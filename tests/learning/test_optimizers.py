@@ -144,13 +144,13 @@ def test_eight_bits_a_moment():
 
 
 def test_what_does_not_go_together_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match="optimizer is muon: leave it out"):
+    with pytest.raises(ValueError, match="optimizer is muon: drop it"):
         Optimization(optimizer="muon", optimizer_dtype="bfloat16")
     with pytest.raises(ValueError, match=r"beta2=0\.99 or below"):
         Optimization(optimizer_dtype="bfloat16", beta2=0.999)
     with pytest.raises(ValueError, match="trains none: optimizer=adamw"):
         Optimization(optimizer="muon").of_policy().over(nn.Linear(3, 3))
-    with pytest.raises(ValueError, match="CurvatureMask foresees steps of AdamW"):
+    with pytest.raises(ValueError, match="CurvatureMask predicts steps of AdamW"):
         compose.check(small_run(masks=(CurvatureMask(),), optimization=Optimization(optimizer="sgd")))
     with pytest.raises(ValueError, match="optimizer"):
         recipes.load("grpo", {"optim": "adafactor"})

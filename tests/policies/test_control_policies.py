@@ -203,7 +203,9 @@ def test_steps_select_undoes_stack():
 
 
 def test_a_critic_of_another_size_says_which_is_right():
-    with pytest.raises(ValueError, match=r"reads 4 numbers, and the environment shows 3: critic\.observations=3"):
+    with pytest.raises(
+        ValueError, match=r"reads 4 numbers, but the environment.s observation has 3: set critic\.observations=3"
+    ):
         ValueMLP(observations=4).load(0).value(steps(loud(GAUSSIAN)))
 
 

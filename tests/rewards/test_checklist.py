@@ -68,5 +68,5 @@ def test_items_are_opened_and_closed(group_of, opened):
 
 
 def test_a_broken_item_is_named(group_of):
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         Checklist()(group_of(SOUND, columns={"checklist": ["("]}))

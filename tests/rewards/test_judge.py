@@ -275,7 +275,7 @@ def test_it_is_saved_with_the_run_but_not_its_key(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: JudgeScore(pattern="("), "no regular expression"),
+        (lambda: JudgeScore(pattern="("), "not a valid regular expression"),
         (lambda: JudgeScore(pattern="x"), "one pair of brackets"),
         (lambda: JudgeScore(low=1.0, high=1.0), "the scale rises"),
         (lambda: Endpoint(base_url="file:///etc/passwd"), "http://"),

@@ -12,5 +12,5 @@ def test_form(group_of):
 
 
 def test_a_broken_pattern_is_told():
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         Pattern(pattern="(")

@@ -79,7 +79,7 @@ def test_tasks_without_an_answer_are_not_scored(group_of):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         SolverScore(form="(")
     with pytest.raises(ValueError, match="1 or more"):
         SolverScore(samples=0)

@@ -60,7 +60,7 @@ def test_lines_and_cue_words_part_steps():
 def test_unfit_measures_are_refused():
     with pytest.raises((ValueError, TypeCheckError)):
         WorkingSteps(measure="length")
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         WorkingSteps(separator="(")
 
 

@@ -84,7 +84,7 @@ ADVICE = [
     ({}, "the clip never acts", {"optimization": Optimization(minibatches=4)}),
     (
         {"anchor": SamplingVersion(window=1), "max_staleness": 1},
-        "keys and values of older ones",
+        "of older weights, which then counts",
         {"engine": Native(cache="recompute")},
     ),
     (
@@ -94,7 +94,7 @@ ADVICE = [
     ),
     ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
-    ({"max_staleness": 1, "staleness": DropStale()}, "selects against what takes long", {"staleness": Pace()}),
+    ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
         {"shaping": (DiscrepancyPenalty(),), "max_staleness": 1},
         "prices what was learned since",
@@ -148,7 +148,7 @@ ADVICE = [
     ),
     ({"rewards": (Digits(), Expected())}, "a group estimator cancels it", {"advantage": ReturnToGo()}),
     ({"shaping": (TemperedImitation(),)}, "so it does nothing", TEMPERED),
-    ({"advantage": SignedOutcome(), "filters": (ZeroVariance(),)}, "and ZeroVariance drops them", {"filters": ()}),
+    ({"advantage": SignedOutcome(), "filters": (ZeroVariance(),)}, "but ZeroVariance drops them", {"filters": ()}),
     ({"advantage": SignedOutcome(), "shaping": (Whitened(),)}, "that SignedOutcome leaves out", {"shaping": ()}),
     (
         {"masks": (CurvatureMask(learning_rate=1e-4),)},
@@ -167,17 +167,17 @@ ADVICE = [
     ),
     ({**VCPO, "shaping": (Whitened(),)}, "where the variance is least", {"shaping": ()}),
     ({**VCPO, "aggregation": SequenceMean()}, "divides it by lengths", {"aggregation": ConstantMean()}),
-    ({"anchor": Snapshots()}, "more weights than any part reads", {"objective": GaussianTrust()}),
+    ({"anchor": Snapshots()}, "no part reads the past weights", {"objective": GaussianTrust()}),
     (
         {"objective": GaussianTrust(), "optimization": Optimization(epochs=2)},
         "its pull fades far away",
         {"objective": GaussianTrust(clip_low=0.2, clip_high=0.2)},
     ),
     ({"reference_resets": (2,)}, "that no part reads", {"regularisers": (KLPenalty(),)}),
-    ({"curriculum": Hinted()}, "take up batches all the same", {"filters": (Superseded(),)}),
+    ({"curriculum": Hinted()}, "still fill batches", {"filters": (Superseded(),)}),
     (
         {"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)},
-        "differ in nothing else",
+        "differ only in length",
         {"filters": ()},
     ),
     (

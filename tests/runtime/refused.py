@@ -82,7 +82,7 @@ REFUSALS = [
             "masks": (CurvatureMask(learning_rate=1e-3),),
             "optimization": Optimization(learning_rate=1e-3, optimizer="sgd"),
         },
-        "foresees steps of AdamW",
+        "predicts steps of AdamW",
         {"optimization": Optimization(learning_rate=1e-3)},
     ),
     (
@@ -107,7 +107,7 @@ REFUSALS = [
     ),
     (
         {**PUSHED, **STEERED},
-        "no figure: let Lagrangian",
+        "has no meaning: use signal=mismatch",
         {"controllers": {"reward_shaping.0.coef": Lagrangian(signal="mismatch/k3")}},
     ),
     ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
@@ -159,7 +159,7 @@ REFUSALS = [
     ({"devices": Devices(turns=True), "max_staleness": 1}, "they work at once", {"max_staleness": 0}),
     ({"devices": Devices(learner=2)}, "is a process for each GPU", {"devices": Devices()}),
     ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
-    ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "older than any number", {"staleness": Pace()}),
+    ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "decisions of any age", {"staleness": Pace()}),
     ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still", {"runtime": Local()}),
     ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports", {"objective": SequenceWeight()}),
@@ -192,7 +192,7 @@ REFUSALS = [
     ),
     (
         {"tasks": TRAINED, "held_out": HeldOut(tasks=HELD)},
-        "parted in different ways",
+        "split in different ways",
         {"held_out": HeldOut(tasks=replace(HELD, seed=0))},
     ),
 ]

@@ -102,14 +102,14 @@ def test_a_missing_and_a_malformed_model_directory(tmp_path):
     with pytest.raises(ValueError, match=r"no config\.json"):
         CausalLM(model=str(tmp_path / "empty")).load()
     (tmp_path / "empty" / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no tokenizer"):
+    with pytest.raises(ValueError, match="has no tokenizer"):
         CausalLM(model=str(tmp_path / "empty")).load()
     (tmp_path / "empty" / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="does not load"):
+    with pytest.raises(ValueError, match="cannot be loaded"):
         CausalLM(model=str(tmp_path / "empty")).load()
     shutil.copytree(CausalLM().path, tmp_path / "cut")
     (tmp_path / "cut" / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(ValueError, match="cut does not load"):
+    with pytest.raises(ValueError, match="cut cannot be loaded"):
         CausalLM(model=str(tmp_path / "cut")).load()
 
 
@@ -178,7 +178,7 @@ def test_numbers_that_would_turn_a_run_into_something_else(key, value, sentence)
 
 def test_limits_that_no_kernel_takes():
     for limit in ("memory_gb", "timeout"):
-        with pytest.raises(ValueError, match=f"{limit} of x is inf; it is a number of"):
+        with pytest.raises(ValueError, match=f"{limit} of x is inf; it must be a number of"):
             Worker("x", lambda: (bool, []), **{"timeout": 1.0, "memory_gb": 1.0, limit: math.inf}, network=False)
 
 
@@ -187,10 +187,10 @@ def test_limits_that_no_kernel_takes():
     [
         ({"prompt_ids": [5, 103]}, "the token 103; this model knows 0 to 102"),
         ({"prompt_ids": [5, -1]}, "the token -1"),
-        ({"prompt_ids": [5, "a"]}, r"prompt_ids of task t is \[5, 'a'\]; it is a list of integers"),
-        ({"prompt_ids": 5}, "prompt_ids of task t is 5; it is a list of integers"),
-        ({"messages": 5}, "messages of task t is 5; it is a list of messages"),
-        ({"messages": [{"role": "user"}]}, "it is a list of messages with role and content"),
+        ({"prompt_ids": [5, "a"]}, r"prompt_ids of task t is \[5, 'a'\]; it must be a list of integers"),
+        ({"prompt_ids": 5}, "prompt_ids of task t is 5; it must be a list of integers"),
+        ({"messages": 5}, "messages of task t is 5; it must be a list of messages"),
+        ({"messages": [{"role": "user"}]}, "it must be a list of messages with role and content"),
     ],
 )
 def test_columns_that_are_no_prompts(columns, sentence):
@@ -201,7 +201,7 @@ def test_columns_that_are_no_prompts(columns, sentence):
 def test_a_prompt_that_the_model_cannot_hold(tmp_path):
     shutil.copytree(CausalLM().path, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
     with pytest.raises(
-        ValueError, match=r"mute holds no tokenizer; save it beside the weights: tokenizer\.save_pretrained"
+        ValueError, match=r"mute has no tokenizer; save it beside the weights: tokenizer\.save_pretrained"
     ):
         CausalLM(model=str(tmp_path / "mute")).load()
     (tmp_path / "mute" / "tokenizer_config.json").write_text("{}")

@@ -185,7 +185,7 @@ def test_a_file_that_is_written_to_during_a_run_costs_no_step(single_thread, pla
     whole = small_run(tasks=short("a.jsonl"), steps=3, checkpoint_every=25)
     run_local(whole, place / "whole")
     before = (place / "a.jsonl").read_text()
-    with pytest.raises(Rewritten, match=r"a.jsonl was written to while it was in use; put it back as it was"):
+    with pytest.raises(Rewritten, match=r"a.jsonl changed while it was in use; restore it"):
         run_local(replace(whole, rewards=(WritesToTheRows(path=place / "a.jsonl"),)), place / "cut")
     (place / "a.jsonl").write_text(before)
     run_local(replace(whole, tasks=short("a.jsonl")), place / "cut", resume=True)

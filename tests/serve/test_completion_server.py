@@ -182,10 +182,10 @@ def test_refused_in_a_sentence(server):
     chat, plain = "/v1/chat/completions", "/v1/completions"
     assert refused(server, "/v2/nothing", {})[0] == 404
     for path, body, sentence in [
-        (chat, {"messages": []}, "messages is a list"),
+        (chat, {"messages": []}, "messages must be a list"),
         (chat, {"messages": [{"role": "user"}]}, "content, which is text"),
         (chat, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "content, which is text"),
-        (plain, {"prompt": ""}, "prompt is a text"),
+        (plain, {"prompt": ""}, "prompt must be a text"),
         (plain, {"prompt": [1, 100_000]}, "token ids"),
         (plain, {"prompt": "a", "max_tokens": 0}, "max_tokens is 0"),
         (plain, {"prompt": "a", "max_tokens": 5000}, "context of 512"),

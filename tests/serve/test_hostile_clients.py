@@ -61,9 +61,9 @@ def health(server):
         (b'{"prompt": "a", "seed": 1180591620717411303424}', "seed is"),
         (b'{"prompt": "a", "top_p": 0}', "top_p is 0"),
         (b'{"prompt": "a", "min_p": -0.5}', "min_p is -0.5"),
-        (b'{"prompt": [true]}', "prompt is a text"),
-        (b'{"prompt": [1.0]}', "prompt is a text"),
-        (b'{"prompt": {"a": 1}}', "prompt is a text"),
+        (b'{"prompt": [true]}', "prompt must be a text"),
+        (b'{"prompt": [1.0]}', "prompt must be a text"),
+        (b'{"prompt": {"a": 1}}', "prompt must be a text"),
         (b'{"prompt": "a", "n": 1000000000}', "n is 1000000000; it must lie between 1 and 128"),
         (b'{"prompt": ["a", "b", "c"], "n": 128}', "answered at most 128 times"),
         (b'{"prompt": "a", "n": true}', "n is True"),
@@ -74,7 +74,7 @@ def health(server):
         (b'{"prompt": "\\ud800"}', "half of a surrogate pair"),
         (b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"prompt": "a", "top_k": ' + b"9" * 5000 + b"}", "digits"),
-        (b"[1, 2]", "no JSON object"),
+        (b"[1, 2]", "not a JSON object"),
         (b"\xff\xff", "decode"),
     ],
 )
@@ -171,7 +171,7 @@ def test_more_answers_than_there_may_be_are_refused(server, monkeypatch):
     monkeypatch.setattr(server.driver, "most", 3)
     assert refused(server, PLAIN, {"prompt": "a", "n": 4}) == (
         429,
-        "3 answers are under way, as many as this server draws; ask again in a moment",
+        "3 answers are in progress, the most that this server allows; try again in a moment",
     )
     while health(server)["under_way"]:
         time.sleep(0.01)

@@ -183,13 +183,13 @@ def test_a_record_that_cannot_be_written_ends_the_server_at_its_start(policy, tm
 
 def test_a_file_that_was_changed_says_where(policy, tmp_path):
     record = tmp_path / "r.jsonl"
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         read(record)
     with serving(policy, record=record) as server:
         answered(server, "s")
     line = json.loads(record.read_text())
     for changed, said in [
-        (5, "no JSON object"),
+        (5, "not a JSON object"),
         ({"a": 1}, "it has no 'session'"),
         (line | {"session": ["s"]}, "is no name"),
         (line | {"token_ids": ["a", "b"]}, ""),

@@ -143,7 +143,7 @@ def test_what_cannot_be_trained_on_is_a_counted_drop(policy):
 
 def test_a_reward_ends_a_session_once(policy):
     with serving(policy) as server:
-        assert "has had no answers" in refused(server, "/s/v1/reward", {"score": 1})[1]
+        assert "has no answers" in refused(server, "/s/v1/reward", {"score": 1})[1]
         ask(server, QUESTION, session="s")
         for body in ({}, {"score": None}, {"score": "good"}, {"score": True}, {"score": 1e99}, {"score": 1, "of": 2}):
             assert refused(server, "/s/v1/reward", body)[0] == 400

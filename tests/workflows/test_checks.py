@@ -54,17 +54,17 @@ def bad(call, **values):
 
 
 CALLS = {
-    "Fork with at=1000000; it is how many first decisions": lambda row: Fork(row=row, at=10**6),
+    "Fork with at=1000000; it must be the number of decisions to keep": lambda row: Fork(row=row, at=10**6),
     "Fork with at=-1;": lambda row: Fork(row=row, at=-1),
-    "Fork with row=None; it is a row": lambda row: bad(Fork(row=row, at=1), row=None),
+    "Fork with row=None; it must be a row": lambda row: bad(Fork(row=row, at=1), row=None),
     "Draw with the token 1000000000 in told; this model knows 0 to": lambda row: Draw(row=row, told=[10**9]),
-    "Draw with told=5; it is text, or a list": lambda row: bad(Draw(row=row), told=5),
+    "Draw with told=5; it must be text, or a list": lambda row: bad(Draw(row=row), told=5),
     "Draw with told=half of a surrogate pair": lambda row: Draw(row=row, told="\ud800"),
     "Draw with told and no row": lambda row: Draw(told="1"),
     "Draw with most=-1; .* 1 or above": lambda row: Draw(row=row, most=-1),
-    "Draw with stop='ab'; it is a tuple": lambda row: bad(Draw(row=row), stop="ab"),
+    "Draw with stop='ab'; it must be a tuple": lambda row: bad(Draw(row=row), stop="ab"),
     "Draw with sample=9; the samples of this attempt are 0": lambda row: Draw(sample=9),
-    "Draw with task='x'; it is a Task": lambda row: bad(Draw(), task="x"),
+    "Draw with task='x'; it must be a Task": lambda row: bad(Draw(), task="x"),
     "Draw with a row that is being drawn already": lambda row: [Draw(row=row), Draw(row=row)],
     "Write with a row that nobody draws": lambda row: Write(text="hello"),
     "Act with environment=None": lambda row: bad(Act(environment=Raises(error=ValueError)), environment=None),

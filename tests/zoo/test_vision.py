@@ -210,7 +210,7 @@ def test_images_that_cannot_be_shown(spec, place, tmp_path):
         ({"messages": WORDS, "images": [str(tmp_path / "none.png")]}, r"none.png cannot be read"),
         ({"messages": WORDS, "images": [str(tmp_path / "broken.png")]}, r"broken.png cannot be read"),
         ({"images": [path]}, r"has 0 places for images, and its column images has 1: write <image>"),
-        ({"messages": WORDS, "images": [3]}, r"it is a list of paths of image files"),
+        ({"messages": WORDS, "images": [3]}, r"it must be a list of paths of image files"),
     ):
         with pytest.raises(ValueError, match=sentence):
             policy.accepts(Task(id="t", prompt="" if "messages" in columns else "What?", columns=columns), 8)

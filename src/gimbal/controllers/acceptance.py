@@ -32,7 +32,7 @@ class Acceptance(AbstractController):
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
-            raise ValueError(f"Acceptance.decay is {self.decay}; it must lie in [0, 1), 0 being no average")
+            raise ValueError(f"Acceptance.decay is {self.decay}; it must be in [0, 1), 0 being no average")
         if self.margin < 0 or not 0 < self.least <= 1:
             raise ValueError(
                 f"Acceptance has margin {self.margin} and least {self.least}; the one is 0 or above, the other lies in (0, 1]"

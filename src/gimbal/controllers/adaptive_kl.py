@@ -28,7 +28,7 @@ class AdaptiveKL(AbstractController):
 
     def __post_init__(self) -> None:
         if self.target <= 0:
-            raise ValueError(f"AdaptiveKL.target is {self.target}; a KL is held at a value above 0")
+            raise ValueError(f"AdaptiveKL.target is {self.target}; it must be above 0")
 
     def init(self) -> State:
         return {"value": self.initial}

@@ -28,7 +28,9 @@ class Delayed(AbstractController):
 
     def __post_init__(self) -> None:
         if self.steps < 0:
-            raise ValueError(f"Delayed.steps is {self.steps}; it counts learner steps, 0 being no delay")
+            raise ValueError(
+                f"Delayed.steps is {self.steps}; it must be a number of learner steps, where 0 is no delay"
+            )
 
     def init(self) -> State:
         return self._after(0.0)

@@ -37,7 +37,7 @@ class EffectiveSampleSize(AbstractStepSize):
     def __call__(self, metrics: Mapping[str, float]) -> float:
         if self.signal not in metrics:
             raise ValueError(
-                f"EffectiveSampleSize goes by {self.signal}, which no part reports: use objective=SequenceWeight(), or set signal= to "
+                f"EffectiveSampleSize reads {self.signal}, which no part reports: use objective=SequenceWeight(), or set signal= to "
                 f"one of {', '.join(sorted(metrics)) or 'the metrics of the objective'}"
             )
         return min(1.0, max(0.0, metrics[self.signal]) / self.full) ** self.power
@@ -45,5 +45,5 @@ class EffectiveSampleSize(AbstractStepSize):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.signal == "ess/sequence" and not whole.doing(SEQUENCE_WEIGHT):
             yield Refusal(
-                "EffectiveSampleSize goes by ess/sequence, which only SequenceWeight reports: use it as objective, or another signal"
+                "EffectiveSampleSize reads ess/sequence, which only SequenceWeight reports: use it as objective, or another signal"
             )

@@ -34,7 +34,7 @@ class Lagrangian(AbstractController):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.signal.startswith("mismatch/prob_diff") and whole.run.policy.family.densities:
             yield Refusal(
-                f"{type(whole.run.policy).__name__} has densities, of which |p - p'| is no figure: let Lagrangian go by "
+                f"{type(whole.run.policy).__name__} has densities, for which |p - p'| has no meaning: use "
                 "signal=mismatch/k3"
             )
 

@@ -28,7 +28,9 @@ class Linear(AbstractController):
 
     def __post_init__(self) -> None:
         if self.steps < 0:
-            raise ValueError(f"Linear.steps is {self.steps}; it counts learner steps, 0 being there at once")
+            raise ValueError(
+                f"Linear.steps is {self.steps}; it must be a number of learner steps, where 0 jumps to the final value"
+            )
 
     def init(self) -> State:
         return self._at(0.0)

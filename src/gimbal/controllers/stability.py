@@ -34,7 +34,7 @@ class Region:
 
     def __post_init__(self) -> None:
         if not self.discrepancy > 0:
-            raise ValueError(f"Region.discrepancy is {self.discrepancy}; it is a distance above 0, inf for any")
+            raise ValueError(f"Region.discrepancy is {self.discrepancy}; it must be a distance above 0, inf for any")
         if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf or not 0 <= self.calm < math.inf:
             raise ValueError(
                 f"Region has kl {self.kl}, times {self.times} and calm {self.calm}; the first is a distance above 0, the second, how "
@@ -84,7 +84,7 @@ class Stability(AbstractPart):
             raise ValueError(f"Stability.keep is {self.keep}; it is the share of an average that stays, in [0, 1)")
         for name in ("down", "up", "band", "widest"):
             if not 1 <= vars(self)[name] < math.inf:
-                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it is a factor of 1 or above")
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it must be a factor of 1 or above")
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")

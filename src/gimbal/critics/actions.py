@@ -31,7 +31,7 @@ class ActionValueNetwork(nn.Module):
         x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
         if x_KI.shape[1] != self.inputs:
             raise ValueError(
-                f"the critic reads {self.inputs} numbers, and observation and action have {x_KI.shape[1]}: set "
+                f"the critic reads {self.inputs} numbers, but observation and action have {x_KI.shape[1]}: set "
                 "update.critic.observations and update.critic.actions"
             )
         x_MKI = x_KI.expand(len(self.weights[0]), -1, -1)

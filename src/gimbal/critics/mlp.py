@@ -29,7 +29,8 @@ class ValueNetwork(AbstractCritic):
         seen = decisions.observation_NSO.shape[-1]
         if seen != self.observations:
             raise ValueError(
-                f"the critic reads {self.observations} numbers, and the environment shows {seen}: critic.observations={seen}"
+                f"the critic reads {self.observations} numbers, but the environment's observation has {seen}: "
+                f"set critic.observations={seen}"
             )
         real_NS = decisions.real_NS
         value_K = self.scale * self.net(decisions.observation_NSO[real_NS])[:, 0]

@@ -114,7 +114,9 @@ class TrunkValue(AbstractCriticSpec):
 
     def __post_init__(self) -> None:
         if self.layers < 0:
-            raise ValueError(f"TrunkValue.layers is {self.layers}; it counts layers that are kept, 0 being all")
+            raise ValueError(
+                f"TrunkValue.layers is {self.layers}; it must be a number of layers that are kept, where 0 is all"
+            )
 
     def load(self, seed: int) -> TrunkValueNetwork:
         stream = stable_hash("critic", seed)

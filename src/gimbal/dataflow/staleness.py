@@ -154,7 +154,7 @@ class DropStale(AbstractStaleness):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.max_staleness > 0:
             yield Advice(
-                "DropStale selects against what takes long (see selection/sampled and selection/trained); Pace keeps the bound without"
+                "DropStale selects against slow rollouts (see selection/sampled and selection/trained); Pace keeps the bound without it"
             )
 
 

@@ -121,7 +121,7 @@ class AbstractEngine(ABC):
         """Submit ``request`` with the ``first`` decisions (None: all) of a row that left an engine as its own, and then with tokens it
         was told; it goes on from there. Only of an engine that can CONTINUE or FORK."""
         raise ValueError(
-            f"{type(self).__name__} cannot go on with a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
+            f"{type(self).__name__} cannot continue a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
         )
 
     @abstractmethod
@@ -270,8 +270,8 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
     """Advice on an engine's ``cache`` where the anchor asks what each decision was drawn from."""
     if cache == "keep" and whole.doing(AT_SAMPLING) and whole.run.max_staleness > 0:
         yield Advice(
-            "the anchor evaluates each decision by its own version, and rollouts that new weights overtake go on from keys and values "
-            'of older ones, which then counts as discrepancy (up to 1.3 nats on gimbal-tiny): engine.cache="recompute"'
+            "the anchor evaluates each decision by its own version, but after a load unfinished rollouts continue with keys and values "
+            'of older weights, which then counts as discrepancy (up to 1.3 nats on gimbal-tiny): engine.cache="recompute"'
         )
 
 

@@ -116,7 +116,7 @@ class EpisodeEngine(AbstractEngine):
     def submit(self, request: Request) -> None:
         if not isinstance(request.sampling, StepSampling):
             raise ValueError(
-                f"{request.sampling} does not say how actions are drawn: a control policy is sampled by StepSampling(...)"
+                f"{request.sampling} is not for actions: a control policy needs sampling=StepSampling(...)"
             )
         self._queue.append(request)
 
@@ -291,7 +291,7 @@ class Episodes(AbstractEngineSpec):
     def __post_init__(self) -> None:
         check_slots(self.slots)
         if self.deadline <= 0:
-            raise ValueError(f"engine.deadline is {self.deadline}; it is a number of seconds above 0")
+            raise ValueError(f"engine.deadline is {self.deadline}; it must be a number of seconds above 0")
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:
         if not isinstance(policy, AbstractControlPolicy):

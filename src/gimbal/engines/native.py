@@ -421,7 +421,7 @@ class NativeEngine(AbstractEngine):
 
         if len(state["rows"]) > self.spec.slots:
             raise ValueError(
-                f"{len(state['rows'])} rollouts are under way and engine.slots is {self.spec.slots}: a resumed run needs room for them"
+                f"{len(state['rows'])} rollouts are in progress but engine.slots is {self.spec.slots}: each needs a slot"
             )
         width, self.slots.least = state["room"]
         self._reserve(width)

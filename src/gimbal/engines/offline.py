@@ -47,7 +47,7 @@ class OfflineEngine(AbstractEngine):
 
     def submit(self, request: Request) -> None:
         raise ValueError(
-            f"engine=Offline() draws nothing, and task {request.task.id} is to be answered: use workflow=Demonstrated() with it, or "
+            f"engine=Offline() samples nothing, so it cannot answer task {request.task.id}: use workflow=Demonstrated() with it, or "
             "engine=Native()"
         )
 

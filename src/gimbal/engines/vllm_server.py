@@ -99,7 +99,7 @@ class VLLMServer(AbstractEngineSpec):
                 f"{self.patience}; memory and seconds above 0, a length of 0 or above, at least 1 GPU"
             )
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
-            raise ValueError(f"engine.url is {self.url!r}; it is written as http://HOST:PORT")
+            raise ValueError(f"engine.url is {self.url!r}; it must be http://HOST:PORT")
         if given := [name for name, value in OWN.items() if self.url and vars(self)[name] != value]:
             raise ValueError(
                 f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with what you want, or drop the url"
@@ -218,7 +218,7 @@ class VLLMServerEngine(AbstractVLLM):
             return str(self._recovered(lambda: self.client.get("/weight_info"))["weight_version"])
 
         if (said := label()) == "default":
-            self._recover("it was started again")
+            self._recover("it was restarted")
             said = label()
         version = int(said.rpartition("/")[2]) if said.rpartition("/")[0] == LIFE else -1
         if not self._read or self._readable is None:

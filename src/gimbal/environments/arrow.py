@@ -85,7 +85,7 @@ class Stream(AbstractTable):
         known = splits[dataset.split].num_examples if dataset.split in splits else 0
         if not (size or known):
             raise ValueError(
-                f"the stream {name} does not say how many rows it has: tasks.epoch_size=N takes the first N of it as one epoch"
+                f"the stream {name} has no known number of rows: tasks.epoch_size=N takes its first N as one epoch"
             )
         self._size = min(size, known) if size and known else size or known
         self._dataset, self._buffer, self._seed = dataset.decode(False), buffer, seed
@@ -200,7 +200,7 @@ def hub(name: str, config: str, split: str, revision: str, streaming: bool) -> t
     sentence, commit = f"{name} cannot be read as a dataset", ""
     if not Path(name).is_dir():
         if found.config.HF_HUB_OFFLINE:
-            sentence = f"there is no file or directory {name}, and HF_HUB_OFFLINE is set, so the hub is not asked"
+            sentence = f"there is no file or directory {name}, and HF_HUB_OFFLINE is set, so the Hub is not asked"
         else:
             commit = _reached(name, revision, Path(found.config.HF_DATASETS_CACHE))
     options = {"name": config or None, "split": split or None, "revision": revision or None, "streaming": streaming}

@@ -76,7 +76,7 @@ def _inside(directory: Path, split: str) -> list[Path]:
     chosen = _of(found, split, str(directory), directory)
     if len(kinds := sorted({path.suffix for path in chosen})) > 1:
         raise ValueError(
-            f"{directory} holds {' and '.join(kinds)} files; name those that are meant: tasks='{directory}/*{kinds[0]}'"
+            f"{directory} holds {' and '.join(kinds)} files; say which ones to read: tasks='{directory}/*{kinds[0]}'"
         )
     return chosen
 

@@ -37,12 +37,10 @@ class Mixed(AbstractTasks):
         count = len(self.sets)
         if not count or len(self.weights) not in (0, count) or len(self.names) not in (0, count):
             raise ValueError(
-                f"Mixed has {count} sets, {len(self.weights)} weights and {len(self.names)} names; one of each for every set"
+                f"Mixed has {count} sets, {len(self.weights)} weights and {len(self.names)} names; give one of each per set"
             )
         if not all(0 < weight < float("inf") for weight in self.weights):
-            raise ValueError(
-                f"the weights of a Mixed are above 0, got {self.weights}; a set without weight is left out"
-            )
+            raise ValueError(f"the weights of a Mixed are above 0, got {self.weights}; leave out a set without weight")
         if not self.names:
             paths = [tasks.names[0] if isinstance(tasks, Dataset) else type(tasks).__name__ for tasks in self.sets]
             object.__setattr__(self, "names", tuple(names_of(paths)))

@@ -38,7 +38,7 @@ class ReasoningGym(AbstractTasks):
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"size of {self.name} is {self.size}; it counts tasks, at least 1")
+            raise ValueError(f"size of {self.name} is {self.size}; it must be a number of tasks, at least 1")
 
     def __len__(self) -> int:
         return self.size
@@ -68,8 +68,8 @@ class ReasoningGym(AbstractTasks):
             if self.exclude is None or entry["question"] not in _questions(self.exclude):
                 return entry
         raise ValueError(
-            f"{ATTEMPTS} entries of {self.name} in a row are held out; with these parameters it has too few different "
-            "tasks: enlarge them, or hold out fewer"
+            f"{ATTEMPTS} entries of {self.name} in a row are held out: with these parameters it has too few different "
+            "tasks; enlarge them, or hold out fewer"
         )
 
 

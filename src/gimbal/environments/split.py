@@ -33,12 +33,10 @@ class Split(AbstractTasks):
     def __post_init__(self) -> None:
         if not self.held_out > 0 or (self.held_out >= 1 and self.held_out != int(self.held_out)):
             raise ValueError(
-                f"held_out is {self.held_out:g}; it is a share of the tasks, such as 0.1, or a whole number of them, such as 200"
+                f"held_out is {self.held_out:g}; it must be a share of the tasks, such as 0.1, or a whole number of them, such as 200"
             )
         if self.tasks.ordered:
-            raise ValueError(
-                "a stream cannot be parted: name another split or another file, held_out=test or held_out=FILE"
-            )
+            raise ValueError("a stream cannot be split: name another split or file, held_out=test or held_out=FILE")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -74,7 +72,7 @@ class Split(AbstractTasks):
             alike = other.tasks == self.tasks and other.side != self.side
             if alike and (other.seed, other.held_out) != (self.seed, self.held_out) and self.side == "train":
                 yield Refusal(
-                    f"tasks and held_out are parted in different ways (held_out {self.held_out:g} and {other.held_out:g}, seed "
+                    f"tasks and held_out are split in different ways (held_out {self.held_out:g} and {other.held_out:g}, seed "
                     f"{self.seed} and {other.seed}), so that tasks would be on both sides: give both the same"
                 )
 

@@ -76,7 +76,7 @@ def parsed(text: str, where: str) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
     except _Twice as error:
-        raise ValueError(f"{where}: the key {error} is there twice; leave one of them out") from error
+        raise ValueError(f"{where}: the key {error} appears twice; remove one") from error
     except RecursionError as error:
         raise ValueError(f"{where}: it is nested too deeply") from error
     except ValueError as error:  # Python reads no more
@@ -106,7 +106,7 @@ class _Pieces:
     def text(self, start: int, end: int) -> str:
         if self._now() != self._state:
             raise Rewritten(
-                f"{self.path} was written to while it was in use; put it back as it was, and leave it so until the run ends"
+                f"{self.path} changed while it was in use; restore it, and do not change it until the run ends"
             )
         return self.decoded(os.pread(self.file.fileno(), end - start, start), start)
 

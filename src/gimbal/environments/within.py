@@ -32,7 +32,9 @@ class Within(AbstractTasks):
 
     def __post_init__(self) -> None:
         if self.above >= self.upto:
-            raise ValueError(f"Within lies above {self.above} and up to {self.upto}, which is nowhere: above < upto")
+            raise ValueError(
+                f"Within lies above {self.above} and up to {self.upto}, which selects nothing: above must be less than upto"
+            )
 
     def __len__(self) -> int:
         return len(self._places)

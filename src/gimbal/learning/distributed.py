@@ -373,8 +373,8 @@ class Leader(AbstractLocalLearner):
             return
         self._gone = True
         print(
-            "gimbal: torchrun asks this run to stop: another rank died, and said why above, or the whole job is to end. "
-            "Nothing is lost that the newest checkpoint holds: go on with --resume",
+            "gimbal: torchrun asks this run to stop: another rank died (its reason is above), or the job is to end. "
+            "The newest checkpoint is complete: continue with --resume",
             file=sys.stderr,
             flush=True,
         )
@@ -427,6 +427,6 @@ def _is_loss(error: RuntimeError) -> bool:
 def _lost(verb: str, error: RuntimeError) -> str:
     reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". This is")[0]
     return (
-        f"rank {dist.get_rank()} lost another rank ({verb}: {reason}): it died, and said why above, or did nothing for "
-        f"{PATIENCE}. Nothing is lost that the newest checkpoint holds: start all ranks again with --resume"
+        f"rank {dist.get_rank()} lost another rank ({verb}: {reason}): it died (its reason is above), or did nothing for "
+        f"{PATIENCE}. The newest checkpoint is complete: start all ranks again with --resume"
     )

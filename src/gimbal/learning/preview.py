@@ -26,12 +26,12 @@ def preview(
     """``step_slope_NS`` and ``step_variance_NS`` of a batch with advantages; see ``last_layer_step``. 0 where the mask is False."""
     if not isinstance(policy, TokenPolicy) or several():
         raise ValueError(
-            "a step is foreseen for the last layer of a language model whose learner is one process: drop CurvatureMask from masks"
+            "CurvatureMask predicts steps of the last layer of a language model with one learner process only: drop it from masks"
         )
     weight = policy.model.get_output_embeddings().weight
     if not weight.requires_grad:
         raise ValueError(
-            "CurvatureMask foresees steps of the last layer, which this policy does not train: drop it from masks"
+            "CurvatureMask predicts steps of the last layer, which this policy does not train: drop it from masks"
         )
     assert isinstance(batch.decisions, Tokens)
     row_K, column_K = batch.mask_NS.nonzero(as_tuple=True)

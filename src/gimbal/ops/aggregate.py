@@ -105,7 +105,7 @@ class ConstantMean(AbstractAggregation):
 
     def __post_init__(self) -> None:
         if self.length <= 0:
-            raise ValueError(f"ConstantMean.length is {self.length}; it is a number of decisions above 0")
+            raise ValueError(f"ConstantMean.length is {self.length}; it must be a number of decisions above 0")
 
     def __call__(
         self,

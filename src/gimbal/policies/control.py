@@ -214,7 +214,7 @@ def read_config(directory: str) -> dict[str, Any]:
     """The configuration saved in this directory."""
     path = Path(directory) / CONFIG
     if not path.is_file():
-        raise ValueError(f"{directory} holds no {CONFIG}; policy.model wants a directory that a control run saved")
+        raise ValueError(f"{directory} holds no {CONFIG}; policy.model must be a directory that a control run saved")
     return json.loads(path.read_text())
 
 

@@ -92,8 +92,8 @@ def _shares(model: Any) -> bool:
     wanted = model(input_ids=ids, use_cache=False).logits
     if far(model(input_ids=ids[:, :PROMPT], use_cache=False).logits, wanted[:, :PROMPT]):
         raise ValueError(
-            f"{name} looks ahead: what it says of a token changes with those after it, so it cannot be sampled token by token; "
-            "policy.model takes a causal language model"
+            f"{name} looks ahead: its output for a token depends on later tokens, so it cannot be sampled token by token; "
+            "policy.model must be a causal language model"
         )
     head = model.get_output_embeddings()
     if head is None or model.base_model is model:

@@ -26,7 +26,9 @@ def images_of(task: Task) -> tuple[str, ...]:
         return ()
     paths = [found] if isinstance(found, str) else found
     if not isinstance(paths, Sequence) or not all(isinstance(path, str) for path in paths):
-        raise ValueError(f"the column images of task {task.id} is {found!r:.60}; it is a list of paths of image files")
+        raise ValueError(
+            f"the column images of task {task.id} is {found!r:.60}; it must be a list of paths of image files"
+        )
     return tuple(paths)
 
 

@@ -47,12 +47,12 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
     local = Path(path)
     adapter = (local / "adapter_config.json").is_file()
     if local.exists() and not adapter and not (local / "config.json").is_file():
-        raise ValueError(f"{path} holds no config.json; policy.model wants a transformers model directory")
+        raise ValueError(f"{path} has no config.json; policy.model must be a transformers model directory")
     if not local.exists() and (local.is_absolute() or path.startswith(".")):
         raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
     if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
         # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
-        raise ValueError(f"{path} holds no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
+        raise ValueError(f"{path} has no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
     if not local.exists():
         hub_has(path)
     try:
@@ -84,9 +84,9 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
         where = (
             "" if local.exists() else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
         )
-        raise ValueError(f"{path}{where} does not load as a causal language model: {said(error)}") from error
+        raise ValueError(f"{path}{where} cannot be loaded as a causal language model: {said(error)}") from error
     if wrong:
-        raise ValueError(f"the weights in {path} are not those of its config.json: {wrong}")
+        raise ValueError(f"the weights in {path} do not match its config.json: {wrong}")
     if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
         raise ValueError(f"the weights in {path} are not all finite numbers: {some(broken)}")
     return model.eval(), tokenizer, processor

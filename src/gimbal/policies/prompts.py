@@ -24,7 +24,7 @@ def encoded(task: Task, tokenizer: Any, images: Images | None, model: str) -> li
     if (ids := task.columns.get("prompt_ids")) is not None:
         if not isinstance(ids, list | tuple) or not all(type(x) is int for x in ids):
             raise ValueError(
-                f"the column prompt_ids of task {task.id} is {ids!r:.60}; it is a list of integers, token ids"
+                f"the column prompt_ids of task {task.id} is {ids!r:.60}; it must be a list of integers, token ids"
             )
         return list(ids)
     messages = task.columns.get("messages")
@@ -34,7 +34,7 @@ def encoded(task: Task, tokenizer: Any, images: Images | None, model: str) -> li
         return tokenizer.encode(task.prompt, add_special_tokens=True)
     if not is_chat(messages):
         raise ValueError(
-            f"the column messages of task {task.id} is {messages!r:.60}; it is a list of messages with role and content, "
+            f"the column messages of task {task.id} is {messages!r:.60}; it must be a list of messages with role and content, "
             "or is called something else"
         )
     reader = tokenizer if images is None else images.processor

@@ -51,9 +51,9 @@ class Sampling(AbstractSampling):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 being off")
+            raise ValueError(f"top_p is {self.top_p}; it must be in (0, 1], 1 being off")
         if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 being off")
+            raise ValueError(f"min_p is {self.min_p}; it must be in [0, 1], 0 being off")
         if self.top_k < 0:
             raise ValueError(f"top_k is {self.top_k}; it must be 0 (off) or above")
 

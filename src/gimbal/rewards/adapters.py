@@ -37,7 +37,7 @@ def make(source: str | Callable[..., Any]) -> tuple[Callable[[Call], Values], li
     """
     function = _find(source) if isinstance(source, str) else source
     if isinstance(function, type):
-        raise ValueError(f"it is a class; a part is written with brackets, {function.__name__}()")
+        raise ValueError(f"it is a class; write a part with brackets, {function.__name__}()")
     if not callable(function):
         raise ValueError(f"it is {function!r:.60}; a reward is a function, {SHAPES}")
     parameters = inspect.signature(function).parameters

@@ -75,5 +75,5 @@ class Checklist(AbstractReward):
             return float(re.search(entry, text) is not None)
         except re.error as error:
             raise ValueError(
-                f"the item {entry!r} in the column {self.column!r} is no regular expression ({error}); fix it, or give a judge"
+                f"the item {entry!r} in the column {self.column!r} is not a valid regular expression ({error}); fix it, or give a judge"
             ) from error

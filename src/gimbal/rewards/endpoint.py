@@ -55,7 +55,7 @@ class Endpoint(AbstractJudge):
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(
-                f"Endpoint.base_url is {self.base_url!r}; it begins with http:// or https:// and ends in /v1 as a rule"
+                f"Endpoint.base_url is {self.base_url!r}; it must begin with http:// or https://, and usually ends in /v1"
             )
         if self.attempts < 1 or self.timeout <= 0 or self.pause < 0:
             raise ValueError(

@@ -36,7 +36,9 @@ class FlawPenalty(AbstractReward):
 
     def __post_init__(self) -> None:
         if self.weight > 0:
-            raise ValueError(f"FlawPenalty.weight is {self.weight}; a positive weight would pay for flaws: 0 or below")
+            raise ValueError(
+                f"FlawPenalty.weight is {self.weight}; it must be 0 or below, as a positive weight would reward flaws"
+            )
 
     def open(self) -> FlawPenalty:
         return replace(self, outcome=self.outcome.open(), judge=self.judge.open())

@@ -88,8 +88,8 @@ def promises(lacking: Mapping[str, str]) -> dict[str, bool]:
 @cache
 def _warn(missing: tuple[str, ...], why: tuple[str, ...]) -> None:
     warnings.warn(
-        f"rewards are less contained on this machine than on others. What does not hold: {'; '.join(missing)}. The "
-        f"kernel's reasons: {'; '.join(why)}. docs/isolation.md says what each needs",
+        f"rewards are less isolated on this machine. These promises do not hold: {'; '.join(missing)}. The "
+        f"kernel's reasons: {'; '.join(why)}. See docs/isolation.md for what each needs",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -119,11 +119,11 @@ class Worker:
     ) -> None:
         if not 0 < timeout < MOST_SECONDS:
             raise ValueError(
-                f"timeout of {name} is {timeout}; it is a number of seconds above 0 and below {MOST_SECONDS:,}"
+                f"timeout of {name} is {timeout}; it must be a number of seconds above 0 and below {MOST_SECONDS:,}"
             )
         if not 0 <= memory_gb < MOST_GB:
             raise ValueError(
-                f"memory_gb of {name} is {memory_gb}; it is a number of gigabytes below {MOST_GB:,}, 0 being no limit"
+                f"memory_gb of {name} is {memory_gb}; it must be a number of gigabytes below {MOST_GB:,}, 0 being no limit"
             )
         self.name, self.make, self.timeout, self.memory_gb = name, make, timeout, memory_gb
         self.network, self.variables, self.directory = network, variables, directory
@@ -194,7 +194,9 @@ class Worker:
         )
         for path in (*reads, *writes):
             if not os.path.exists(path):
-                raise RewardError(f"reward {self.name} is granted {path}, which is not there: make it before the run")
+                raise RewardError(
+                    f"reward {self.name} is granted {path}, which does not exist: create it before the run"
+                )
         return reads, writes
 
     def _order(
@@ -327,7 +329,7 @@ class Worker:
             said = os.read(self._verdict, MESSAGE).decode(errors="replace")
         if not said and ended and sys.platform != "linux":
             said = ending(self._process.returncode)
-        said = said or "sent what is no answer, and was ended"
+        said = said or "sent an invalid answer, and was ended"
         self._output.seek(0)
         last = _plain(self._output.read()[-400:].decode(errors="replace").strip().rpartition("\n")[2])
         self.close()

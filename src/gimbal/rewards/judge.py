@@ -58,7 +58,9 @@ class JudgeScore(AbstractReward):
         try:
             groups = re.compile(self.pattern).groups
         except re.error as error:
-            raise ValueError(f"JudgeScore.pattern {self.pattern!r} is no regular expression: {error}") from error
+            raise ValueError(
+                f"JudgeScore.pattern {self.pattern!r} is not a valid regular expression: {error}"
+            ) from error
         if groups != 1:
             raise ValueError(f"JudgeScore.pattern {self.pattern!r} needs one pair of brackets, around the score")
         if self.low >= self.high or self.threads < 1 or self.timeout <= 0:

@@ -24,7 +24,7 @@ class OverlongPenalty(AbstractReward):
     def __post_init__(self) -> None:
         if not 0 <= self.zone <= self.limit:
             raise ValueError(
-                f"OverlongPenalty.zone is {self.zone}; it is a part of the limit, 0 to {self.limit} decisions"
+                f"OverlongPenalty.zone is {self.zone}; it must be a part of the limit, 0 to {self.limit} decisions"
             )
 
     def __call__(self, group: Group) -> list[float | None]:

@@ -24,7 +24,7 @@ class Pattern(AbstractReward):
         try:
             re.compile(self.pattern)
         except re.error as error:
-            raise ValueError(f"Pattern.pattern {self.pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"Pattern.pattern {self.pattern!r} is not a valid regular expression: {error}") from error
 
     @cached_property
     def _compiled(self) -> re.Pattern[str]:

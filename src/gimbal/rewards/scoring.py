@@ -45,7 +45,7 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
         return group
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names) or ERROR in names:
-        raise ValueError(f"rewards are named {names}; each needs a name of its own, other than {ERROR!r}")
+        raise ValueError(f"rewards are named {names}; each needs a unique name other than {ERROR!r}")
     columns = []
     for reward in rewards:
         with doing(f"reward {reward.name}", task=group.task.id):

@@ -41,9 +41,9 @@ class Similarity(AbstractReward):
 
     def __post_init__(self) -> None:
         if not self.grams or min(self.grams) < 1:
-            raise ValueError(f"Similarity.grams is {self.grams}; it holds lengths of at least 1, as in (1, 2, 3)")
+            raise ValueError(f"Similarity.grams is {self.grams}; its lengths must be at least 1, as in (1, 2, 3)")
         if not 0 <= self.least <= 1:
-            raise ValueError(f"Similarity.least is {self.least}; it lies in [0, 1], 0 being off")
+            raise ValueError(f"Similarity.least is {self.least}; it must be in [0, 1], 0 being off")
 
     def __call__(self, group: Group) -> list[float | None]:
         if group.task.answer is None:

@@ -74,7 +74,7 @@ class SolverScore(AbstractReward):
         try:
             re.compile(self.form)
         except re.error as error:
-            raise ValueError(f"SolverScore.form {self.form!r} is no regular expression: {error}") from error
+            raise ValueError(f"SolverScore.form {self.form!r} is not a valid regular expression: {error}") from error
         if self.draws < 0 or (self.draws and (self.relative or not self.questions)):
             raise ValueError(
                 f"SolverScore.draws is {self.draws}; it counts draws from a column of questions, 0 asking them all, and relative "

@@ -56,11 +56,13 @@ class WorkingSteps(AbstractReward):
 
     def __post_init__(self) -> None:
         if self.most < 1:
-            raise ValueError(f"WorkingSteps.most is {self.most}; it counts steps, at least 1")
+            raise ValueError(f"WorkingSteps.most is {self.most}; it must be a number of steps, at least 1")
         try:
             re.compile(self.separator)
         except re.error as error:
-            raise ValueError(f"WorkingSteps.separator {self.separator!r} is no regular expression: {error}") from error
+            raise ValueError(
+                f"WorkingSteps.separator {self.separator!r} is not a valid regular expression: {error}"
+            ) from error
 
     def __call__(self, group: Group) -> list[float | None]:
         return [self._measured(rollout.text, group.task.answer) for rollout in group.rollouts]

@@ -82,7 +82,7 @@ class Faults(AbstractPart):
             if isinstance(value, int | float) and value < 0 and item.name != "reward_length":
                 raise ValueError(f"faults.{item.name} is {value}; it must be 0 (off) or above")
             if item.name in SHARES and value > 1:
-                raise ValueError(f"faults.{item.name} is {value}; it is a share or probability, at most 1")
+                raise ValueError(f"faults.{item.name} is {value}; it must be a share or probability, at most 1")
         if self.weight_precision not in (None, "bfloat16", *LEVELS):
             raise ValueError(f"faults.weight_precision is {self.weight_precision}; choose bfloat16, int8 or int4")
 

@@ -41,12 +41,12 @@ class Ray(AbstractRuntimeSpec):
     def __post_init__(self) -> None:
         if self.workers < 1 or self.scorers < 1:
             raise ValueError(
-                f"runtime.workers is {self.workers} and runtime.scorers {self.scorers}; both are at least 1"
+                f"runtime.workers is {self.workers} and runtime.scorers {self.scorers}; both must be at least 1"
             )
         if self.cpus < 0 or self.gpus < 0:
-            raise ValueError(f"runtime.cpus is {self.cpus} and runtime.gpus {self.gpus}; both are at least 0")
+            raise ValueError(f"runtime.cpus is {self.cpus} and runtime.gpus {self.gpus}; both must be at least 0")
         if self.patience <= 0:
-            raise ValueError(f"runtime.patience is {self.patience}; it is a number of seconds above 0")
+            raise ValueError(f"runtime.patience is {self.patience}; it must be a number of seconds above 0")
 
     @property
     def threads(self) -> int:

@@ -103,7 +103,7 @@ class Handlers:
         session = request.path_params.get("session", "").strip("/")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # A page of another site may send a form anywhere without being asked; JSON it may not.
-            raise Refused(415, "the body is JSON: send it with Content-Type: application/json")
+            raise Refused(415, "the body must be JSON: send it with Content-Type: application/json")
         if len(session) > SESSION_LENGTH:
             raise Refused(400, f"a session's name has at most {SESSION_LENGTH} characters")
         return session, await self._body(request)
@@ -163,7 +163,7 @@ class Handlers:
                     if len(found) > BODY_BYTES:
                         raise Refused(413, f"a body has at most {BODY_BYTES} bytes")
                     if self.reading > READING_BYTES:
-                        raise Busy("too many bodies are being read; ask again in a moment")
+                        raise Busy("too many requests are being read; try again in a moment")
         finally:
             self.reading -= len(found)
         return bytes(found)

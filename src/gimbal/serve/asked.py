@@ -63,7 +63,7 @@ def understood(data: bytes, session: str, *, chat: bool, own: Sampling, fixed: b
     body = _body(data)
     for key, neutral in NEUTRAL.items():
         if body.get(key) is not None and body[key] not in neutral:
-            raise ValueError(f"{key}={_short(body[key])} is not served here; leave it out")
+            raise ValueError(f"{key}={_short(body[key])} is not supported; leave it out")
     asked = Asked(
         session=session,
         prompts=() if chat else _prompts(body.get("prompt")),
@@ -107,7 +107,7 @@ def _body(data: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("the body is nested too deeply") from error
     if not isinstance(body, dict):
-        raise ValueError("the body is no JSON object")
+        raise ValueError("the body is not a JSON object")
     return body
 
 
@@ -130,7 +130,7 @@ def _stops(given: Any, own: tuple[str, ...]) -> tuple[str, ...]:
     several = isinstance(stops, list | tuple) and len(stops) <= MOST_STOPS
     if not several or not all(isinstance(item, str) and 0 < len(item) <= STOP_LENGTH for item in stops):
         raise ValueError(
-            f"stop is {_short(given)}; it is a string or a list of at most {MOST_STOPS} strings of 1 to {STOP_LENGTH} characters"
+            f"stop is {_short(given)}; it must be a string or a list of at most {MOST_STOPS} strings of 1 to {STOP_LENGTH} characters"
         )
     return tuple(stops)
 
@@ -144,7 +144,7 @@ def _prompts(prompt: Any) -> tuple[str | list[int], ...]:
         tokens = isinstance(item, list) and all(type(token) is int for token in item)
         if not item or not (isinstance(item, str) or tokens):
             raise ValueError(
-                "prompt is a text, a list of the model's token ids, or a list of either; none of them empty"
+                "prompt must be a text, a list of the model's token ids, or a list of either; none of them empty"
             )
     return found
 
@@ -160,7 +160,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
         silent = content is None and role == "assistant"
         if not isinstance(role, str) or not (isinstance(content, str) or silent):
             raise ValueError(
-                "messages is a list of at least one object with a role and a content, which is text (null for an assistant that "
+                "messages must be a list of at least one object with a role and a content, which is text (null for an assistant that "
                 "only called tools)"
             )
         messages.append(message | {"content": content})

@@ -69,7 +69,7 @@ class Driver:
             if self.under_way >= self.most:
                 self.drops["busy"] += 1
                 raise Busy(
-                    f"{self.under_way} answers are under way, as many as this server draws; ask again in a moment"
+                    f"{self.under_way} answers are in progress, the most that this server allows; try again in a moment"
                 )
             self.under_way += 1
         ticket.future.set_running_or_notify_cancel()  # from here on it ends by this thread's word alone

@@ -204,7 +204,7 @@ def ended(path: Path) -> dict[str, bool]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if not path.is_file():
-        raise ValueError(f"{path} is no file; give the one that gimbal serve --record FILE.jsonl wrote")
+        raise ValueError(f"{path} is not a file; give the one that gimbal serve --record FILE.jsonl wrote")
     with path.open("rb") as file:
         yield from enumerate(file, 1)
 
@@ -221,7 +221,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
     except ValueError:  # torn by a kill: the others stay
         return None
     if not isinstance(row, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return row
 
 
@@ -232,7 +232,7 @@ def _line(path: str | Path, number: int) -> Iterator[None]:
         yield
     except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path}, line {number} is not as gimbal serve wrote it: {said}; mend or remove it") from error
+        raise ValueError(f"{path}, line {number} is not as gimbal serve wrote it: {said}; fix or remove it") from error
 
 
 def _read(row: dict[str, Any]) -> Exchange:

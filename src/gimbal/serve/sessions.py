@@ -19,7 +19,7 @@ class Over(ValueError):
 
     def __init__(self, name: str, reason: str) -> None:
         what = "has its reward" if reason == REWARDED else "was taken"
-        super().__init__(f"session {name!r} {what} and is over; give each episode a name of its own")
+        super().__init__(f"session {name!r} {what} and is over; use a new name for each episode")
         self.reason = reason
 
 
@@ -72,7 +72,7 @@ class Sessions:
         with self._lock:
             self.going_on(name)
             if name not in self.open and name not in self.away:
-                raise ValueError(f"session {name!r} has had no answers; nothing can be rewarded")
+                raise ValueError(f"session {name!r} has no answers, so there is nothing to reward")
             if name not in self.open and self.record is None:
                 raise ValueError(
                     f"the answers of session {name!r} are forgotten: this server has no record, and holds the newest {self.keep}"

@@ -64,14 +64,14 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
     if isinstance(call, Draw | Fork):
         yield from _of_drawing(call)
     if isinstance(call, Draw | Ask) and not isinstance(call.task, Task | None):
-        yield f"task={told(call.task)}; it is a Task"
+        yield f"task={told(call.task)}; it must be a Task"
     if isinstance(call, Draw):
         yield from _of_told(call, policy)
     elif isinstance(call, Fork):
         most = min(call.row.length, (call.sampling or call.row.sampling).max_length - 1)
         if not _counts(call.at) or not 0 <= call.at <= most:
             yield (
-                f"at={told(call.at)}; it is how many first decisions of the row are taken over, here 0 to {most} (the row has "
+                f"at={told(call.at)}; it must be the number of decisions to keep from the row, here 0 to {most} (the row has "
                 f"{call.row.length})"
             )
     elif isinstance(call, Write):
@@ -92,14 +92,14 @@ def _of_sample(call: Draw | Fork | Write | Stop, attempt: Attempt) -> Iterator[s
 
 def _of_drawing(call: Draw | Fork) -> Iterator[str]:
     if not isinstance(call.row, Rollout) and not (call.row is None and isinstance(call, Draw)):
-        yield f"row={told(call.row)}; it is a row that a call was answered with"
+        yield f"row={told(call.row)}; it must be a row that an earlier call returned"
     if not isinstance(call.sampling, AbstractSampling | None):
-        yield f"sampling={told(call.sampling)}; it is an AbstractSampling, such as a replace(attempt.sampling, ...)"
+        yield f"sampling={told(call.sampling)}; it must be an AbstractSampling, such as a replace(attempt.sampling, ...)"
     if call.most is not None and (not _counts(call.most) or call.most < 1):
-        yield f"most={told(call.most)}; it is how many decisions are drawn at most, 1 or above, or None"
+        yield f"most={told(call.most)}; it must be the maximum number of decisions, 1 or above, or None"
     # A string alone would be taken for as many stop strings as it has letters.
     if not isinstance(call.stop, tuple | list) or not all(isinstance(text, str) and text for text in call.stop):
-        yield f'stop={told(call.stop)}; it is a tuple of strings, such as ("=",)'
+        yield f'stop={told(call.stop)}; it must be a tuple of strings, such as ("=",)'
 
 
 def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
         if not _is_text(said):
             yield "told=half of a surrogate pair, which is no text"
     elif not isinstance(said, Sequence) or not all(map(_counts, said)):
-        yield f"told={told(said)}; it is text, or a list of token ids"
+        yield f"told={told(said)}; it must be text, or a list of token ids"
     elif isinstance(policy, TokenPolicy):
         size = policy.model.get_input_embeddings().weight.shape[0]
         if strange := [token for token in said if not 0 <= token < size]:
@@ -121,7 +121,7 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
 
 def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
     if not isinstance(call.text, str) or not _is_text(call.text):
-        yield f"text={told(call.text)}; it is text" + (
+        yield f"text={told(call.text)}; it must be text" + (
             ", and half of a surrogate pair is none" if isinstance(call.text, str) else ""
         )
     if not call.text and not call.end:
@@ -139,13 +139,13 @@ def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
 
 def _of_acting(call: Act) -> Iterator[str]:
     if not isinstance(call.environment, AbstractEnvironmentSpec):
-        yield f"environment={told(call.environment)}; it is a tool or the spec of an environment"
+        yield f"environment={told(call.environment)}; it must be a tool or the spec of an environment"
     if not isinstance(call.deadline, int | float) or not 0 < call.deadline < math.inf:
-        yield f"deadline={told(call.deadline)}; it is seconds, above 0"
+        yield f"deadline={told(call.deadline)}; it must be a number of seconds above 0"
     if not _counts(call.overlap) or call.overlap < 0:
-        yield f"overlap={told(call.overlap)}; it counts steps of the engine, 0 or above"
+        yield f"overlap={told(call.overlap)}; it must be a number of steps of the engine, 0 or above"
     if not _counts(call.seat):
-        yield f"seat={told(call.seat)}; it is a number that tells environments of one attempt apart"
+        yield f"seat={told(call.seat)}; it must be a number, different for each environment of one attempt"
     after = call.after
     if after is not None and not (isinstance(after, tuple | list) and len(after) == 2 and all(map(_counts, after))):
         yield f"after={told(after)}; it is (seat, how many actions)"

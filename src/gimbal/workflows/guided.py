@@ -24,10 +24,10 @@ class Guided(AbstractWorkflow):
 
     def __post_init__(self) -> None:
         if self.guides < 0:
-            raise ValueError(f"Guided.guides is {self.guides}; it counts samples of a group, 0 or above")
+            raise ValueError(f"Guided.guides is {self.guides}; it must be a number of samples of a group, 0 or above")
         if self.others.whole:
             raise ValueError(
-                f"{type(self.others).__name__} drives whole groups, and Guided takes samples out of them: use one of the two"
+                f"{type(self.others).__name__} drives whole groups, but Guided replaces samples in them: use one of the two"
             )
 
     @property

@@ -89,7 +89,7 @@ class Tempered(AbstractWorkflow):
         for row in rows:
             if row.entropy_S is None:
                 raise ValueError(
-                    "Tempered goes by the entropy that its engine records, and it records none: set engine.entropy=true"
+                    "Tempered needs the entropy that its engine records, but it records none: set engine.entropy=true"
                 )
             entropy_S = row.entropy_S[row.mask_S]
             total, count = total + float(entropy_S.double().sum()), count + len(entropy_S)

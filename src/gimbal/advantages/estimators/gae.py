@@ -37,7 +37,7 @@ class GAE(AbstractAdvantage):
     def __post_init__(self) -> None:
         for name, value in (("gamma", self.gamma), ("lam", self.lam)):
             if not 0 <= value <= 1:
-                raise ValueError(f"GAE.{name} is {value}; it must lie in [0, 1]")
+                raise ValueError(f"GAE.{name} is {value}; it must be in [0, 1]")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         reward_NS, value_NS = batch.column("reward_NS", self), batch.column("value_NS", self)

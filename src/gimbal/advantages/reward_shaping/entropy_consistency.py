@@ -44,7 +44,7 @@ class EntropyConsistency(AbstractRewardShaping):
     def __post_init__(self) -> None:
         if self.gap < 0:
             raise ValueError(
-                f"EntropyConsistency.gap is {self.gap}; it is a difference of entropies, or 0 for the batch's"
+                f"EntropyConsistency.gap is {self.gap}; it must be a difference of entropies, or 0 for the batch's"
             )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:

@@ -24,7 +24,7 @@ class Fixed(AbstractBudgetSpec):
 class FixedBudget(AbstractBudget):
     def __init__(self, rollouts: int, max_length: int) -> None:
         if rollouts < 1 or max_length < 1:
-            raise ValueError(f"rollouts is {rollouts}, max_length {max_length}; both are counts of at least 1")
+            raise ValueError(f"rollouts is {rollouts}, max_length {max_length}; both must be at least 1")
         self.rollouts, self.max_length = rollouts, max_length
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:

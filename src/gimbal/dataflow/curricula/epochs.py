@@ -55,7 +55,7 @@ class EpochsCurriculum(AbstractCurriculum):
         if state["position"] > len(self.tasks):
             raise ValueError(
                 f"there are {len(self.tasks):,} tasks now, and the run has taken {state['position']:,} of this epoch: some were "
-                "removed since the checkpoint. Put the data back as they were, or begin anew with these: gimbal train --from RUN"
+                "removed since the checkpoint. Restore the data, or start a new run with these: gimbal train --from RUN"
             )
         self._go_to(state["epoch"], state["position"])
 

@@ -64,7 +64,7 @@ class Hinted(AbstractCurriculumSpec):
     def __post_init__(self) -> None:
         if any(not 0 < share <= 1 for share in self.stages) or sorted(set(self.stages)) != list(self.stages):
             raise ValueError(
-                f"Hinted.stages are {self.stages}; they are rising shares of a solution, above 0 and up to 1"
+                f"Hinted.stages are {self.stages}; they must be rising shares of a solution, above 0 and up to 1"
             )
         if "{hint}" not in self.template or "{prompt}" not in self.template:
             raise ValueError("Hinted.template needs {prompt} and {hint}")
@@ -75,7 +75,7 @@ class Hinted(AbstractCurriculumSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(SUPERSEDES):
             yield Advice(
-                "Hinted asks failed tasks again, and the failed groups take up batches all the same: put Superseded() first in filters"
+                "Hinted repeats failed tasks, but their failed groups still fill batches: put Superseded() first in filters"
             )
 
 

@@ -25,7 +25,9 @@ class ControlPrefix(AbstractFilter):
 
     def __post_init__(self) -> None:
         if self.decisions < 0:
-            raise ValueError(f"ControlPrefix.decisions is {self.decisions}; it counts decisions, 0 or above")
+            raise ValueError(
+                f"ControlPrefix.decisions is {self.decisions}; it must be a number of decisions, 0 or above"
+            )
 
     def __call__(self, group: Group) -> Group | Drop:
         return replace(group, episodes=tuple(episode.map(self._with_parts) for episode in group.episodes))

@@ -25,7 +25,7 @@ class ZeroVariance(AbstractFilter):
 
     def __post_init__(self) -> None:
         if self.eps < 0:
-            raise ValueError(f"ZeroVariance.eps is {self.eps}; it is a difference of scores, 0 or above")
+            raise ValueError(f"ZeroVariance.eps is {self.eps}; it must be a difference of scores, 0 or above")
 
     def __call__(self, group: Group) -> Group | Drop:
         score_G = group.score_G
@@ -33,8 +33,8 @@ class ZeroVariance(AbstractFilter):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(SignedOutcome):
-            yield Advice("SignedOutcome learns most from groups that all fail, and ZeroVariance drops them")
+            yield Advice("SignedOutcome learns most from groups without a success, but ZeroVariance drops them")
         if whole.has(RelativeLength):
             yield Advice(
-                "RelativeLength tells answers apart by length, and ZeroVariance drops groups that differ in nothing else before it can"
+                "RelativeLength separates answers by length, but ZeroVariance first drops groups that differ only in length"
             )

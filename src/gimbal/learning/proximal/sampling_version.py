@@ -58,9 +58,9 @@ class SamplingVersion(AbstractAnchor):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.window < whole.run.max_staleness:
             yield Refusal(
-                "SamplingVersion keeps fewer versions than decisions may be old: set anchor.window to max_staleness"
+                "SamplingVersion keeps fewer versions than max_staleness needs: set anchor.window to max_staleness"
             )
         if whole.has(Reweight):
             yield Refusal(
-                "SamplingVersion keeps a number of versions, and Reweight lets decisions be older than any number: staleness=Pace()"
+                "SamplingVersion keeps a fixed number of versions, but Reweight allows decisions of any age: use staleness=Pace()"
             )

@@ -46,7 +46,7 @@ class Snapshots(AbstractAnchor):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.count > 1 and not whole.has(GaussianTrust):
-            yield Advice("Snapshots keeps more weights than any part reads: GaussianTrust does, or set anchor.count=1")
+            yield Advice("no part reads the past weights of Snapshots: use GaussianTrust, or set anchor.count=1")
 
 
 class LiveSnapshots(AbstractAnchor):

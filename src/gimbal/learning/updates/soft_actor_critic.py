@@ -69,7 +69,7 @@ class SoftActorCritic(AbstractUpdate):
     def __post_init__(self) -> None:
         for name in ("gamma", "tau"):
             if not 0 <= vars(self)[name] <= 1:
-                raise ValueError(f"SoftActorCritic.{name} is {vars(self)[name]}; it lies in [0, 1]")
+                raise ValueError(f"SoftActorCritic.{name} is {vars(self)[name]}; it must be in [0, 1]")
         if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
             raise ValueError(
                 f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "

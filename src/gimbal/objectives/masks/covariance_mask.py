@@ -27,7 +27,7 @@ def covariance(batch: TrainBatch, reader: object) -> Float[Tensor, "N S"]:
 
 def check_share(part: object, share: float) -> None:
     if not 0 <= share <= 1:
-        raise ValueError(f"{type(part).__name__}.share is {share}; it is a share of the decisions, 0 (none) to 1")
+        raise ValueError(f"{type(part).__name__}.share is {share}; it must be a share of the decisions, 0 (none) to 1")
 
 
 def share_of(batch: TrainBatch, share: float) -> int:

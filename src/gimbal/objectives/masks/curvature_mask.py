@@ -76,7 +76,7 @@ class CurvatureMask(AbstractMask, AbstractRemembering):
         optimization = whole.run.learns.optimization
         if optimization.optimizer != "adamw":
             yield Refusal(
-                f"CurvatureMask foresees steps of AdamW, and optimization.optimizer is {optimization.optimizer}: optimizer=adamw"
+                f"CurvatureMask predicts steps of AdamW, and optimization.optimizer is {optimization.optimizer}: optimizer=adamw"
             )
         if self.learning_rate != optimization.learning_rate:
             yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")

@@ -25,7 +25,7 @@ def extreme(batch: TrainBatch, reader: object, share: float, sign: int) -> Bool[
 
 def check_share(part: object, share: float) -> None:
     if not 0 <= share <= 1:
-        raise ValueError(f"{type(part).__name__}.share is {share}; it is a share of the decisions, 0 (none) to 1")
+        raise ValueError(f"{type(part).__name__}.share is {share}; it must be a share of the decisions, 0 (none) to 1")
 
 
 @dataclass(frozen=True, kw_only=True)

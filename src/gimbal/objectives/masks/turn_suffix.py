@@ -34,7 +34,7 @@ class TurnSuffix(AbstractMask):
 
     def __post_init__(self) -> None:
         if self.first < 0:
-            raise ValueError(f"TurnSuffix.first is {self.first}; it counts turns, 0 or above")
+            raise ValueError(f"TurnSuffix.first is {self.first}; it must be a number of turns, 0 or above")
 
     def __call__(self, batch: TrainBatch) -> Bool[Tensor, "N S"]:
         turn_NS = batch.turns_NS - self.first

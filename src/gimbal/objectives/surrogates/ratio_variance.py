@@ -43,7 +43,7 @@ class RatioVariance(AbstractObjective):
 
     def __post_init__(self) -> None:
         if self.strength < 0:
-            raise ValueError(f"RatioVariance.strength is {self.strength}; it is a price, 0 or above")
+            raise ValueError(f"RatioVariance.strength is {self.strength}; it must be 0 or above")
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         ratio_NS = self._log_ratio(batch.column("current_NS", self), batch).exp()

@@ -40,7 +40,7 @@ class HuberValueLoss(AbstractObjective):
     def __post_init__(self) -> None:
         for name, value in (("delta", self.delta), ("clip", self.clip)):
             if value <= 0:
-                raise ValueError(f"HuberValueLoss.{name} is {value}; it is a distance above 0 (inf is off)")
+                raise ValueError(f"HuberValueLoss.{name} is {value}; it must be a distance above 0 (inf is off)")
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         new_NS, old_NS = batch.column("new_value_NS", self), batch.column("value_NS", self)

@@ -148,5 +148,5 @@ def _half_squares(
 def _check_clip(loss: object, clip: float) -> None:
     if clip <= 0:
         raise ValueError(
-            f"{type(loss).__name__}.clip is {clip}; it is a distance from the old estimate, above 0 (inf is off)"
+            f"{type(loss).__name__}.clip is {clip}; it must be a distance from the old estimate, above 0 (inf is off)"
         )

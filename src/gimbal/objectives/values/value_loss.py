@@ -35,7 +35,7 @@ class ValueLoss(AbstractObjective):
     def __post_init__(self) -> None:
         if self.clip <= 0:
             raise ValueError(
-                f"ValueLoss.clip is {self.clip}; it is a distance from the old estimate, above 0 (inf is off)"
+                f"ValueLoss.clip is {self.clip}; it must be a distance from the old estimate, above 0 (inf is off)"
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:

@@ -23,7 +23,7 @@ function sortFound() {
   found.sort((a, b) => compare(of(a), of(b)) * (order.down ? -1 : 1) || a.run - b.run || a.step - b.step || a.group - b.group || a.sample - b.sample);
   $("found").textContent = state.rollouts.length
     ? `${number(found.length)} of ${number(state.rollouts.length)}${state.recorded > state.rollouts.length ? ` (${number(state.recorded)} recorded; these are of steps spread evenly over the run)` : ""}`
-    : "This run recorded none yet (record_every says how often it does).";
+    : "This run has recorded none yet (see record_every).";
   $("heads").querySelectorAll("button").forEach((button, i) => { button.dataset.sort = i !== order.by ? "" : order.down ? "down" : "up"; });
   $("list").firstElementChild.style.height = `${found.length * ROW}px`;
   rows();

@@ -107,7 +107,7 @@ function recipes() {
   $("differs").replaceChildren();
   if (state.runs.length > 1) {
     const kinds = families().map(([i]) => i);
-    $("differs").append(make("p", "", state.differs.length ? "What differs:" : "These runs differ in their seed only."));
+    $("differs").append(make("p", "", state.differs.length ? "What differs:" : "These runs differ only in their seeds."));
     if (state.differs.length) {
       $("differs").append(sortable([
         { name: "key", text: true, of: (key) => key, shown: (key) => key.replace(/^run\./, "") },
@@ -116,7 +116,7 @@ function recipes() {
     }
   }
   $("recipes").replaceChildren(...state.runs.map((run, i) => {
-    const node = make("details"), head = node.appendChild(make("summary")), text = node.appendChild(make("pre", "", run.recipe || "This run wrote no recipe.yaml."));
+    const node = make("details"), head = node.appendChild(make("summary")), text = node.appendChild(make("pre", "", run.recipe || "This run has no recipe.yaml."));
     head.append(runName(i));
     text.tabIndex = 0;
     node.open = state.runs.length === 1;

@@ -138,7 +138,7 @@ async function showGroup(r) {
   ask.tabIndex = 0;
   grid.id = "members";
   grid.append(...forest());
-  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `right answer: ${answer}`)]), toolbar(), grid);
+  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `correct answer: ${answer}`)]), toolbar(), grid);
   hideNumbers();
   colourIn();
   reveal();

@@ -65,7 +65,7 @@ class Setup:
             if vars(self)[name] < 0:
                 raise ValueError(f"{name} is {vars(self)[name]}; it must be 0 or above")
         if not 0 < self.kept <= 1:
-            raise ValueError(f"kept is {self.kept}; it is a share above 0, at most 1")
+            raise ValueError(f"kept is {self.kept}; it must be a share above 0, at most 1")
 
 
 @dataclass(frozen=True, kw_only=True)
