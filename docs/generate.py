@@ -1,14 +1,35 @@
-"""Writes docs/methods/: one page a method, from its docstring. `python docs/generate.py`; a test holds the pages against it."""
+"""Writes docs/methods/: one page a method, from its docstring. `python docs/generate.py`; a test holds the pages against it.
+
+Equations become LaTeX (docs/typeset.py). What claims/README.md has decided about a method stands on its page.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import html
 import inspect
+import re
+import sys
+from functools import cache
 from pathlib import Path
 
 from gimbal import config, recipes
 
+sys.path.insert(0, str(Path(__file__).parent))  # this file is run, and read by a test, by its path
+import typeset
+
 HERE = Path(__file__).parent / "methods"
+CLAIMS = Path(__file__).parents[1] / "claims" / "README.md"
+MOST_RECIPES = 12  # named on a page
+# The comparisons of claims/README.md that are about a method: (arms, what they differ in).
+DECIDED = {
+    "ClippedRatio": [("*clip*, *unclipped*", "the clip"), ("*clip*, *plain*", "4 updates for one, and the clip")],
+    "MaskedWeight": [("*weighted*, *plain*", "the weight"), ("*decoupled*, *clip*", "the weight")],
+    "TruncatedWeight": [("*truncated*, *clip*", "the weight")],
+    "Behavior": [("*sampler*, *clip*", "what the clip is anchored to")],
+    "DiscrepancyPenalty": [("*token*, *clip*", "the price"), ("*rollout*, *clip*", "the price")],
+    "SamplingVersion": [("*none-version*, *none-present*", "what the clip is anchored to")],
+}
 
 
 def pages() -> dict[str, str]:
@@ -41,14 +62,46 @@ def by_question() -> list[str]:
 
 
 def page(method: type, kind: str, users: list[str]) -> str:
-    """Docstring, fields with their defaults, where it lives, which recipes use it."""
-    parts = [f"# {method.__name__}", f"{kind} · `{method.__module__}`", f"```text\n{inspect.getdoc(method)}\n```"]
-    fields = [f"- `{item.name}` = `{default(item)}`" for item in dataclasses.fields(method)]
+    """Docstring with its equations, fields with their defaults, which recipes use it, what was decided about it."""
+    fields = [item.name for item in dataclasses.fields(method)]
+    text, _ = typeset.docstring(inspect.getdoc(method) or "", fields)
+    parts = [f"# {method.__name__}", f"{kind} · `{method.__module__}`", text]
     if fields:
-        parts.append("\n".join(fields))
+        rows = [f"| `{item.name}` | {cell(default(item))} |" for item in dataclasses.fields(method)]
+        parts.append("\n".join(["| field | default |", "|---|---|", *rows]))
     if users:
-        parts.append("Recipes: " + ", ".join(f"`{name}`" for name in users))
-    return "\n\n".join(parts) + "\n"
+        core = recipes.of("core")
+        named = sorted(users, key=lambda name: (name not in core, name))[:MOST_RECIPES]
+        more = f" and {len(users) - len(named)} more" if len(users) > len(named) else ""
+        parts.append("Recipes: " + ", ".join(f"`{name}`" for name in named) + more)
+    return "\n\n".join([*parts, *claim(method.__name__)]) + "\n"
+
+
+def cell(value: str) -> str:
+    """A default as code in a table, where a bar would end the cell."""
+    shown = value if len(value) <= 200 else f"{value[:200]}…"
+    return f"`{shown}`" if "|" not in shown else f"<code>{html.escape(shown).replace('|', '&#124;')}</code>"
+
+
+def claim(name: str) -> list[str]:
+    """What the comparisons of claims/README.md say of a method."""
+    if name == "Stability":
+        return [
+            "Claim: [a closed loop over the learning rate](../../claims/README.md), with each part taken out in turn."
+        ]
+    rows = [row for arms, apart in DECIDED.get(name, []) for row in comparisons() if row[2:4] == (arms, apart)]
+    if not rows:
+        return []
+    head = "Claim ([setting and rule](../../claims/README.md)): the first arm's held-out pass@1 less the second's, five seeds each."
+    table = ["| age | arms | difference | p | verdict |", "|---|---|---|---|---|"]
+    return [head, "\n".join([*table, *(f"| {' | '.join((row[1], row[2], *row[4:]))} |" for row in rows)])]
+
+
+@cache
+def comparisons() -> list[tuple[str, ...]]:
+    """Rows of the table of comparisons: question, age, arms, apart in, difference, p, verdict."""
+    found = re.findall(r"^\| (?:age|gap|price) \| .* \|$", CLAIMS.read_text(encoding="utf-8"), re.MULTILINE)
+    return [tuple(row.strip("| ").split(" | ")) for row in found]
 
 
 def default(item: dataclasses.Field) -> str:

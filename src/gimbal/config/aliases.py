@@ -143,7 +143,7 @@ EXPLAINED = {
         ("sync_ref_model", "ref_model_sync_steps"), "reference_resets=[10, 20] renews the reference after these steps"
     ),
     "fp16": "float16 is not trained in: policy.mixed_precision=bf16",
-    "repetition_penalty": "the distribution sampled from is the one trained: temperature, top_k, top_p, min_p; no penalties",
+    "repetition_penalty": "the distribution sampled from is the one trained: sampling.temperature shapes it",
     **dict.fromkeys(("deepspeed", "fsdp", "n_gpus_per_node", "num_gpus", "tensor_model_parallel_size"), _GPUS),
     **dict.fromkeys(
         ("custom_reward_function.path", "reward_fn"), "reward=file.py:function; verl's compute_score is taken as it is"
