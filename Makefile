@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Every process of a test imports torch: compiled once, in half the time. Empty is unset, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm test-peers check format clean
+.PHONY: demo test test-vllm test-peers check docs format clean
 
 # torch is asked for by its exact release first: a local index may hold a CPU build of it, and a later
 # range then installs nothing more. --no-compile halves the time of the install.
@@ -61,6 +61,14 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
+
+# The site, in build/site. A link that leads nowhere ends the build.
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/build.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Memory of two GRPO steps of a 0.5 B model in one process, beside what the formula of docs/scale.md predicts.
+"""Memory of two GRPO steps of a 0.5 B model in one process, beside what the formula of docs/memory.md predicts.
 
 A Qwen2 architecture (vocabulary of 151,936) with random weights draws 8 rollouts of 64 tokens a step and is trained on them. Each row
 is a process of its own; "measured" is the most main memory that it held, start and imports included. Where nothing else is said weights

@@ -10,31 +10,46 @@ import ast
 import json
 import re
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # this file is run, and read by a test, by its path
+from words import ARMS, FIGURES, GROUPS, NAMES, RESULTS, TITLES
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
+FIGURE = HERE.parent / "docs" / "benchmarks.svg"
 HEAD = """# Benchmarks
 
 Written by benchmarks/page.py from what the scripts recorded. Each comparison was measured in one run of one script, both sides taking
-turns on the same machine, which is named by its cores only; benchmarks/README.md says what was held equal. Figures of one table can be
-compared with each other, not with those of another machine."""
+turns on the same machine, which is named by its cores only; [benchmarks/README.md](../benchmarks/README.md) says what was held equal.
+Figures of one table can be compared with each other, not with those of another machine.
+
+![Time beside TRL, tokens a second, rollouts a second: medians, and from the least to the most](benchmarks.svg)"""
+WIDE, LABEL = 720, 190  # of the figure, and of its column of names
 ROWS = 40  # most rows of a table; of a longer record only the figures about it are shown
 
 
 def page() -> str:
-    records = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
-    order = sorted(records, key=lambda name: (not of_peers(rows_of(records[name])), name))
-    contents = "\n".join(f"- [{title(name)}](#{anchor(title(name))})" for name in order)
-    return "\n\n".join([HEAD, contents, *(section(name, records[name]) for name in order)]) + "\n"
+    records = recorded()
+    contents = "\n".join(f"- [{TITLES[name]}](#{anchor(TITLES[name])})" for name in records)
+    return "\n\n".join([HEAD, contents, *(section(name, record) for name, record in records.items())]) + "\n"
 
 
-def title(name: str) -> str:
+def recorded() -> dict[str, Any]:
+    """The records by the names of their scripts, in the order of the page."""
+    found = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in HERE.glob("*.json")}
+    if unnamed := sorted(set(found) - set(TITLES)):
+        raise ValueError(f"benchmarks/words.py has no title for {', '.join(unnamed)}")
+    return {name: found[name] for name in TITLES if name in found}
+
+
+def words_of(name: str) -> str:
     """The first paragraph of the script's docstring."""
     words = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))) or ""
-    return " ".join(words.split("\n\n")[0].split()).rstrip(".")
+    return " ".join(words.split("\n\n")[0].split()).replace("``", "`").rstrip(".") + "."
 
 
 def anchor(heading: str) -> str:
@@ -44,9 +59,19 @@ def anchor(heading: str) -> str:
 
 def section(name: str, record: Any) -> str:
     """The title, the words, the setting, the table."""
-    parts = [f"## {title(name)}", f"Measured again by `python benchmarks/{name}.py --out benchmarks/{name}.json`."]
-    if about := figures(record):
-        parts.append(table([["figure of the whole", "value"], *([said(key), value] for key, value in about.items())]))
+    parts = [f"## {TITLES.get(name, name)}"]
+    if (HERE / f"{name}.py").is_file():
+        parts.append(f"{words_of(name)} Run it again with `python benchmarks/{name}.py --out benchmarks/{name}.json`.")
+    about = figures(record)
+    tried = trials(about)
+    results = {key: value for key, value in about.items() if key in RESULTS}
+    if setting := [
+        f"{key.replace('_', ' ')} {value}" for key, value in about.items() if key not in RESULTS and not tried
+    ]:
+        parts.append(f"Setting: {'; '.join(setting)}.")
+    if results:
+        parts.append(table([["result", "value"], *([RESULTS[key], value] for key, value in results.items())]))
+    parts += [tried] if tried else []
     rows = rows_of(record)
     if of_peers(rows):
         parts += [peers(rows), *floors(rows)]
@@ -54,11 +79,21 @@ def section(name: str, record: Any) -> str:
         lists = {"": record} if isinstance(record, list) else {k: v for k, v in record.items() if listed(v)}
         for kind, rows in lists.items():
             if len(rows) <= ROWS:
-                parts += [f"{said(kind)}:"] * (len(lists) > 1)
+                parts += [f"{GROUPS.get(kind, said(kind))}:"] * (len(lists) > 1)
                 parts.append(
                     table([list(map(said, plain(rows[0]))), *([shown(v) for v in plain(row).values()] for row in rows)])
                 )
     return "\n\n".join(parts)
+
+
+def trials(about: Mapping[str, str]) -> str:
+    """Of the doctor: for each set of runs how many were sick and named rightly, and how many healthy and left alone."""
+    sets = list(dict.fromkeys(key.split()[0] for key in about if key.endswith(" harmed")))
+    if not sets:
+        return ""
+    rows = [["set of runs", "sick", "right cause first", "learned, healthy", "left alone"]]
+    keys = ("harmed", "harmed right", "learned", "learned silent")
+    return table(rows + [[name, *(about.get(f"{name} {key}", "") for key in keys)] for name in sets])
 
 
 def rows_of(record: Any) -> Sequence[Mapping[str, Any]]:
@@ -72,8 +107,10 @@ def of_peers(rows: Sequence[Mapping[str, Any]]) -> bool:
 def peers(runs: Sequence[Mapping[str, Any]]) -> str:
     """Median (least - most) of every figure by arm; of two arms also the ratio of their medians."""
     arms = list(dict.fromkeys(run["arm"] for run in runs))
-    head = ["median (least - most)", *(f"{arm}, {sum(run['arm'] == arm for run in runs)} runs" for arm in arms)]
-    rows = [head + [f"{arms[0]} / {arms[-1]}"] * (len(arms) == 2)]
+    called = [ARMS.get(arm, arm) for arm in arms]
+    head = ["median (least - most)"]
+    head += [f"{name}, {sum(run['arm'] == arm for run in runs)} runs" for arm, name in zip(arms, called, strict=True)]
+    rows = [head + [f"{called[0]} / {called[-1]}"] * (len(arms) == 2)]
     for name, value in runs[0].items():
         if name == "seed" or not isinstance(value, int | float):
             continue
@@ -97,7 +134,7 @@ def floors(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         for name in own[0]["floors"]:
             measured, floor = ([float(of[name]) for of in side] for side in (own, [run["floors"] for run in own]))
             ratio = statistics.median(a / b for a, b in zip(measured, floor, strict=True))
-            rows.append([name, *(shown(statistics.median(side)) for side in (measured, floor)), f"{ratio:.2f}"])
+            rows.append([said(name), *(shown(statistics.median(side)) for side in (measured, floor)), f"{ratio:.2f}"])
         tables.append(table(rows))
     return tables
 
@@ -125,9 +162,7 @@ def listed(value: Any) -> bool:
 
 def said(key: str) -> str:
     """A key of a record in words."""
-    words = re.sub(r"_per_s$", " per second", key)
-    words = re.sub(r"(?<=[a-z])_s$", ", seconds", words)
-    return {"exam": "held-out score"}.get(key, words.replace("_", " "))
+    return NAMES.get(key) or re.sub(r"(?<=[a-z])_s$", ", s", key).replace("_", " ")
 
 
 def shown(value: Any) -> str:
@@ -141,5 +176,33 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
+def figure() -> str:
+    """A panel of bars for each record of FIGURES: the median of each arm, and a line from its least to its most."""
+    records, parts, top = recorded(), [], 0
+    for name, (heading, key) in FIGURES.items():
+        runs = rows_of(records[name])
+        arms = {
+            arm: [float(run[key]) for run in runs if run["arm"] == arm] for arm in dict.fromkeys(r["arm"] for r in runs)
+        }
+        parts.append(f'<text x="0" y="{top + 16}" font-weight="600">{heading}</text>')
+        scale = (WIDE - LABEL - 70) / max(max(values) for values in arms.values())
+        for place, (arm, values) in enumerate(arms.items()):
+            y, mid = top + 28 + 24 * place, statistics.median(values)
+            ours = arm.startswith(("gimbal", "native", "async"))
+            parts += [
+                f'<text x="{LABEL - 8}" y="{y + 13}" text-anchor="end">{ARMS.get(arm, arm)}</text>',
+                f'<rect x="{LABEL}" y="{y}" width="{mid * scale:.1f}" height="17" rx="2" fill="{"#3b6fb6" if ours else "#a8adb5"}"/>',
+                f'<path d="M{LABEL + min(values) * scale:.1f} {y + 8.5}H{LABEL + max(values) * scale:.1f}" stroke="#222"/>',
+                f'<text x="{LABEL + max(values) * scale + 6:.1f}" y="{y + 13}">{shown(mid)}</text>',
+            ]
+        top += 28 + 24 * len(arms) + 22
+    style = 'font-family="system-ui, sans-serif" font-size="13" fill="#222"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {top}" {style}>\n'
+        f'<rect width="{WIDE}" height="{top}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    FIGURE.write_text(figure(), encoding="utf-8")

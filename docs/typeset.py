@@ -292,8 +292,10 @@ def ends(text: str, at: int) -> bool:
 def markdown(text: str) -> str:
     """Prose of a docstring with its code; what Markdown would read as a mark is escaped."""
     pieces = re.split(r"(``[^`]+``)", text)
+    escaped = {"*": r"\*", "$": r"\$", "<": "&lt;", "~": "&#126;"}
     return "".join(
-        piece.replace("``", "`") if piece.startswith("``") else re.sub(r"([*<$~])", r"\\\1", piece) for piece in pieces
+        piece.replace("``", "`") if piece.startswith("``") else re.sub(r"[*<$~]", lambda mark: escaped[mark[0]], piece)
+        for piece in pieces
     )
 
 

@@ -171,6 +171,11 @@ def test_beta_sets_the_kl_penalty_or_adds_it(run):
     assert typed(added, "kl_coef=0.1").regularisers == (KLPenalty(coef=0.1),)
 
 
+def test_yaml_words_are_read_inside_of_a_part_too(run):
+    changed = typed(run, "engine=Native(entropy=true, device='')", "objective=ClippedRatio(dual_clip=inf)")
+    assert changed.engine.entropy is True and typed(changed, "engine=Native(entropy=false)").engine.entropy is False
+
+
 def test_beta_of_a_loss_that_has_one_is_that_one():
     run = recipes.load("dpo", {"beta": Text("0.3")})
     assert run.objective.beta == 0.3 and run.regularisers == ()

@@ -20,13 +20,14 @@ def test_the_page_is_current():
     assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == load().page(), (
         "run: python benchmarks/page.py"
     )
+    assert (ROOT / "docs" / "benchmarks.svg").read_text(encoding="utf-8") == load().figure()
 
 
 def test_figures_are_those_recorded_and_name_no_machine():
     page = load().page()
     runs = json.loads((ROOT / "benchmarks" / "vs_trl.json").read_text())["runs"]
     trl, ours = ([run["seconds"] for run in runs if run["arm"] == arm] for arm in ("trl", "gimbal"))
-    row = re.search(r"\| seconds \| ([\d.]+) \(([\d.]+) - ([\d.]+)\) \| ([\d.]+) .* \| ([\d.]+) \|", page)
+    row = re.search(r"\| time, s \| ([\d.]+) \(([\d.]+) - ([\d.]+)\) \| ([\d.]+) .* \| ([\d.]+) \|", page)
     told = [float(figure) for figure in row.groups()]
     expected = [statistics.median(trl), min(trl), max(trl), statistics.median(ours)]
     assert all(abs(a - b) < 0.06 for a, b in zip(told, expected, strict=False))
@@ -57,11 +58,32 @@ def test_each_list_of_a_record_is_a_table_under_its_name():
     assert section.endswith(
         "\n\n".join(
             [
-                "| figure of the whole | value |\n|---|---|\n| step, seconds | 0.5 |",
+                "Setting: step s 0.5.",
                 "local:",
-                "| k | error |\n|---|---|\n| 0 | 0.125 |",
-                "ray:",
-                "| k | error |\n|---|---|\n| 0 | 0.125 |\n| 4 | -0.25 |",
+                "| max_staleness | error |\n|---|---|\n| 0 | 0.125 |",
+                "Forecasts of runs on Ray:",
+                "| max_staleness | error |\n|---|---|\n| 0 | 0.125 |\n| 4 | -0.25 |",
             ]
         )
     )
+
+
+def test_every_key_that_is_shown_has_words():
+    """A key that a script records newly would stand raw on the page."""
+    page = load()
+    for name, record in page.recorded().items():
+        lists = [record] if isinstance(record, list) else [value for value in record.values() if page.listed(value)]
+        keys = {
+            key
+            for rows in lists
+            if len(rows) <= page.ROWS or page.of_peers(rows)
+            for row in rows
+            for key in page.plain(row)
+        }
+        assert keys - {"arm", "seed"} <= set(page.NAMES), name
+    headers = re.findall(r"^(\| .*\|)\n\|---", page.page(), re.MULTILINE)
+    assert len(headers) > 15 and not [
+        head
+        for head in headers
+        if re.search(r"[a-z]_[a-z]", head.replace("max_staleness", "").replace("generate_batch", ""))
+    ]

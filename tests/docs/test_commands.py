@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import blocks
 import pytest
 
 import gimbal
@@ -13,10 +14,18 @@ from gimbal import config, recipes
 from gimbal.cli import COMMANDS, main
 
 ROOT = Path(gimbal.__file__).parents[2]
+RUN_ELSEWHERE = {
+    "from-trl.md",
+    "reward.md",
+    "method.md",
+    "agent.md",
+    "memory.md",
+    "not-learning.md",
+}  # test_from_trl, test_pages
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in RUN_ELSEWHERE),
     ROOT / "claims" / "README.md",
 ]
 SYNTAX = re.compile(r"[|\[\]{}]|\.\.\.|\bRECIPE\b|\bshow NAME\b")  # of usage lines, which nobody types
@@ -54,9 +63,9 @@ def desk(tmp_path, monkeypatch):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
-    _, tool, recipe, workflow, environment = re.findall(r"```python\n(.*?)```", DATA, re.S)
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
-    (tmp_path / "corridor.py").write_text(environment + registered)
+    (tmp_path / "corridor.py").write_text(re.search(r"```python\n(import gymnasium.*?)```", DATA, re.S)[1] + registered)
+    blocks.write_files(blocks.read("method.md"), tmp_path)
     own_update = re.search(
         r"```python\n(from [^`]*class BatchReinforce.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.S
     )
@@ -64,8 +73,6 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
     )
-    (tmp_path / "own.py").write_text(tool + workflow)
-    (tmp_path / "recipe.py").write_text(recipe)
     (tmp_path / "PATH").mkdir()
     (tmp_path / "DIRECTORY").mkdir()
 

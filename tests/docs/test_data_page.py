@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
+import blocks
 import made
 import pytest
 
@@ -16,7 +17,7 @@ from gimbal.records import Task
 from gimbal.rewards.function import Function
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)  # the reward, the tool, the recipe, the workflow
+REWARD, METHOD = blocks.read("reward.md"), blocks.read("method.md")
 SEEN = """
 import json
 def seen(prompts, completions, completion_ids, answer, id, source):
@@ -28,10 +29,10 @@ def seen(prompts, completions, completion_ids, answer, id, source):
 
 def test_the_tool_answers_from_its_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text(PYTHON[1])
+    blocks.write_files(METHOD, ".")
     run = recipes.load(
         "grpo",
-        {"workflow": Text(re.search(r'workflow="(Dialogue\(.*)"', PAGE)[1])},
+        {"workflow": Text(re.search(r'workflow="(Dialogue\(.*)"', METHOD)[1])},
     )
     tool = run.workflow.tool
     assert tool.triggers == ("<day>",) and tool(Task(id="t"), "it is <day>") == "never"
@@ -43,18 +44,17 @@ def tasks(tmp_path, monkeypatch):
     """The page's rows and its function, as a user's files."""
     monkeypatch.chdir(tmp_path)
     (rows,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    function = PYTHON[0]
     Path("rows.jsonl").write_text(rows)
-    Path("mine.py").write_text(function + SEEN)
+    blocks.write_files(REWARD, ".")
+    Path("mine.py").write_text(Path("mine.py").read_text() + SEEN)
     return Dataset(path="rows.jsonl")
 
 
 @pytest.mark.slow
 def test_the_recipe_and_the_workflow_train(tasks, single_thread, capsys):
-    Path("recipe.py").write_text(PYTHON[2])
-    Path("own.py").write_text(PYTHON[3])
+    blocks.write_files(METHOD, ".")
     Path("heldout.jsonl").write_text(Path("rows.jsonl").read_text())
-    given = re.search(r'workflow="(own.py:SecondTry.*)"', PAGE)[1]
+    given = re.search(r'workflow="(workflow.py:SecondTry.*)"', METHOD)[1]
     small = ["steps=1", "prompts_per_step=1", "num_generations=2", "held_out.samples=1", "max_length=8", "threads=1"]
     assert cli.main(["train", "recipe.py:sums", f"workflow={given}", *small]) == 0
     said = capsys.readouterr()

@@ -59,7 +59,7 @@ def test_prose_is_left_as_it_is(text):
 
 
 def test_marks_of_markdown_are_escaped_and_code_is_kept():
-    assert typeset.markdown("a * b < ``c_d`` <think> $5") == r"a \* b \< `c_d` \<think> \$5"
+    assert typeset.markdown("a * b < ``c_d`` ~9 $5") == r"a \* b &lt; `c_d` &#126;9 \$5"
 
 
 def test_lists_and_indented_lines_keep_their_lines():

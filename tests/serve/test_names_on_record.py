@@ -1,7 +1,6 @@
 """A name is one episode: what ends it, what is known of it in memory and on file, and what a file may hold."""
 
 import json
-import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +11,7 @@ import pytest
 from test_completion_server import SAMPLING, post, refused
 from test_sessions import TASK, health, serving
 
-from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
-from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
-from gimbal.learning.updates.policy_gradient import PolicyGradient
-from gimbal.objectives import ClippedRatio
 from gimbal.policies.token import CausalLM
 from gimbal.records import Drop
 from gimbal.serve import exchanges
@@ -25,7 +19,6 @@ from gimbal.serve.exchanges import read
 from gimbal.serve.server import CompletionServer
 
 PLAIN, SHORT = "/v1/completions", {"prompt": "1 + 1 =", "max_tokens": 2}
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
 
 
 @pytest.fixture(scope="module")
@@ -213,21 +206,3 @@ def test_weights_only_grow_newer(policy):
         assert health(server.url)["version"] == 5
     with CompletionServer(Native(slots=2, precision="float32").start(policy), policy, SAMPLING) as server:
         assert "server.load" in refused(server, PLAIN, SHORT)[1]
-
-
-def test_the_loop_of_the_page_trains_as_it_is_written(policy):
-    (loop,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    update = PolicyGradient(
-        objective=ClippedRatio(), advantage=GroupNormalized(), optimization=Optimization(learning_rate=1e-3)
-    )
-    learner, rewards = Learner(policy, update), iter(range(100))
-
-    def run_my_agent(task, *, base_url):
-        server = type("At", (), {"url": base_url})
-        post(server, "/completions", SHORT | {"prompt": task.prompt})
-        post(server, "/reward", {"score": next(rewards) % 3})
-
-    engine = Native(slots=8, precision="float32").start(policy)
-    names = {"engine": engine, "policy": policy, "sampling": SAMPLING, "learner": learner, "tasks": [TASK, TASK]}
-    exec(compile(loop, PAGE, "exec"), names | {"run_my_agent": run_my_agent})
-    assert engine.version == learner.version == 2

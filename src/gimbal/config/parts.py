@@ -38,6 +38,7 @@ SHORT = {
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
+YAML = {"true": True, "false": False, "none": None, "null": None}  # as people type them, outside of a part and inside
 MOST_SHOWN = 80  # characters of a refused value
 MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
 OF_RUN = {"of": "run"}  # metadata of a part's field that the run sets from one of its own
@@ -294,9 +295,8 @@ def _literal(value: Any) -> Any:
     """Typed text as the Python or YAML literal it looks like, else as the string it is. Of what holds others, as it would be read
     back: a tuple is a list."""
     if isinstance(value, Text):
-        words = {"true": True, "false": False, "none": None, "null": None}
-        if value.lower() in words:
-            return words[value.lower()]
+        if value.lower() in YAML:
+            return YAML[value.lower()]
         try:
             value = ast.literal_eval(value)
         except (
@@ -437,6 +437,8 @@ def _data(node: ast.expr, own: str) -> Any:
     if isinstance(node, ast.Dict) and None not in node.keys:
         pairs = zip(node.keys, node.values, strict=True)
         return {_data(key, own): _data(item, own) for key, item in pairs if key is not None}
+    if isinstance(node, ast.Name) and node.id in YAML:
+        return YAML[node.id]
     if isinstance(node, ast.Name):
         return math.inf if node.id == "inf" else {"class": find(own if node.id == "OWN" else node.id)}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -5,7 +5,7 @@
     precision       float32 weights computed in bfloat16, and a sampler in bfloat16, where the machine computes in it
     checkpointing   on: without it activations are the largest part beside the weights
     max_length      256, TRL's default, below 1 B; 1,024, as verl's examples for mathematics, above; at most half of the context
-    microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/scale.md)
+    microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/memory.md)
 
 The batch stays the recipe's: 16 prompts of 8 rollouts are usual for models too. What the user sets stays as it was set.
 """
@@ -77,7 +77,7 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     memory = "" if shape is None else f"; about {told(predicted(run, shape, PROMPT))} with prompts of {PROMPT} tokens"
     return run, (
         f"{policy.model} {count}, but the recipe's settings are for a model of 1 M: this run uses {words} instead (published rates for "
-        f"{'LoRA' if policy.lora is not None else 'full training'}, and settings that save memory; docs/scale.md){memory}. "
+        f"{'LoRA' if policy.lora is not None else 'full training'}, and settings that save memory; docs/memory.md){memory}. "
         "Settings of yours are not changed"
     )
 

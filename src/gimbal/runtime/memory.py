@@ -1,4 +1,4 @@
-"""How much memory a run of a language model needs, by one formula; docs/scale.md has it in words and held against real runs."""
+"""How much memory a run of a language model needs, by one formula; docs/memory.md has it in words and held against real runs."""
 
 from __future__ import annotations
 

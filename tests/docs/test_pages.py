@@ -1,0 +1,116 @@
+"""The commands and files of the how-to pages do what the pages say, in an empty directory."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import blocks
+import pytest
+
+from gimbal.cli import main
+
+ROWS = '{"prompt": "2 + 2 =\\n", "answer": "4"}\n{"prompt": "30 + 12 =\\n", "answer": "42"}\n'
+BREVITY = "def brevity(completions, **columns):\n    return [1 - min(len(text), 100) / 100 for text in completions]\n"
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Gives 7 of 10 to everything."""
+
+    keys: list = []  # noqa: RUF012
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.keys.append(self.headers.get("Authorization"))
+        body = json.dumps({"choices": [{"message": {"content": "Score: 7"}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        return None
+
+
+@pytest.fixture
+def judge():
+    with HTTPServer(("127.0.0.1", 0), Judge) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUDGE_KEY", "secret")
+    Path("rows.jsonl").write_text(ROWS)
+    Path("heldout.jsonl").write_text(ROWS)
+    Path("logs").mkdir()
+    return tmp_path
+
+
+def run(page, capsys, replaced=()):
+    """Every command of a page, with small sizes; (lines that failed, all that was said)."""
+    failed, heard = [], []
+    for line in blocks.commands(page):
+        for before, after in (("model=PATH ", ""), ("/data", "/usr"), *replaced):
+            line = line.replace(before, after)
+        words = blocks.words_of(line)
+        if not words or words[0] not in ("train", "eval"):
+            continue
+        if "--seeds" in words:
+            words = words[: words.index("--seeds")]
+        if words[0] == "train" and not {"--dry-run", "--help"} & set(words):
+            words = blocks.small(words)
+        status = main(words)
+        said = capsys.readouterr()
+        heard.append(said.out + said.err)
+        if status:
+            failed.append(f"{line}\n{words}\n{heard[-1]}")
+    assert heard and failed == [], "\n".join(failed)
+    return heard
+
+
+@pytest.mark.slow
+def test_rewards_judges_and_secrets(desk, single_thread, judge, capsys):
+    page = blocks.read("reward.md")
+    blocks.write_files(page, desk)
+    Path("mine.py").write_text(Path("mine.py").read_text() + BREVITY)
+    heard = run(page, capsys, [("http://127.0.0.1:8000/v1", judge)])
+    assert len(heard) >= 7 and "Bearer secret" in Judge.keys and None in Judge.keys
+    saved = "".join(file.read_text() for file in Path("runs").glob("*/recipe.yaml"))
+    assert "JUDGE_KEY" in saved and "secret" not in saved
+
+
+@pytest.mark.slow
+def test_parts_of_your_own(desk, single_thread, capsys):
+    page = blocks.read("method.md")
+    blocks.write_files(page, desk)
+    blocks.write_files(blocks.read("reward.md"), desk)
+    run(page, capsys, [("MODEL", "gimbal-tiny")])
+    steps = [json.loads(line) for line in Path("runs/grpo-0/metrics.jsonl").read_text().splitlines()]
+    assert any(key.endswith("gate") for key in steps[0]), "the loss's own metric is kept"
+
+
+@pytest.mark.slow
+def test_memory_and_when_it_does_not_learn(desk, single_thread, capsys):
+    blocks.write_files(blocks.read("reward.md"), desk)
+    for name in ("memory.md", "not-learning.md"):
+        run(blocks.read(name), capsys)
+    assert main(["doctor", "runs/stable-0"]) == 0
+
+
+@pytest.mark.slow
+def test_the_agent_of_the_page_is_served_and_trained(desk):
+    """As a program of its own, as the page says, but for fewer sessions."""
+    pytest.importorskip("openai")
+    blocks.write_files(blocks.read("agent.md"), desk)
+    Path("train_agent.py").write_text(Path("train_agent.py").read_text().replace("SAMPLES = 8", "SAMPLES = 3"))
+    done = subprocess.run([sys.executable, "train_agent.py"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^\d score \d\.\d\d loss -?\d", done.stdout, re.MULTILINE)) == 2
+    assert Path("agent-model/model.safetensors").is_file()
