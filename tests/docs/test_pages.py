@@ -46,7 +46,7 @@ def judge():
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JUDGE_KEY", "secret")
+    monkeypatch.setenv("JUDGE_KEY", "k-7391")
     Path("rows.jsonl").write_text(ROWS)
     Path("heldout.jsonl").write_text(ROWS)
     Path("logs").mkdir()
@@ -81,9 +81,9 @@ def test_rewards_judges_and_secrets(desk, single_thread, judge, capsys):
     blocks.write_files(page, desk)
     Path("mine.py").write_text(Path("mine.py").read_text() + BREVITY)
     heard = run(page, capsys, [("http://127.0.0.1:8000/v1", judge)])
-    assert len(heard) >= 7 and "Bearer secret" in Judge.keys and None in Judge.keys
+    assert len(heard) >= 7 and "Bearer k-7391" in Judge.keys and None in Judge.keys
     saved = "".join(file.read_text() for file in Path("runs").glob("*/recipe.yaml"))
-    assert "JUDGE_KEY" in saved and "secret" not in saved
+    assert "JUDGE_KEY" in saved and "k-7391" not in saved
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_what_the_user_sets_stays_under_any_of_its_names(model):
 
 def test_lora_learns_ten_times_as_fast(model):
     run, (sentence,) = loaded(model=model, **{"policy.lora": LoRA(rank=4)})
-    assert run.optimization.learning_rate == 1e-5 and "rates of LoRA" in sentence
+    assert run.optimization.learning_rate == 1e-5 and "rates for LoRA" in sentence
 
 
 def test_the_tiny_model_and_small_ones_keep_the_recipe(model, monkeypatch):
