@@ -218,7 +218,7 @@ def test_what_prints_without_end_is_told_in_a_sentence_and_the_next_call_prints_
 
 
 def test_a_grant_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RewardError, match=r"w is granted .*nowhere, which is not there"):
+    with pytest.raises(RewardError, match=r"w is granted .*nowhere, which does not exist"):
         Worker("w", lambda: (None, []), timeout=1.0, memory_gb=0.0, reads=(str(tmp_path / "nowhere"),)).start()
 
 
@@ -252,7 +252,7 @@ def test_less_is_said_and_works_all_the_same(worker, monkeypatch, steps):
     if all(isolation.promises(dict.fromkeys(steps, "")).values()):
         assert w(1) == 2
     else:
-        with pytest.warns(RuntimeWarning, match=f"less contained .*{steps[0]}: left out"):
+        with pytest.warns(RuntimeWarning, match=f"less isolated .*{steps[0]}: left out"):
             assert w(1) == 2
     assert set(steps) <= set(w.lacking)
 
