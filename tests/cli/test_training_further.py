@@ -49,6 +49,6 @@ def test_training_further(tmp_path, monkeypatch, capsys):
 
     train(*words, "steps=1", "decay=linear", "--name", "decaying")
     train("--resume", "decaying", "steps=2")
-    assert "the learning rate decays towards the last step, so this is not the same" in capsys.readouterr().err
+    assert "the learning rate decays towards the last step, so this differs" in capsys.readouterr().err
     train("--from", "further", "model=runs/further/model", "steps=0", "--name", "warm")
     assert weights("warm") == weights("further")

@@ -196,7 +196,7 @@ def test_a_name_that_the_hub_does_not_give(library, monkeypatch, capsys):
     assert cli.main(["train", "grpo", "tasks=me/mine", "reward=ExactAnswer()", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1, said
-    assert "there is no file or directory me/mine, and HF_HUB_OFFLINE is set, so the hub is not asked" in said
+    assert "there is no file or directory me/mine, and HF_HUB_OFFLINE is set, so the Hub is not asked" in said
 
 
 ASKED = """

@@ -145,8 +145,8 @@ def test_a_failing_tracker_is_named_once_and_stops_nothing(tmp_path, monkeypatch
     summary = run_local(run, tmp_path, track=("broken", "unborn"))
     out = capsys.readouterr().out
     assert summary.steps == 4 and len(JsonLines(tmp_path / "metrics.jsonl").read()) == 4
-    assert out.count("broken failed and is left out from here on: no route to host; the run continues") == 1
-    assert out.count("unborn failed and is left out from here on: api_key not configured") == 1
+    assert out.count("broken failed and is no longer used: no route to host; the run continues") == 1
+    assert out.count("unborn failed and is no longer used: api_key not configured") == 1
 
 
 def test_a_run_logs_what_its_own_file_holds(tmp_path):

@@ -88,5 +88,5 @@ def test_a_schedule_that_lost_a_line_is_refused(tmp_path):
     assert compared(tmp_path, tmp_path).startswith("all 3 batches")
     for spoilt in ([whole[0], whole[2]], [whole[0], b"torn\n", whole[2]], [whole[0], b'{"step": 2}\n', whole[2]]):
         lines.path.write_bytes(b"".join(spoilt))
-        with pytest.raises(ValueError, match="has no whole line of step 2"):
+        with pytest.raises(ValueError, match="has no complete line for step 2"):
             compared(tmp_path, tmp_path)
