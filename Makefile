@@ -54,7 +54,7 @@ $(PEERS)/.ready: tests/peers/requirements.txt $(VENV)/.dev
 	touch $@
 
 test-peers: $(PEERS)/.ready
-	$(PEERS)/bin/python -m pytest tests/peers tests/serve/test_completion_server.py
+	$(PEERS)/bin/python -m pytest tests/peers tests/serve/test_completion_server.py tests/serve/test_tools_over_http.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,13 +1,12 @@
 """Runs a command in a process group of its own until it ends, or until whoever holds the other end of standard input is gone.
 
-A server started by a run must not outlive it, however the run ends: after SIGKILL nobody is left to stop it, but the pipe closes. Where
-the keeper itself is killed first (Ray kills the children of a worker that it ends), the kernel sends the command a SIGTERM. Run as a
-script, so that nothing of gimbal is imported: python _keeper.py COMMAND...
+A server started by a run must not outlive it, however the run ends: after SIGKILL nobody is left to stop it, but the pipe closes. What
+watches the pipe is a child of the process that was started: Ray kills the children of a worker before they can end anything, and
+leaves theirs. Run as a script, so that nothing of gimbal is imported: python _keeper.py COMMAND...
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -15,18 +14,17 @@ import subprocess
 import sys
 
 GRACE = 5.0  # seconds for the command to end by itself
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
-    keeper, prctl = os.getpid(), ctypes.CDLL(None).prctl
+    if keeper := os.fork():
+        return max(os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1]), 0)
+    os.setsid()
+    return keep()
 
-    def bound() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != keeper:  # it is gone already
-            os._exit(1)
 
-    child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=bound)
+def keep() -> int:
+    child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
     ended = os.pidfd_open(child.pid)
     select.select([sys.stdin, ended], [], [])
     code = child.poll()
