@@ -70,7 +70,7 @@ class AbstractSampling(ABC):
     """
 
     temperature: float = 1.0
-    max_length: int = 64  # most decisions of one rollout
+    max_length: int = 64  # maximum decisions per rollout
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:

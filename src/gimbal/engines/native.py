@@ -61,11 +61,11 @@ class Live:
 class Native(AbstractEngineSpec):
     """Continuous batching with ``slots`` rollouts at a time, sampled in ``precision``.
 
-    ``cache``: what happens to rollouts under way when new weights arrive. "keep" continues from the keys and values of the old
-    weights, so that later decisions are of no single version: exact log-probabilities of their version are off by .004 nats in the mean
-    and by up to 1.3 on gimbal-tiny; "recompute" rebuilds them under the new ones, and each decision is of its version.
-    ``entropy`` records the entropy of every distribution sampled from. ``device`` is where its copy of the model lives; "" is where the
-    policy does.
+    ``cache``: what happens to unfinished rollouts when new weights arrive. "keep" continues with the keys and values of the old
+    weights, so later decisions mix versions: the exact log-probabilities of their version differ by .004 nats on average
+    and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
+    ``entropy`` records the entropy of every distribution sampled from. ``device`` is the device of the sampler's model; "" is that of
+    the policy.
     """
 
     slots: int = 128

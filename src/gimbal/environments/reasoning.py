@@ -20,10 +20,10 @@ ATTEMPTS = 100  # other entries tried in place of one that is held out
 class ReasoningGym(AbstractTasks):
     """``size`` entries of a reasoning-gym dataset; ``parameters`` are the dataset's own (``max_terms``, ...).
 
-    ``seed`` is spread by a hash before the library sees it: the library draws entry i from seed + i, so that its
-    seeds 0 and 1 share nearly all their entries. Even so two sets of a small task meet by chance: an entry whose
+    ``seed`` is hashed before it is given to the library, which generates entry i from seed + i: without the hash, seeds
+    0 and 1 would share nearly all entries. Two sets of a small task can still overlap by chance: an entry whose
     question is in ``exclude`` is replaced by the same entry of further seeds, so the two share no question.
-    ``suffix`` ends the prompt, where the model is to continue.
+    ``suffix`` ends the prompt, where the model continues.
 
     A few datasets (isomorphic_strings, polynomial_multiplication, ransom_note) iterate over sets of strings: they
     give the same entries in another process only if PYTHONHASHSEED is set.

@@ -15,14 +15,14 @@ MOST = 1000.0  # of a learning rate and its like: beyond it weights are not numb
 
 @dataclass(frozen=True, kw_only=True)
 class Optimization:
-    """How a step moves the weights: by clipped gradients, in ``epochs`` passes over the batch of ``minibatches`` updates each.
+    """How a step updates the weights: with clipped gradients, in ``epochs`` passes over the batch of ``minibatches`` updates each.
 
-    ``optimizer`` is the policy's; critics have AdamW. "adamw_8bit" holds moments of 8 bits (extra ``8bit``), "muon" is for the
-    matrices of the blocks, beside AdamW for the rest, "sgd" takes ``beta1`` as its momentum. ``optimizer_dtype`` is the type of AdamW's
-    moments, "" being the weights' own.
+    ``optimizer`` is for the policy; critics use AdamW. "adamw_8bit" keeps its moments in 8 bits (extra ``8bit``), "muon" updates the
+    matrices of the blocks and AdamW the rest, "sgd" uses ``beta1`` as its momentum. ``optimizer_dtype`` is the type of AdamW's
+    moments; "" is that of the weights.
 
-    ``learning_rate`` is reached linearly over ``warmup_steps`` learner steps, then constant, or decays to 0 at the run's end.
-    ``microbatch_tokens`` bounds the positions of one forward pass; it changes memory and speed, never the gradient.
+    ``learning_rate`` rises linearly over ``warmup_steps`` learner steps, then stays constant or decays to 0 at the end of the run.
+    ``microbatch_tokens`` limits the positions of one forward pass; it changes memory and speed, never the gradient.
     ``checkpointing`` recomputes activations in the backward pass: less memory, a third more time.
     """
 

@@ -37,7 +37,7 @@ STRETCHED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(AbstractSampling):
-    """The distribution tokens are drawn from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
+    """The distribution to sample tokens from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
 
     ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated supports (and greedy) cannot be trained on with importance ratios; see
     ``trainable``.
@@ -46,7 +46,7 @@ class Sampling(AbstractSampling):
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    stop: tuple[str, ...] = ()  # strings that end a rollout, beside the end-of-text token
+    stop: tuple[str, ...] = ()  # strings that end a rollout, besides the end-of-text token
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,12 +332,12 @@ class CausalLM(AbstractPolicySpec):
     """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package), or with an adapter, which
     is merged.
 
-    ``dtype`` is that of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with these weights in float32, and adds
-    gradients up in float32; what LoRA freezes is then held in bfloat16. Hub names are looked up by transformers in its cache and then
-    on the network.
-    ``fresh`` keeps the architecture and the tokenizer and draws the weights again from the run's seed. ``lora`` trains adapters of the
-    model instead of its weights; checkpoints then hold the adapter alone.
-    ``freeze_vision_tower`` leaves what reads images as it is, in a model that takes them (docs/models.md).
+    ``dtype`` is the type of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with float32 weights, and accumulates
+    gradients in float32; weights that LoRA freezes are then held in bfloat16. transformers looks up Hub names in its cache, then on
+    the network.
+    ``fresh`` keeps architecture and tokenizer, and initialises the weights from the run's seed. ``lora`` trains adapters instead of the
+    model's weights; checkpoints then contain only the adapter.
+    ``freeze_vision_tower`` freezes the vision tower of a model that takes images (docs/models.md).
     """
 
     family: ClassVar[Family] = TEXT

@@ -21,10 +21,10 @@ MEMORY_GB = 4.0
 class ReasoningScore(AbstractReward):
     """The score_answer function of the task's reasoning-gym dataset on the extracted answer, in [0, 1]; fractions are kept.
 
-    The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
+    The answer is the text between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it starts
     with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0. So does one on
     which the library's scorer raises, dies or takes longer than ``timeout`` seconds; those are counted
-    (``reward/error``). Scoring runs in a process of its own.
+    (``reward/error``). Scoring runs in its own process.
     """
 
     name: str = "reasoning"

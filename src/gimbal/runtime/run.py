@@ -42,11 +42,11 @@ LEAST = {  # of the numbers of a run
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """The evaluation: tasks with seeds of their own, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
+    """The evaluation: tasks with their own seed, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
-    ``every`` > 0 repeats it every so many steps. ``save_best`` names the figure (score, pass@1, greedy, ...) by which the best model is
-    kept as RUN/best, beside the last one in RUN/model; the weights that the run begins with count, and are not saved again.
-    ``engine``, ``workflow`` and ``rewards`` are those of the run unless they are given: a run on offline data copies its rollouts and
+    ``every`` > 0 also evaluates after every so many steps. ``save_best`` names the metric (score, pass@1, greedy, ...) by which the
+    best model is kept as RUN/best, beside the last one in RUN/model; the initial weights take part, but are not saved again.
+    ``engine``, ``workflow`` and ``rewards`` default to those of the run; a run on offline data copies its rollouts and
     cannot copy an evaluation's.
     """
 
@@ -74,25 +74,25 @@ class HeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractRun(ABC):
-    """An experiment but for how it learns. One learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
+    """An experiment without the parts that learn. A learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
     ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run. ``staleness`` is the
-    rule that sees to it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which gives the bound up.
-    ``ahead``: "ready" lets the learner step as soon as a batch is there; "full" first generates as far ahead as k admits, so that
-    data of age exactly k is trained on once the pipeline is full (what a learner much slower than its samplers sees).
+    rule that enforces it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which drops the bound.
+    ``ahead``: "ready" lets the learner step as soon as a batch is ready; "full" first generates as far ahead as k allows, so that
+    all data has age k once the pipeline is full (as with a learner much slower than its samplers).
     """
 
     # Who acts, and where.
     policy: AbstractPolicySpec
     engine: AbstractEngineSpec
-    workflow: AbstractWorkflow = SingleTurn()  # who drives the engine through an attempt
+    workflow: AbstractWorkflow = SingleTurn()  # what drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
     budget: AbstractBudgetSpec = (
         Fixed()
     )  # how many rollouts of each task, and how long; by default the two settings below
     held_out: HeldOut | None = None
-    sampling: AbstractSampling = Sampling()  # of its policy's family; this one is of tokens
+    sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
     # What may be learned from.
     rewards: tuple[AbstractReward, ...] = ()
@@ -100,7 +100,7 @@ class AbstractRun(ABC):
     prompts_per_step: int = 16
     num_generations: int = 8
     max_staleness: int = 1
-    staleness: AbstractStaleness = Pace()  # who pays for a rollout that takes long
+    staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
     ahead: Literal["ready", "full"] = "ready"
     oversampling: float = (
         1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
@@ -108,25 +108,25 @@ class AbstractRun(ABC):
     surplus: Literal["wait", "recycle"] = (
         "wait"  # of unfinished ones: the learner waits, or their tasks are begun again later
     )
-    max_empty_batches: int = 10  # batches' worth of groups dropped in a row before the run stops with advice
+    max_empty_batches: int = 10  # the run stops with advice after this many batches of dropped groups in a row
 
-    store: AbstractStoreSpec = Once()  # what is kept of it and trained on again
-    sync: AbstractWeightSyncSpec = Direct()  # how weights travel from the learner to the engine
+    store: AbstractStoreSpec = Once()  # which rollouts are kept and trained on again
+    sync: AbstractWeightSyncSpec = Direct()  # how weights get from the learner to the engine
 
     # The run itself.
     runtime: AbstractRuntimeSpec = Local()
-    devices: Devices | None = None  # which GPUs learner and samplers have; None: the first there is, or the CPU
+    devices: Devices | None = None  # GPUs of learner and samplers; None: the first GPU, or the CPU
     steps: int = 50
     seed: int = 0
-    threads: int = 0  # of torch; 0 chooses by the cores as the run is created, and the choice is saved
+    threads: int = 0  # of torch; 0 chooses by the number of cores when the run is created, and saves the choice
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
     keep_every: int = (
         0  # steps between checkpoints that stay for good, beside the newest keep_checkpoints; 0 keeps no others
     )
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
-    record_mb: int = 50  # most megabytes of rollouts on disk, shared out evenly over the steps
-    faults: Faults | None = None  # what is made to go wrong on purpose
+    record_mb: int = 50  # maximum megabytes of rollouts on disk, spread evenly over the steps
+    faults: Faults | None = None  # faults to inject on purpose
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -163,8 +163,8 @@ class AbstractRun(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(AbstractRun, AbstractPolicyGradient):
-    """The whole of an experiment that learns by a policy gradient, whose parts stand in it side by side with the others: ``objective``,
-    ``advantage``, ``regularisers``, ...
+    """An experiment that learns by a policy gradient, whose parts are fields of the run: ``objective``, ``advantage``,
+    ``regularisers``, ...
     """
 
     @property

@@ -10,7 +10,7 @@ from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class SingleTurn(AbstractWorkflow):
-    """One row per episode, sampled from the prompt. The runner leaves it to the engine, which does just that."""
+    """One row per episode, sampled from the prompt. The engine alone does this."""
 
     def effects(self) -> frozenset[str]:
         return frozenset()

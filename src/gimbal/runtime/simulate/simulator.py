@@ -34,27 +34,27 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is to be simulated. A sampler is one copy of the weights on however many chips, a trainer one unit of training speed."""
+    """The pipeline to simulate. A sampler is one copy of the weights on any number of chips, a trainer one unit of training speed."""
 
     speeds: Speeds = Speeds()
     lengths: AbstractLengths = LogNormal()
     waits: Waits = Waits()
     prompt: int = 256  # tokens of a prompt
     samplers: int = 1
-    trainers: int = 1  # under serial the samplers and trainers do both in turn; for the local runtime it is 0
+    trainers: int = 1  # under serial all devices do both in turn; 0 for the local runtime
     slots: int = 128  # rollouts at a time on one sampler
     prompts_per_step: int = 16
     num_generations: int = 8
     budget: AbstractBudgetSpec = Fixed()
-    max_length: int = 1_000_000_000  # decisions at which rollouts are cut off
+    max_length: int = 1_000_000_000  # maximum decisions per rollout
     max_staleness: int = 1  # k of bounded-async and partial-rollout, and of serial
-    ahead: Literal["ready", "full"] = "ready"  # "full" holds for serial alone: elsewhere it would leave no overlap
-    recompute: bool = False  # caches are rebuilt when weights arrive in the middle of rollouts
+    ahead: Literal["ready", "full"] = "ready"  # "full" only applies to serial: elsewhere it would leave no overlap
+    recompute: bool = False  # whether caches are recomputed when weights arrive in the middle of rollouts
     kept: float = 1.0  # share of groups that the filters let through
     oversampling: float = 1.0
-    weight_bytes: float = 0.0  # that one load moves to one sampler
-    warmup: int = 4  # learner steps that the figures leave out: the start is not typical
-    steps: int = 12  # learner steps that they are about
+    weight_bytes: float = 0.0  # bytes that one sampler loads per version
+    warmup: int = 4  # first learner steps, which the figures leave out
+    steps: int = 12  # learner steps to measure
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -79,16 +79,16 @@ class RecordedLengths(AbstractLengths):
 class Speeds:
     """Seconds on one device. Of the sampler: see the module. Of the learner: see ``train``."""
 
-    step_s: float = 0.0  # of a decode step, however many rollouts
-    row_s: float = 0.0  # more for each rollout in it
-    context_s: float = 0.0  # more for each token in their caches
-    prefill_token_s: float = 0.0  # of each prompt token, once a group; and of a whole cache rebuilt
-    start_s: float = 0.0  # of each rollout besides: start, end, reward
-    load_s: float = 0.0  # a device stops for it when it loads weights
-    train_step_s: float = 0.0  # of a learner step, however much it trains on
-    train_token_s: float = 0.0  # more for each decision, on one device
-    train_prompt_token_s: float = 0.0  # more for each prompt token, once a group
-    sync_s: float = 0.0  # of the learner after each step: publish, prove, record
+    step_s: float = 0.0  # per decode step
+    row_s: float = 0.0  # plus this per rollout in it
+    context_s: float = 0.0  # plus this per token in the caches
+    prefill_token_s: float = 0.0  # per prompt token, once per group; also per token of a recomputed cache
+    start_s: float = 0.0  # per rollout: start, end, reward
+    load_s: float = 0.0  # per load of weights, during which the device stops
+    train_step_s: float = 0.0  # per learner step
+    train_token_s: float = 0.0  # plus this per decision, on one device
+    train_prompt_token_s: float = 0.0  # plus this per prompt token, once per group
+    sync_s: float = 0.0  # of the learner after each step: publish, delivery proof, record
 
     def __post_init__(self) -> None:
         if any(not value >= 0 for value in vars(self).values()):
