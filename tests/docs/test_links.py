@@ -43,3 +43,19 @@ def test_its_links_lead_somewhere(page):
 def test_every_page_is_reached_from_the_index():
     named = set(re.findall(r"\]\(([\w.-]+\.md)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"} <= named
+
+
+def test_messages_that_pages_explain_are_messages_of_ours():
+    """Of each phrase in a table of what can go wrong, the pieces between what differs from case to case stand in the source."""
+    source = "\n".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "src").rglob("*.py")))
+    source = re.sub(r"\"\n\s*f?\"", "", source)
+    quoted, missing = 0, []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        _, _, table = page.read_text(encoding="utf-8").partition("\n## What can go wrong\n")
+        for phrase in re.findall(r"^\| `([^`]+)`", table.partition("\n## ")[0], re.MULTILINE):
+            quoted += 1
+            pieces = re.split(r"\.\.\.|'[^']*'|\b[A-Z]\b|\d[\d.,]*|\bscore\b", phrase)
+            missing += [
+                f"{page.name}: {piece}" for piece in map(str.strip, pieces) if len(piece) > 6 and piece not in source
+            ]
+    assert quoted > 10 and missing == []
