@@ -105,6 +105,11 @@ class AbstractDecisions(ABC):
         """Positions the forward pass of each row takes (prompt included): what micro-batches are measured in."""
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """Sequences of a forward pass in which each row is one, and the positions of each."""
+        return len(self.cost_N), int(self.cost_N.max())
+
+    @property
     def label_NS(self) -> Int[Tensor, "N S"] | None:
         """An integer for each decision: the token, or one for each pair of observation and action; None in a family that has none."""
         return None

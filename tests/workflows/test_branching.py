@@ -189,3 +189,31 @@ def test_counts_below_1_are_refused():
         Branching(trunks=0)
     with pytest.raises(ValueError, match="at least 1"):
         Branching(places=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deep", [False, True])
+def test_no_token_of_a_tree_is_computed_twice(policy, deep):
+    """Prompts once a group, and of each row what it drew itself; the last token of a row has nothing after it."""
+    live = engine(policy, trunks=2, places=2, deep=deep)
+    ask(live, groups=2)
+    rows = drain(live)
+    prompts = {group: int(row.decisions.prompt_N[0]) for (group, _), row in rows.items()}
+    alone = [row for row in rows.values() if row.fork is None]
+    branches = [row for row in rows.values() if row.fork is not None]
+    assert len(branches) > GROUP
+    # A row that begins at the prompt puts the prompt's last token through itself, a branch the last that it took over.
+    drawn = sum(row.length for row in alone) + sum(row.drawn for row in branches)
+    assert live.inner.computed == sum(prompts.values()) - len(prompts) + drawn
+
+
+def test_what_old_weights_computed_starts_no_branch(policy):
+    live = engine(policy, trunks=1, places=1)
+    ask(live, samples=range(2))
+    while not live.inner.queue:
+        live.step()
+    assert live.inner.queue[0].cache is not None
+    live.load(4, policy.state_dict())
+    assert live.inner.queue[0].cache is None
+    (branch,) = [row for row in drain(live).values() if row.sample == 1]
+    torch.testing.assert_close(live.score(branch), branch.behavior_S, atol=1e-4, rtol=0)

@@ -118,7 +118,7 @@ def test_rows_behind_one_prompt_see_as_far_as_rows_alone(kind, monkeypatch):
     )
     with torch.no_grad():
         together = policy.evaluate(tokens).logprob_NS
-        policy.__dict__["shares"] = False
+        policy.__dict__["shares"] = None
         torch.testing.assert_close(policy.evaluate(tokens).logprob_NS, together, atol=1e-5, rtol=0)
 
 

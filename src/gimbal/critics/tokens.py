@@ -18,7 +18,7 @@ from gimbal.critics.members import AbstractMembers
 from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.ops import stable_hash
 from gimbal.policies.control import mlp
-from gimbal.policies.layout import apart, shared
+from gimbal.policies.layout import Sharing, laid
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import AbstractDecisions
 
@@ -81,7 +81,7 @@ class HiddenValue(AbstractCriticSpec):
 class TrunkValueNetwork(AbstractMembers):
     """V(s) = scale * head(h(s)), h the last hidden state of a transformer that is the critic's own."""
 
-    def __init__(self, trunk: Any, spec: TrunkValue, seed: int, *, shares: bool) -> None:
+    def __init__(self, trunk: Any, spec: TrunkValue, seed: int, *, shares: Sharing | None) -> None:
         super().__init__()
         self.trunk, self.scale, self.shares = trunk, spec.scale, shares
         self.head = mlp([trunk.config.hidden_size, spec.heads], GAIN, seed)
@@ -90,8 +90,7 @@ class TrunkValueNetwork(AbstractMembers):
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
     ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
         assert isinstance(decisions, Tokens), type(decisions)
-        where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
-        layout = (shared(*where) if self.shares else None) or apart(*where)
+        layout = laid(decisions.ids_NL, decisions.prompt_N, decisions.length_N, (), self.shares)
         hidden_RLH = self.trunk(**layout.inputs(self.trunk), use_cache=False).last_hidden_state
         hidden_KH = hidden_RLH[layout.row_K, layout.column_K].to(_dtype(self.head))
         value_KM = self.scale * self.head(hidden_KH).float()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from gimbal.records import Episode, Group, Rollout, TrainBatch
+from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatch
 
 
 def pack(groups: Sequence[Group]) -> TrainBatch:
@@ -95,32 +95,44 @@ def _reward_S(row: Rollout, episode: Episode) -> Tensor:
     return reward_S
 
 
-def micro_batches(batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
-    """The batch itself if it fits, else groups sorted by their size and cut so that padded size stays within ``tokens`` (a longer
-    row makes its own).
+def micro_batches(
+    batch: TrainBatch,
+    tokens: int,
+    *,
+    whole_groups: bool = False,
+    extent: Callable[[AbstractDecisions], tuple[int, int]],
+) -> list[TrainBatch]:
+    """The batch itself if it fits, else groups sorted by their size and cut so that each pass stays within ``tokens`` positions, which
+    ``extent`` counts (a longer row makes its own).
 
-    Rows of a group share their prompt in the forward pass, so a group is split only where it is larger than ``tokens``, and with
-    ``whole_groups`` never.
+    Rows of a group share what they begin with in the forward pass, so a group is split, in halves, only where it is larger than
+    ``tokens``, and with ``whole_groups`` never.
     """
     assert batch.decisions is not None
-    cost_N = batch.decisions.cost_N.tolist()
-    if len(cost_N) * max(cost_N) <= tokens:
+    decisions = batch.decisions
+    count, longest = decisions.extent
+    if count * longest <= tokens:
         return [batch]
-    label_N = range(len(cost_N)) if batch.group_N is None else batch.group_N.tolist()
+    label_N = range(count) if batch.group_N is None else batch.group_N.tolist()
     groups: dict[int, list[int]] = defaultdict(list)
     for row, label in enumerate(label_N):
         groups[label].append(row)
-    units: list[list[int]] = []
-    for rows in groups.values():
-        whole = whole_groups or len(rows) * max(cost_N[row] for row in rows) <= tokens
-        units += [rows] if whole else [[row] for row in rows]
-    cuts: list[list[int]] = [[]]
-    longest = 0
-    # By their sum: the rows of one prompt are laid out behind one another, and layouts of one micro-batch are padded to the longest.
-    for unit in sorted(units, key=lambda rows: sum(cost_N[row] for row in rows)):
-        longest = max(longest, *(cost_N[row] for row in unit))
-        if cuts[-1] and (len(cuts[-1]) + len(unit)) * longest > tokens:
+    units: list[tuple[list[int], int, int]] = []
+    pending = list(groups.values())
+    while pending:
+        rows = pending.pop()
+        sequences, longest = extent(decisions.select(torch.tensor(rows)))
+        if whole_groups or len(rows) == 1 or sequences * longest <= tokens:
+            units.append((rows, sequences, longest))
+        else:
+            pending += [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+    cuts: list[list[int]] = []
+    taken, widest = 0, 0
+    # By their size: sequences of one pass are padded to the longest.
+    for rows, sequences, longest in sorted(units, key=lambda unit: (unit[1] * unit[2], unit[0])):
+        taken, widest = taken + sequences, max(widest, longest)
+        if not cuts or taken * widest > tokens:
             cuts.append([])
-            longest = max(cost_N[row] for row in unit)
-        cuts[-1] += unit
-    return [batch.select(torch.tensor(rows)) for rows in cuts]
+            taken, widest = sequences, longest
+        cuts[-1] += rows
+    return [batch] if len(cuts) == 1 else [batch.select(torch.tensor(rows)) for rows in cuts]

@@ -93,7 +93,9 @@ class Unserved(ValueError):
 
 class AbstractEngine(ABC):
     """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
-    is cancelled."""
+    is cancelled. Who may ``extend`` rows sets ``extended``: an engine then keeps what it has computed of a row that has just ended."""
+
+    extended = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)

@@ -38,7 +38,7 @@ from gimbal.engines.sampling import Distributions, completed, draw, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.images import images_of
-from gimbal.policies.layout import apart, attention, shared
+from gimbal.policies.layout import attention, laid
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
@@ -55,6 +55,16 @@ class Live:
     behavior: list[float]
     versions: list[int]
     images: tuple[str, ...] = ()  # paths
+    cache: Tensor | None = None  # keys and values of all known tokens but the last, where they are known too
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A row that has ended: its tokens, and their keys and values."""
+
+    ids: list[int]
+    images: tuple[str, ...]
+    cache: Float[Tensor, "layers two heads L width"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +123,8 @@ class NativeEngine(AbstractEngine):
         self.uniform_BL = torch.zeros(spec.slots, 0, dtype=torch.float64, device=self.device)
         self._version = -1
         self._prefix: tuple[tuple[Any, ...], Tensor] | None = None  # the newest prompt's, for members still queued
+        self._ended: list[Ended] = []  # in the last step, where rows are extended
+        self.computed = 0  # tokens that rollouts have put through the model
         self._distributions: Distributions | None = None  # of the present rows
         self._longest = 0  # of the live rows, known without asking the device
 
@@ -133,7 +145,7 @@ class NativeEngine(AbstractEngine):
         same = bool(self.queue) and self.queue[-1].request.task is request.task
         prompt = self.queue[-1].prompt if same else self.policy.encode_task(request.task)
         images = images_of(request.task)
-        self.queue.append(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[], images=images))
+        self._enqueue(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[], images=images))
 
     def partial_rollouts(self) -> list[Finished]:
         started = [row for row in range(len(self.rows)) if self._drawn(row)]
@@ -144,7 +156,7 @@ class NativeEngine(AbstractEngine):
         self.copy.move(self.device)
         self.copy.load(state)
         self._version = version
-        self._prefix = None  # keys and values of the old weights must not start a new rollout
+        self._forget()
         if self.spec.cache == "recompute" and self.rows:
             known = [self.ids_BL[row, : max(1, int(self.length_B[row]) - 1)] for row in range(len(self.rows))]
             for row, prefix in enumerate(self._prefill(known, [live.images for live in self.rows])):
@@ -154,8 +166,15 @@ class NativeEngine(AbstractEngine):
         """Keys and values go; the weights wait in main memory."""
         assert not self.in_flight, "an engine rests when nothing is in flight"
         self.copy.move(torch.device("cpu"))
-        room, self.slots, self._prefix = self.slots.capacity, SlotCache(self.spec.slots), None
+        room, self.slots = self.slots.capacity, SlotCache(self.spec.slots)
+        self._forget()
         self.slots.least = room  # as wide again as it was: what is read must not depend on a rest
+
+    def _forget(self) -> None:
+        """Keys and values of old weights must not start a new rollout."""
+        self._prefix, self._ended = None, []
+        for live in self.queue:
+            live.cache = None
 
     @torch.inference_mode()
     def step(self) -> list[Finished]:
@@ -186,6 +205,7 @@ class NativeEngine(AbstractEngine):
         self.version_BL[live, at_B] = self._version
         if self.spec.entropy:
             self.entropy_BL[live, at_B] = torch.special.entr(logprob_BV.exp()).sum(-1)
+        self.computed += n
         self.length_B[:n] += 1
         self._longest += 1
         ended_B = torch.isin(token_B, self.end_ids)
@@ -206,20 +226,26 @@ class NativeEngine(AbstractEngine):
         return rollout
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """The rest it draws from its own stream."""
+        """The rest it draws from its own stream. What another row has just computed of it is not computed again."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
-        self.queue.append(
-            Live(
-                request=request,
-                prompt=ids[:start],
-                drawn=[*ids[start:][:first], *told],
-                behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
-                versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
-                images=images_of(request.task),
-            )
+        live = Live(
+            request=request,
+            prompt=ids[:start],
+            drawn=[*ids[start:][:first], *told],
+            behavior=rollout.behavior_S[:first].tolist() + [0.0] * len(told),
+            versions=rollout.version_S[:first].tolist() + [self._version] * len(told),
+            images=images_of(request.task),
         )
+        self._enqueue(live)
+
+    def _enqueue(self, live: Live) -> None:
+        known = [*live.prompt, *live.drawn][:-1]
+        caches = (row.cache for row in self._ended if row.images == live.images and row.ids[: len(known)] == known)
+        if known and (cache := next(caches, None)) is not None:
+            live.cache = cache[:, :, :, : len(known)]
+        self.queue.append(live)
 
     @torch.inference_mode()
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
@@ -238,8 +264,7 @@ class NativeEngine(AbstractEngine):
         rows_of = [rollout.decisions for rollout in canary if isinstance(rollout.decisions, Tokens)]
         assert len(rows_of) == len(canary), "this engine draws tokens"
         tokens = Tokens.stack(rows_of).to(self.device)
-        where = (tokens.ids_NL, tokens.prompt_N, tokens.length_N)
-        layout = (shared(*where, tokens.images_N) if self.policy.shares else None) or apart(*where)
+        layout = laid(*tokens.where, self.policy.shares)
         pixels = self._pixels([tokens.pictures_N[n] for n in layout.prompt_R])
         logits_RLV = self.copy.module(**layout.inputs(self.copy.module), **pixels, use_cache=False).logits
         logits_DV = logits_RLV[layout.row_K, layout.column_K].float()
@@ -268,6 +293,11 @@ class NativeEngine(AbstractEngine):
             live = self.rows[row]
             known = (*live.prompt, *live.drawn)
             self._occupy(row, live, known)
+            if live.cache is not None:
+                self.slots.reserve(self.ids_BL.shape[1], live.cache)
+                self.slots.place([row], live.cache)
+                live.cache = None
+                continue
             # The last token is decoded, not prefilled; one that stands alone is both, so that the cache learns its shape.
             prefixes.setdefault((*live.images, *(known[:-1] or known)), []).append(row)
         missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
@@ -305,6 +335,7 @@ class NativeEngine(AbstractEngine):
         if not sequences:
             return []
         self.slots.collect()
+        self.computed += sum(map(len, sequences))
         batch_BL = pad_sequence(sequences, batch_first=True)
         pixels = self._pixels(images)
         self.copy.module(input_ids=batch_BL, **pixels, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
@@ -331,7 +362,12 @@ class NativeEngine(AbstractEngine):
         finished = [
             Finished.of(self.rows[row].request.key, self._rollout(row, stop)) for row, stop in sorted(stops.items())
         ]
+        self._ended = []
         for row in sorted(stops, reverse=True):
+            if self.extended:
+                length = int(self.length_B[row]) - 1  # the newest token has not been put through the model
+                ids = self.ids_BL[row, :length].tolist()
+                self._ended.append(Ended(ids, self.rows[row].images, self.slots.take(row, length)))
             self._free(row)
         return finished
 
@@ -393,7 +429,7 @@ class NativeEngine(AbstractEngine):
 
         def plain(live: Live, row: int | None) -> dict[str, Any]:
             held = {"request": live.request, "prompt": live.prompt, "drawn": live.drawn}
-            held |= {"behavior": live.behavior, "versions": live.versions}
+            held |= {"behavior": live.behavior, "versions": live.versions, "known": live.cache}
             if row is not None:
                 length, span = int(self.length_B[row]), slice(len(live.prompt), int(self.length_B[row]))
                 held |= {"drawn": self.ids_BL[row, span].tolist(), "behavior": self.behavior_BL[row, span].clone()}
@@ -405,6 +441,7 @@ class NativeEngine(AbstractEngine):
             "rows": [plain(live, row) for row, live in enumerate(self.rows)],
             "queue": [plain(live, None) for live in self.queue],
             "prefix": self._prefix,
+            "ended": list(self._ended),
             # Kernels may round by how matrices lie in memory.
             "room": (self.ids_BL.shape[1], max(self.slots.capacity, self.slots.least)),
         }
@@ -417,7 +454,7 @@ class NativeEngine(AbstractEngine):
             columns = {name: held[name] for name in ("request", "prompt", "drawn", "versions")}
             behavior = held["behavior"]
             drawn = behavior if isinstance(behavior, list) else behavior.tolist()
-            return Live(**columns, behavior=drawn, images=images_of(held["request"].task))
+            return Live(**columns, behavior=drawn, images=images_of(held["request"].task), cache=held["known"])
 
         if len(state["rows"]) > self.spec.slots:
             raise ValueError(
@@ -435,5 +472,5 @@ class NativeEngine(AbstractEngine):
             self.entropy_BL[row, span] = held["entropy"]
             self.slots.reserve(self.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
-        self._prefix = state["prefix"]
+        self._prefix, self._ended = state["prefix"], list(state["ended"])
         self._distributions = None

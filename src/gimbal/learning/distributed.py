@@ -72,10 +72,13 @@ class Sharded(AbstractRanks):
         assert isinstance(orders, dist.ProcessGroup), "every rank is in it"
         self.orders = orders
 
-    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+    def micro_batches(
+        self, batch: TrainBatch, tokens: int, *, policy: AbstractPolicy, whole_groups: bool = False
+    ) -> list[TrainBatch]:
         assert batch.decisions is not None
         rows = shares(batch, self.size, whole_groups=whole_groups)[self.rank]
-        mine = micro_batches(batch.select(torch.tensor(rows)), tokens, whole_groups=whole_groups) if rows else []
+        own = batch.select(torch.tensor(rows)) if rows else None
+        mine = [] if own is None else micro_batches(own, tokens, whole_groups=whole_groups, extent=policy.extent)
         most = torch.tensor(len(mine))
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if len(mine) < int(most):

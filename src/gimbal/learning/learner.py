@@ -158,7 +158,7 @@ class Learner(AbstractLocalLearner):
         method, models = self.method, self.models
         minibatch, surveyed = method.survey(models, minibatch)
         tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
-        micros = self.ranks.micro_batches(minibatch, tokens, whole_groups=whole)
+        micros = self.ranks.micro_batches(minibatch, tokens, policy=models.policy, whole_groups=whole)
         # In step: the second losses of all micro-batches make the second move.
         under_way = [begun(method, models, micro) for micro in micros]
         while True:

@@ -37,7 +37,9 @@ class AbstractRanks(ABC):
         """The policy with this rank's part of its weights, which are rank 0's."""
 
     @abstractmethod
-    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
+    def micro_batches(
+        self, batch: TrainBatch, tokens: int, *, policy: AbstractPolicy, whole_groups: bool = False
+    ) -> list[TrainBatch]:
         """Those of this rank; on every rank as many. One that is there only to keep step weighs nothing and has no ``row_N``."""
 
     @abstractmethod
@@ -63,8 +65,10 @@ class SingleProcess(AbstractRanks):
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
         return policy
 
-    def micro_batches(self, batch: TrainBatch, tokens: int, *, whole_groups: bool = False) -> list[TrainBatch]:
-        return micro_batches(batch, tokens, whole_groups=whole_groups)
+    def micro_batches(
+        self, batch: TrainBatch, tokens: int, *, policy: AbstractPolicy, whole_groups: bool = False
+    ) -> list[TrainBatch]:
+        return micro_batches(batch, tokens, whole_groups=whole_groups, extent=policy.extent)
 
     def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
         return dict(numbers)
@@ -80,14 +84,18 @@ class SingleProcess(AbstractRanks):
 
 
 def in_micro_batches(
-    ranks: AbstractRanks, batch: TrainBatch, tokens: int, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
+    ranks: AbstractRanks,
+    policy: AbstractPolicy,
+    batch: TrainBatch,
+    tokens: int,
+    columns_of: Callable[[TrainBatch], Mapping[str, Tensor]],
 ) -> dict[str, Tensor]:
     """Columns [N], [N, S] or [N, S, ...] of each micro-batch, without gradient, back in the order of the rows."""
     found: dict[str, Tensor] = {}
     device = batch.mask_NS.device
     numbered = replace(batch, row_N=torch.arange(batch.shape[0], device=device))
     with torch.no_grad():
-        for micro in ranks.micro_batches(numbered, tokens):
+        for micro in ranks.micro_batches(numbered, tokens, policy=policy):
             for name, value in columns_of(micro).items():
                 shape = batch.shape[: value.ndim] + tuple(value.shape[2:])
                 whole = found.setdefault(name, torch.zeros(shape, device=device))

@@ -50,6 +50,10 @@ class AbstractPolicy(nn.Module, ABC):
     ) -> Evaluation:
         """Padding positions hold 0. ``columns``: see ``Evaluation``. ``temperature`` is the one the decisions were sampled at."""
 
+    def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
+        """Sequences of a forward pass over these rows, and the positions of each: what micro-batches are measured in."""
+        return decisions.extent
+
     @abstractmethod
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         """Each decision of the first row as a person would read it."""

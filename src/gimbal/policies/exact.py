@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gimbal.policies.layout import SLIDING, apart, shared
+from gimbal.policies.layout import SLIDING, UNLIMITED, Sharing, apart, laid, window_of
 
 PROMPT, DRAWN = 7, 6  # tokens that are tried
 WINDOW = 3  # the window of sliding layers while they are, so that it matters
@@ -70,15 +70,38 @@ def kind(model: Any) -> str:
     return f"{type(model).__name__} {model.dtype} {model.config._attn_implementation} {model.config.to_json_string()}"
 
 
-_sharing: dict[str, bool] = {}
+_sharing: dict[str, Sharing | None] = {}
 
 
-def shares(model: Any) -> bool:
-    """Whether rows may stand behind one copy of their prompt. ValueError where its log-probabilities cannot be had at all."""
+def shares(model: Any) -> Sharing | None:
+    """How rows may share what they begin with, None: not at all. ValueError where its log-probabilities cannot be had at all."""
     if (known := kind(model)) not in _sharing:
-        with torch.no_grad(), torch.autocast(model.device.type, enabled=False), narrow(model):
-            _sharing[known] = _shares(model)
+        with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+            with narrow(model):
+                behind_masks = _shares(model)
+            _sharing[known] = Sharing(deepest=_deepest(model)) if behind_masks else None
     return _sharing[known]
+
+
+def _deepest(model: Any) -> int:
+    """The longest row that attention in pieces is exact for: one that no layer's window cuts. 0 where the model does not take it."""
+    if model.config.get_text_config()._attn_implementation != "sdpa":
+        return 0
+    window = window_of(model)
+    deepest = UNLIMITED if window is None else window
+    return deepest if deepest >= PROMPT + DRAWN and _as_alone(model, Sharing(deepest=deepest)) else 0
+
+
+def _as_alone(model: Any, sharing: Sharing) -> bool:
+    """Whether a row that shares what it begins with gets the logits that it gets by itself."""
+    ids = tried(model)
+    where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
+    layout, plain = laid(*where, (), sharing), apart(*where)
+    assert layout.end_RL is not None, "they have one prompt"
+    wanted = model(input_ids=ids, use_cache=False).logits
+    behind, _ = attempted(lambda: model(**layout.inputs(model), use_cache=False).logits[layout.row_K, layout.column_K])
+    # The second row alone: the first stands next to the prompt in any case.
+    return behind is not None and not far(behind[DRAWN:], wanted[plain.row_K, plain.column_K][DRAWN:])
 
 
 def _shares(model: Any) -> bool:
@@ -106,12 +129,7 @@ def _shares(model: Any) -> bool:
             f"{name} does more after its body than its output layer, and the trainer does not: it would train on other "
             "log-probabilities than those sampled from; policy.model takes a model of an architecture like Llama's or Qwen's"
         )
-    where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
-    layout, plain = shared(*where), apart(*where)
-    assert layout is not None, "they have one prompt"
-    behind, _ = attempted(lambda: model(**layout.inputs(model), use_cache=False).logits[layout.row_K, layout.column_K])
-    # The second row alone: the first stands next to the prompt in any case.
-    return behind is not None and not far(behind[DRAWN:], wanted[plain.row_K, plain.column_K][DRAWN:])
+    return _as_alone(model, Sharing())
 
 
 def attempted(attempt: Callable[[], Tensor]) -> tuple[Tensor | None, str]:

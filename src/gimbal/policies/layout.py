@@ -1,9 +1,9 @@
-"""How rows of tokens are laid out for one forward pass: each by itself, or the rows of one prompt behind a single copy of it."""
+"""How rows of tokens are laid out for one forward pass: each by itself, or as trees, in which a common beginning stands once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,32 +11,75 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from gimbal.policies.pieces import Piece, register, table
+
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers, as transformers calls them
-LONGEST = 1024  # positions of a shared row: beyond, its quadratic attention costs more than the prompts it saves
+LONGEST = (
+    1024  # positions of a sequence behind a mask: beyond, its quadratic attention costs more than the prefixes it saves
+)
+UNLIMITED = 1 << 62
+WORTH = 0.9  # of the tokens of its rows a tree may have at most; for less gain rows stay by themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How rows of a model may share what they begin with: with attention in pieces where none is longer than ``deepest``, else behind
+    a mask."""
+
+    deepest: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Inputs of the model, and for each of the K decisions the place of the hidden state that predicts it."""
+    """Inputs of the model, and for each of the K decisions the place of the hidden state that predicts it.
+
+    Tokens of a tree stand depth first. Column q sees column k iff k <= q < end[k], where what follows on k ends.
+    """
 
     ids_RL: Int[Tensor, "R L"]
-    position_RL: Int[Tensor, "R L"] | None  # None: 0, 1, 2, ...
-    mask_RLL: Bool[Tensor, "R L L"] | None  # query, key; None: causal
+    position_RL: Int[Tensor, "R L"] | None = None  # None: 0, 1, 2, ...
+    end_RL: Int[Tensor, "R L"] | None = None  # None: causal
+    pieces: tuple[Piece, ...] = ()  # of the one sequence; (): behind a mask
     row_K: Int[Tensor, " K"]
     column_K: Int[Tensor, " K"]
-    prompt_R: tuple[int, ...]  # the row whose prompt each sequence begins with
+    prompt_R: tuple[int, ...]  # the rows whose images are read, in this order
+
+    def distinct(
+        self, id_K: Int[Tensor, " K"], vocabulary: int
+    ) -> tuple[Int[Tensor, " U"], Int[Tensor, " U"], Int[Tensor, " K"] | None]:
+        """Each pair of a place and the token drawn there once, and which of them the K decisions are; None: each its own."""
+        place_K = self.row_K * self.ids_RL.shape[1] + self.column_K
+        if self.end_RL is None:
+            return place_K, id_K, None
+        pair_U, of_K = torch.unique(place_K * vocabulary + id_K, return_inverse=True)
+        if len(pair_U) == len(id_K):
+            return place_K, id_K, None
+        return pair_U // vocabulary, pair_U % vocabulary, of_K
 
     def inputs(self, model: Any) -> dict[str, Any]:
         """Keywords of the forward pass of a transformers model."""
-        if self.mask_RLL is None:
+        if self.end_RL is None:
             # Rows are padded on the right and padding is never read, so the causal mask alone suffices.
             return {"input_ids": self.ids_RL}
-        assert self.position_RL is not None, "rows behind one prompt say where they are"
-        return {
-            "input_ids": self.ids_RL,
-            "position_ids": self.position_RL,
-            "attention_mask": attention(model, self.mask_RLL, self.position_RL, self.position_RL),
-        }
+        assert self.position_RL is not None, "tokens of a tree say how deep they are"
+        placed = {"input_ids": self.ids_RL, "position_ids": self.position_RL}
+        if self.pieces:
+            register()
+            return {**placed, "attention_mask": table(self.pieces, self.ids_RL.device)}
+        column_L = torch.arange(self.ids_RL.shape[1], device=self.ids_RL.device)
+        mask_RLL = (column_L <= column_L[:, None]) & (column_L[:, None] < self.end_RL[:, None])
+        return {**placed, "attention_mask": attention(model, mask_RLL, self.position_RL, self.position_RL)}
+
+
+def kinds_of(model: Any) -> Sequence[str]:
+    """Of its layers, where its config says."""
+    return vars(model.config.get_text_config()).get("layer_types") or ()
+
+
+def window_of(model: Any) -> int | None:
+    """How far layers see that do not see everything, where there are any."""
+    kinds = kinds_of(model)
+    return None if kinds and SLIDING not in kinds else vars(model.config.get_text_config()).get("sliding_window")
 
 
 def attention(
@@ -47,10 +90,8 @@ def attention(
     ``mask_RQK`` is where queries may look; the two others are their positions and those of the keys. A model that is given such a mask
     applies no window of its own: its layers would see further than they do in ``generate``, in trainer and sampler alike.
     """
-    config, dtype = model.config.get_text_config(), model.dtype
-    window = vars(config).get("sliding_window")
-    kinds = vars(config).get("layer_types") or ()
-    if window is None or mask_RQK.shape[-1] <= window or (kinds and SLIDING not in kinds):
+    dtype, kinds, window = model.dtype, kinds_of(model), window_of(model)
+    if window is None or mask_RQK.shape[-1] <= window:
         return additive(mask_RQK, dtype)[:, None]
     near_RQK = query_RQ[:, :, None] - key_RK[:, None] < window
     sliding = additive(mask_RQK & near_RQK, dtype)[:, None]
@@ -70,53 +111,138 @@ def apart(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[
     column_L = torch.arange(ids_NL.shape[1], device=ids_NL.device)
     row_K, at_K = ((column_L >= first_N[:, None]) & (column_L < length_N[:, None])).nonzero(as_tuple=True)
     prompt_R = tuple(range(len(ids_NL)))
-    return Layout(ids_RL=ids_NL, position_RL=None, mask_RLL=None, row_K=row_K, column_K=at_K - 1, prompt_R=prompt_R)
+    return Layout(ids_RL=ids_NL, row_K=row_K, column_K=at_K - 1, prompt_R=prompt_R)
 
 
-def shared(
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How rows of one pass share what they begin with."""
+
+    paths: Sequence[list[int]]  # the rows; their last decisions predict nothing
+    forests: Sequence[list[int]]  # the rows of each sequence, () where each is by itself
+    sizes: Sequence[int]  # of the forests, in tokens
+    joined: bool  # the forests are one sequence, with attention in pieces
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Of the pass: sequences, and the positions of each."""
+        if self.joined:
+            return sum(self.sizes), 1  # which is padded to nothing, however many there are
+        if self.forests:
+            return len(self.forests), max(self.sizes)
+        return len(self.paths), max(len(path) for path in self.paths) + 1
+
+
+def planned(
     ids_NL: Int[Tensor, "N L"],
     first_N: Int[Tensor, " N"],
     length_N: Int[Tensor, " N"],
-    images_N: Sequence[tuple[str, ...]] = (),
-) -> Layout | None:
-    """Rows of one prompt in one sequence: the prompt once, then each row's decisions but the last, which see the prompt and themselves.
+    images_N: Sequence[tuple[str, ...]],
+    sharing: Sharing | None,
+) -> Plan:
+    """Rows share where the model lets them and it is worth it. The same words about two images are two prompts."""
+    first, length = first_N.tolist(), length_N.tolist()
+    paths = [row[: max(first[n], length[n] - 1)] for n, row in enumerate(ids_NL.tolist())]
+    apart = Plan(paths=paths, forests=(), sizes=(), joined=False)
+    if sharing is None:
+        return apart
+    joined = ids_NL.device.type == "cpu" and max(map(len, paths)) <= sharing.deepest
+    members: dict[Any, list[int]] = {}
+    for n, path in enumerate(paths):
+        images = images_N[n] if images_N else ()
+        members.setdefault((images, tuple(path[: first[n]])) if images or not joined else (), []).append(n)
+    forests = list(members.values())
+    sizes = [_distinct(paths, rows) for rows in forests]
+    if sum(sizes) > WORTH * sum(map(len, paths)) or not (joined or max(sizes) <= LONGEST):
+        return apart
+    return Plan(paths=paths, forests=forests, sizes=sizes, joined=joined)
 
-    A prompt is its tokens and ``images_N``: the same words about two images are two prompts. None where no prompt occurs twice or a
-    sequence would grow beyond ``LONGEST``.
-    """
-    first, length, ids = first_N.tolist(), length_N.tolist(), ids_NL.tolist()
-    members: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
-    for n, row in enumerate(ids):
-        members.setdefault((images_N[n] if images_N else (), tuple(row[: first[n]])), []).append(n)
-    if len(members) == len(ids):
-        return None
-    sequences, positions, segments = [], [], []
-    places: list[tuple[int, int, int]] = [(0, 0, 0)] * len(ids)  # (sequence, end of prompt, start of its own decisions)
-    for r, ((_, prompt), rows) in enumerate(members.items()):
-        sequence, position, segment = list(prompt), list(range(len(prompt))), [0] * len(prompt)
-        for number, n in enumerate(rows, start=1):
-            places[n] = (r, len(prompt), len(sequence))
-            drawn = ids[n][first[n] : length[n] - 1]
-            sequence += drawn
-            position += range(len(prompt), len(prompt) + len(drawn))
-            segment += [number] * len(drawn)
-        if len(sequence) > LONGEST:
-            return None
-        for columns, column in ((sequences, sequence), (positions, position), (segments, segment)):
-            columns.append(torch.tensor(column, device=ids_NL.device))
-    segment_RL = pad_sequence(segments, batch_first=True, padding_value=-1)
-    causal_LL = torch.ones(2 * segment_RL.shape[1:], dtype=torch.bool, device=ids_NL.device).tril()
-    own_RLL = (segment_RL[:, :, None] == segment_RL[:, None]) | (segment_RL[:, None] == 0)
-    row, column = [], []
-    for n, (r, prompt_end, start) in enumerate(places):
-        count = length[n] - first[n]
-        row += [r] * count
-        column += [prompt_end - 1, *range(start, start + count - 1)]
+
+def laid(
+    ids_NL: Int[Tensor, "N L"],
+    first_N: Int[Tensor, " N"],
+    length_N: Int[Tensor, " N"],
+    images_N: Sequence[tuple[str, ...]],
+    sharing: Sharing | None,
+) -> Layout:
+    """The layout of what is ``planned`` for these rows."""
+    plan = planned(ids_NL, first_N, length_N, images_N, sharing)
+    if not plan.forests:
+        return apart(ids_NL, first_N, length_N)
+    device, first, length = ids_NL.device, first_N.tolist(), length_N.tolist()
+    runs: list[list[range]] = [[] for _ in plan.paths]  # columns of each row's tokens
+    written: list[_Sequence] = []
+    row_N = [0] * len(runs)
+    for rows in plan.forests:
+        if not (plan.joined and written):
+            written.append(_Sequence())
+        written[-1].grow(plan.paths, rows, runs)
+        for n in rows:
+            row_N[n] = len(written) - 1
+    column = [[column for run in runs[n] for column in run][first[n] - 1 : length[n] - 1] for n in range(len(runs))]
+
+    def padded(columns: Iterable[Sequence[int]], value: int = 0) -> Int[Tensor, "R L"]:
+        return pad_sequence([torch.tensor(x, device=device) for x in columns], batch_first=True, padding_value=value)
+
+    ends = [[piece.end for piece in sequence.pieces for _ in range(piece.start, piece.stop)] for sequence in written]
     return Layout(
-        ids_RL=pad_sequence(sequences, batch_first=True),
-        position_RL=pad_sequence(positions, batch_first=True),
-        mask_RLL=own_RLL & causal_LL,
-        row_K=torch.tensor(row, device=ids_NL.device),
-        column_K=torch.tensor(column, device=ids_NL.device),
-        prompt_R=tuple(rows[0] for rows in members.values()),
+        ids_RL=padded(sequence.ids for sequence in written),
+        position_RL=padded(sequence.position for sequence in written),
+        # Padding stands behind all and sees itself: no row of a softmax may be empty.
+        end_RL=padded(ends, LONGEST + 1),
+        pieces=tuple(written[0].pieces) if plan.joined else (),
+        row_K=torch.tensor([row_N[n] for n in range(len(runs)) for _ in column[n]], dtype=torch.long, device=device),
+        column_K=torch.tensor([x for own in column for x in own], dtype=torch.long, device=device),
+        prompt_R=tuple(rows[0] for rows in plan.forests),
     )
+
+
+def _distinct(paths: Sequence[list[int]], rows: Sequence[int]) -> int:
+    """Tokens of their tree."""
+    ordered = sorted(paths[row] for row in rows)
+    return sum(len(path) - _common(before, path, 0) for before, path in zip([[], *ordered[:-1]], ordered, strict=True))
+
+
+def _common(one: Sequence[int], other: Sequence[int], at: int) -> int:
+    """How far they agree, who do so up to ``at``."""
+    shorter = min(len(one), len(other))
+    if one[at:shorter] == other[at:shorter]:
+        return shorter
+    return next(place for place in range(at, shorter) if one[place] != other[place])
+
+
+@dataclass(kw_only=True)
+class _Sequence:
+    """Trees one after the other, as they are written down."""
+
+    ids: list[int] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+    def grow(self, paths: Sequence[list[int]], members: Sequence[int], runs: Sequence[list[range]]) -> None:
+        """The tree of these rows, depth first; ``runs`` gets the columns of each row's tokens."""
+        pending: list[tuple[list[int], int] | int] = [(rows, 0) for rows in _apart_at(paths, members, 0)]
+        while pending:
+            if isinstance(top := pending.pop(), int):  # all that follows on this piece has been written
+                self.pieces[top] = replace(self.pieces[top], end=len(self.ids))
+                continue
+            rows, at = top
+            start = len(self.ids)
+            # They agree as far as the first and the last in their order.
+            to = _common(min(paths[row] for row in rows), max(paths[row] for row in rows), at)
+            self.ids += paths[rows[0]][at:to]
+            self.position += range(at, to)
+            for row in rows:
+                runs[row].append(range(start, len(self.ids)))
+            pending.append(len(self.pieces))
+            self.pieces.append(Piece(start, len(self.ids), 0, at == 0))
+            pending += [(branch, to) for branch in _apart_at(paths, rows, to)]
+
+
+def _apart_at(paths: Sequence[list[int]], rows: Sequence[int], at: int) -> list[list[int]]:
+    """Those that go on there, by how; the last to come is the first (what is pending is taken from its end)."""
+    branches: dict[int, list[int]] = {}
+    for row in rows:
+        if len(paths[row]) > at:
+            branches.setdefault(paths[row][at], []).append(row)
+    return list(branches.values())[::-1]

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
 from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.decisions import Tokens
 from gimbal.policies.images import Images, Undrawn
-from gimbal.policies.layout import Layout, apart, shared
+from gimbal.policies.layout import Layout, Sharing, laid, planned
 from gimbal.policies.loading import TINY, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
@@ -72,68 +73,6 @@ def of_tokens(sampling: AbstractSampling) -> Sampling:
     return sampling
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tokens(AbstractDecisions):
-    """Token ids of prompt and decisions in one right-padded row; decision s of row n is ``ids_NL[n, prompt_N[n] + s]``."""
-
-    ids_NL: Int[Tensor, "N L"]
-    prompt_N: Int[Tensor, " N"]  # length of the prompt
-    length_N: Int[Tensor, " N"]  # of prompt and decisions together
-    images_N: tuple[tuple[str, ...], ...] = ()  # paths of the images in each row's prompt; () where no row has any
-
-    @classmethod
-    def row(cls, prompt: Sequence[int], decisions: Sequence[int], images: tuple[str, ...] = ()) -> Tokens:
-        ids = torch.tensor([[*prompt, *decisions]])
-        length_N = torch.tensor([ids.shape[1]])
-        return cls(
-            ids_NL=ids, prompt_N=torch.tensor([len(prompt)]), length_N=length_N, images_N=(images,) * bool(images)
-        )
-
-    @property
-    def pictures_N(self) -> tuple[tuple[str, ...], ...]:
-        return self.images_N or ((),) * len(self.length_N)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.length_N), int((self.length_N - self.prompt_N).max())
-
-    @property
-    def cost_N(self) -> Int[Tensor, " N"]:
-        return self.length_N
-
-    @property
-    def label_NS(self) -> Int[Tensor, "N S"]:
-        place_NS = self.prompt_N[:, None] + torch.arange(self.shape[1], device=self.ids_NL.device)
-        return self.ids_NL.gather(1, place_NS.clamp(max=self.ids_NL.shape[1] - 1))
-
-    def select(self, rows: Int[Tensor, " M"]) -> Tokens:
-        length_N = self.length_N[rows]
-        ids_NL = self.ids_NL[rows, : int(length_N.max())]
-        images_N = tuple(self.images_N[row] for row in rows.tolist()) if self.images_N else ()
-        return Tokens(ids_NL=ids_NL, prompt_N=self.prompt_N[rows], length_N=length_N, images_N=images_N)
-
-    @classmethod
-    def stack(cls, items: Sequence[Tokens]) -> Tokens:  # pyrefly: ignore[bad-override]; a batch is of one kind
-        longest = max(item.ids_NL.shape[1] for item in items)
-        padded = [nn.functional.pad(item.ids_NL, (0, longest - item.ids_NL.shape[1])) for item in items]
-        return Tokens(
-            ids_NL=torch.cat(padded),
-            prompt_N=torch.cat([item.prompt_N for item in items]),
-            length_N=torch.cat([item.length_N for item in items]),
-            images_N=tuple(row for item in items for row in item.pictures_N)
-            if any(item.images_N for item in items)
-            else (),
-        )
-
-    def to(self, device: torch.device) -> Tokens:
-        return Tokens(
-            ids_NL=self.ids_NL.to(device),
-            prompt_N=self.prompt_N.to(device),
-            length_N=self.length_N.to(device),
-            images_N=self.images_N,
-        )
-
-
 class TokenPolicy(AbstractPolicy):
     """A transformers causal LM that evaluates recorded tokens without ever holding logits of the whole batch."""
 
@@ -153,8 +92,8 @@ class TokenPolicy(AbstractPolicy):
         }  # orders of roles, and whether with tools, that the chat template has taken
 
     @cached_property
-    def shares(self) -> bool:
-        """Whether rows of one prompt may be evaluated behind one copy of it."""
+    def shares(self) -> Sharing | None:
+        """How rows may share what they begin with, if at all."""
         return exact.shares(self.model)
 
     @property
@@ -265,8 +204,7 @@ class TokenPolicy(AbstractPolicy):
         self, decisions: Tokens, temperature: float, columns: Collection[str], checkpointing: bool
     ) -> Evaluation:
         n, s = decisions.shape
-        where = (decisions.ids_NL, decisions.prompt_N, decisions.length_N)
-        layout = (shared(*where, decisions.images_N) if self.shares else None) or apart(*where)
+        layout = laid(*decisions.where, self.shares)
         hidden_RLH = self._hidden(
             layout, checkpointing, self.pixels([decisions.pictures_N[n] for n in layout.prompt_R])
         )
@@ -274,17 +212,23 @@ class TokenPolicy(AbstractPolicy):
         position_NS = decisions.prompt_N[:, None] + step_S
         row_K, column_K = (position_NS < decisions.length_N[:, None]).nonzero(as_tuple=True)
         id_K = decisions.ids_NL[row_K, position_NS[row_K, column_K]]
-        hidden_KH = hidden_RLH[layout.row_K, layout.column_K]
         statistics = [name for name in columns if name != "hidden_NSH"]
-        found = picked(self.model.get_output_embeddings(), hidden_KH, id_K, temperature, statistics)
+        place_U, id_U, of_K = layout.distinct(id_K, self.model.get_input_embeddings().weight.shape[0])
+        hidden_UH = hidden_RLH.flatten(0, 1)[place_U]
+        found = picked(self.model.get_output_embeddings(), hidden_UH, id_U, temperature, statistics)
+        found = found if of_K is None else tuple(column_U[of_K] for column_U in found)
 
         def scatter(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(n, s, *x_K.shape[1:]).index_put((row_K, column_K), x_K)
 
         asked = dict(zip(statistics, found[1:], strict=True))
         if "hidden_NSH" in columns:
-            asked["hidden_NSH"] = hidden_KH
+            asked["hidden_NSH"] = hidden_UH if of_K is None else hidden_UH[of_K]
         return Evaluation(logprob_NS=scatter(found[0]), columns={name: scatter(x) for name, x in asked.items()})
+
+    def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
+        assert isinstance(decisions, Tokens), type(decisions)
+        return planned(*decisions.where, self.shares).extent
 
     def pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
         """Keywords of the forward pass for the images of these rows."""
@@ -430,9 +374,7 @@ class CausalLM(AbstractPolicySpec):
         model, tokenizer, processor = read(self.path, self._held, seed if self.fresh else None)
         images = None if processor is None else Images(processor)
         policy = TokenPolicy(model, tokenizer, torch.bfloat16 if self._mixed else None, images)
-        assert policy.shares in (True, False), (
-            "asked here, so that what cannot be trained is refused before anything starts"
-        )
+        _ = policy.shares  # asked here, so that what cannot be trained is refused before anything starts
         if images is not None:
             policy.model.get_output_embeddings().register_forward_hook(Undrawn(policy.model.config.image_token_id))
             policy.model.base_model.vision_tower.requires_grad_(not self.freeze_vision_tower)

@@ -93,8 +93,8 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
     held = 2 if mixed and policy.lora is not None else own
     trained = shape.adapters(policy.lora) or shape.weights
     length = prompt + run.sampling.max_length
-    rollouts = run.prompts_per_step * run.num_generations
-    tokens = min(max(optimization.microbatch_tokens, length), rollouts * length)
+    group = prompt + run.num_generations * run.sampling.max_length  # a group's prompt is evaluated once
+    tokens = min(max(optimization.microbatch_tokens, length), run.prompts_per_step * group)
     found = {
         "weights": float(held * shape.weights + (own * trained if policy.lora is not None else 0)),
         "gradients": float(own * trained),

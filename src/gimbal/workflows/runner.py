@@ -16,7 +16,9 @@ from torch import Tensor
 
 from gimbal.config.own import wrong
 from gimbal.engines.base import (
+    CONTINUE,
     DRAW,
+    FORK,
     AbstractEngine,
     AbstractEngineAround,
     AbstractEngineSpec,
@@ -59,6 +61,7 @@ class Runner(AbstractEngineAround):
     def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
         self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
         self.others = {name: role.start() for name, role in self.workflow.roles.items()}  # engines of other policies
+        inner.extended = bool({CONTINUE, FORK} & self.workflow.requires)
         self.memory = self.workflow.begin()
         self.clock = 0  # steps of the engine inside, and those passed over where there was nothing to draw
         self.flows: list[Flow] = []  # in the order of their beginning

@@ -144,7 +144,7 @@ def _publish(version: int, weights: bytes) -> None:
 
 def _evaluated(rows: bytes, forward: Forward) -> Tensor:
     def evaluate(batch: TrainBatch, policy: AbstractPolicy | None = None) -> Tensor:
-        return in_micro_batches(SingleProcess(), batch, forward.tokens, forward.columns_of(policy or _newest))[
+        return in_micro_batches(SingleProcess(), _newest, batch, forward.tokens, forward.columns_of(policy or _newest))[
             "logprob_NS"
         ]
 

@@ -164,7 +164,7 @@ class Models:
     def in_micro_batches(
         self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        return in_micro_batches(self.ranks, batch, self.forward.tokens, columns_of)
+        return in_micro_batches(self.ranks, self.policy, batch, self.forward.tokens, columns_of)
 
     def random(self, *names: Any) -> np.random.Generator:
         """Of this step and these names; the same after a resume."""
