@@ -15,12 +15,14 @@ from vision import picture, saved_llava
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
+from gimbal import cli, config
 from gimbal.critics.tokens import TrunkValue
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
+from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.records import Task
 from gimbal.runtime import checkpoint, compose
@@ -164,6 +166,28 @@ def test_two_steps_move_the_vision_tower_unless_it_is_frozen(spec, place, frozen
     whole = AutoModelForImageTextToText.from_pretrained(tmp_path / "model").state_dict()
     assert all(torch.equal(tensor, after[f"model.{name}"]) for name, tensor in whole.items())
     assert b"0.png" in (tmp_path / "checkpoints/step_000002/state.pt").read_bytes(), "images travel by their paths"
+
+
+@pytest.mark.slow
+def test_an_adapter_is_exported_alone_and_merged(spec, place, tmp_path, single_thread):
+    """The merged model is LLaVA's own class with its processor, and evaluates as the adapted one; the adapter resumes as it was."""
+    run = small_run(
+        policy=replace(spec, lora=LoRA(rank=2)), tasks=tasks(place), sampling=Sampling(max_length=LENGTH), prompts_per_step=5,
+        optimization=Optimization(learning_rate=1e-2), steps=1,
+    )  # fmt: skip
+    config.save(config.dump(run, "small"), tmp_path / config.RECIPE_FILE)
+    run_local(run, tmp_path)
+    assert cli.main(["export", str(tmp_path), str(tmp_path / "merged")]) == 0
+    assert cli.main(["export", str(tmp_path), str(tmp_path / "alone"), "--adapter"]) == 0
+    trained, first = run.policy.at(tmp_path / "model").load(), spec.load()
+    rows = Tokens.stack([rollout.decisions for rollout in drawn(first, place, samples=1)[1].values()])
+    with torch.no_grad():
+        wanted, before = (policy.evaluate(rows).logprob_NS for policy in (trained, first))
+        assert float((wanted - before).abs().max()) > 1e-3, "it was trained"
+        for policy in (CausalLM(model=str(tmp_path / "merged")), run.policy.at(tmp_path / "alone")):
+            torch.testing.assert_close(policy.load().evaluate(rows).logprob_NS, wanted, atol=1e-5, rtol=1e-5)
+    assert AutoProcessor.from_pretrained(tmp_path / "merged").image_token == "<image>"
+    AutoModelForImageTextToText.from_pretrained(tmp_path / "merged")
 
 
 @pytest.mark.slow

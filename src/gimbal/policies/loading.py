@@ -12,7 +12,7 @@ import torch
 
 from gimbal.config.own import out_of_memory
 from gimbal.policies.images import TYPES
-from gimbal.policies.lora import whole_model
+from gimbal.policies.lora import base_of, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY = "gimbal-tiny"  # the model shipped in the package
@@ -20,9 +20,9 @@ HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 
 
 def description(path: str) -> Mapping[str, Any]:
-    """config.json of a directory; nothing where none is there: loading it says what is wrong."""
+    """config.json of a directory, of an adapter's that of its base; nothing where none is there: loading it says what is wrong."""
     try:
-        said = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+        said = json.loads((Path(base_of(path) or path) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -67,7 +67,7 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
             model.generation_config.eos_token_id = tokenizer.eos_token_id
             return model.to(dtype).eval(), tokenizer, processor
         if adapter:
-            model, wrong = whole_model(path, dtype=dtype), ""
+            model, wrong = whole_model(path, kind, dtype=dtype), ""
         else:
             with quiet(logging):
                 model, found = kind.from_pretrained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,19 @@ class LoRA:
             model.add_adapter(config, adapter_name=ADAPTER)
 
 
-def whole_model(directory: str, *, dtype: torch.dtype) -> Any:
-    """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model."""
-    adapted = _peft().AutoPeftModelForCausalLM.from_pretrained(directory, dtype=dtype)
+def base_of(directory: str) -> str:
+    """The model that an adapter's directory was trained on; "" of any other directory."""
+    try:
+        said = json.loads((Path(directory) / "adapter_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # loading it says what is wrong
+        return ""
+    return str(said.get("base_model_name_or_path") or "") if isinstance(said, dict) else ""
+
+
+def whole_model(directory: str, kind: Any, *, dtype: torch.dtype) -> Any:
+    """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model of this kind."""
+    base = kind.from_pretrained(base_of(directory), dtype=dtype)
+    adapted = _peft().PeftModel.from_pretrained(base, directory)
     _fits(directory, adapted)
     return adapted.merge_and_unload().requires_grad_(True)
 
