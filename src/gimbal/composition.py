@@ -39,6 +39,7 @@ MARKS_CONTROL = "marks control decisions"
 KEEPS_SOLVED = "lets through as many solved groups as their curriculum says"
 DRIVES = "draws a rollout in several calls, and cannot show it before its end"
 GROWS = "draws further rollouts of a group that is scored"
+DROPS_PROFILES = "drops groups that were drawn to learn of their tasks"
 SUPERSEDES = "drops groups whose task is asked again"
 LARGE = "is a model of the size that people pretrain"
 

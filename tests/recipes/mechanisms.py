@@ -22,6 +22,8 @@ from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
@@ -29,6 +31,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.proofreading import Proofreading
+from gimbal.environments.reasoning import ReasoningGym
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
@@ -50,6 +53,8 @@ KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Optimization: {"minibatches": 20}, Buffer: {"draw": 20 * 64}}  # moves of the 200 that an episode is worth
+THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
+FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
 PPO_CONTROL = of(
     "grpo",
@@ -162,6 +167,14 @@ MECHANISMS: dict[str, Mechanism] = {
         correction=differs("is_weight/max"),
         regularisers=above("kl/ref"),
     ),
+    "dars": of(
+        "grpo",
+        3,
+        budget=above("budget/Deepened/largest", 8.0),
+        advantage=ADVANTAGE,
+        filters=above("drops/zero_variance"),
+    ),
+    "dars_b": of("dars", optimization=above("clip_ratio/low")),
     "dcmdp": of(
         "grpo",
         4,
@@ -201,6 +214,7 @@ MECHANISMS: dict[str, Mechanism] = {
         reward_shaping=varies("rank/right"),
         regularisers=varies("rank/accuracy"),
     ),
+    "difficulty_bands": of("grpo", 4, sooner=FEW_TASKS, curriculum=above("curriculum/Banded/band_0")),
     "direct_advantage": of(
         "dpo", objective=varies("regression/error"), tasks=differs("length/mean").by(tasks=Choices(count=4))
     ),
@@ -208,8 +222,10 @@ MECHANISMS: dict[str, Mechanism] = {
     "doge": of("grpo", tasks=REWARD, rewards=REWARD),
     "doge_apply": of("grpo", rewards=REWARD, objective=differs("clip_ratio/high")),
     "dpo": of("grpo", objective=varies("pair/accuracy")),
+    "dps": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/StatePredicted/score")),
     "dr_grpo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
+    "duet": of("grpo", 3, prompts=8, sooner={TokenPriced: {"tokens": 1000}}, budget=varies("budget/TokenPriced/price")),
     "echo": of("grpo", regularisers=above("nll/observation")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
     "epo": of(
@@ -229,6 +245,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
+    "greso": of(
+        "grpo",
+        5,
+        sooner=FEW_TASKS,
+        curriculum=above("curriculum/Skipping/skipped"),
+        filters=above("drops/zero_variance"),
+    ),
     "grpo": of(
         "grpo",
         advantage=ADVANTAGE.by(advantage=ReturnToGo()),
@@ -315,6 +338,7 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "otr": of("dpo", objective=varies("rollout/hit")),
+    "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,
     "poise": of("grpo", 4, advantage__critic__controllers=varies("baseline/explained")),
@@ -371,8 +395,16 @@ MECHANISMS: dict[str, Mechanism] = {
         reference_resets=differs("kl/ref"),
     ),
     "resrl": of("grpo", shaping=ADVANTAGE),
+    "retiring": of(
+        "grpo",
+        5,
+        prompts=8,
+        sooner={ReasoningGym: {"size": 32, "parameters": THREE_TERMS}, Run: {"num_generations": 2}},
+        curriculum=above("curriculum/Retiring/resting"),
+    ),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),
+    "rollout_gdro": of("grpo", 4, sooner=FEW_TASKS, budget=above("budget/ShadowPriced/largest", 8.0)),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
     "sac": of(
         "grpo",
@@ -397,6 +429,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "sft": of("dpo", objective=GRADIENT),
+    "sgpo": of("grpo", 2, prompts=8, sooner=FEW_TASKS, curriculum__filters=above("drops/profile")),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),
     "smiles_grpo": of(
         "grpo",
@@ -428,7 +461,9 @@ MECHANISMS: dict[str, Mechanism] = {
         filters=above("drops/rollouts/FirstOf"),
         regularisers=above("kl/ref"),
     ),
+    "until_mixed": of("grpo", 3, budget=below("budget/UntilMixed/size", 8.0).by(budget=Fixed())),
     "v0": of("grpo", 4, curriculum=REWARD),
+    "vade": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/VarianceSampled/score")),
     "vcpo": of(
         "grpo",
         4,
@@ -448,5 +483,5 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "webstar": of("grpo", filters=above("drops/decisions/RightSteps"), objective=GRADIENT, aggregation=GRADIENT),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
-    "xrpo": of("grpo", shaping=ADVANTAGE),
+    "xrpo": of("grpo", prompts=4, shaping=ADVANTAGE, budget=above("budget/IntervalShared/largest", 8.0)),
 }

@@ -16,6 +16,10 @@ from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.critics.tokens import HiddenValue, TrunkValue
+from gimbal.dataflow.budgets.deepened import Deepened
+from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.curricula.profiled import Profiled
+from gimbal.dataflow.filters.profile_only import ProfileOnly
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.recent import Recent
@@ -70,6 +74,12 @@ ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(p
 SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_config={"hidden_size": 128}))
 
 REFUSALS = [
+    (
+        {"budget": Deepened(), "workflow": Branching()},
+        "draws further rollouts of a group that is scored.*use budget=Fixed",
+        {"budget": Fixed()},
+    ),
+    ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
     (
         {**CRITIC, "policy": SEEING, "critic": TrunkValue(), "regularisers": (ValueLoss(),)},

@@ -39,3 +39,24 @@ def allocate(utility_PB: Float[np.ndarray, "P B"], total: int, least: int) -> In
         left -= offer[3]
         offers = [best(n) if n == -offer[2] or offers[n][3] > left else offers[n] for n in range(prompts)]
     return count_P
+
+
+def shared(weight_P: Float[np.ndarray, " P"], total: int, least: int, most: int) -> Int[np.ndarray, " P"]:
+    """``total`` in proportion to the weights, from ``least`` to ``most`` each: clip(scale w, least, most), with the scale that makes
+    them add up, then whole numbers by the largest remainders.
+
+    For w = sqrt(v) it minimises sum v / n within these bounds, and the scale is one over the root of the price of a rollout. What all
+    at ``most`` do not take is not spent; what all at ``least`` exceed it by is.
+    """
+    total = min(max(total, least * len(weight_P)), most * len(weight_P))
+    weight_P = np.maximum(weight_P, 1e-9 * (float(weight_P.max()) or 1.0))  # all 0: equal shares
+    low, high = 0.0, most / float(weight_P.min())
+    for _ in range(200):
+        scale = (low + high) / 2
+        enough = np.clip(scale * weight_P, least, most).sum() >= total
+        low, high = (low, scale) if enough else (scale, high)
+    exact_P = np.clip(high * weight_P, least, most)
+    count_P = np.floor(exact_P + 1e-9).astype(int)
+    for place in np.argsort(-(exact_P - count_P), kind="stable")[: total - count_P.sum()]:
+        count_P[place] += 1
+    return count_P

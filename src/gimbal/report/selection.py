@@ -1,27 +1,35 @@
-"""What was sampled against what was trained on: whatever drops groups or rollouts may select by what it should not.
+"""The task list, what was asked of it, what was sampled and what was trained on: whoever chooses may select by what it should not.
 
 Every scored group is booked when its fate is known, so nothing that is merely under way counts, and "sampled" is "trained" and
-"lost" together. All figures are means over rollouts, of the whole run:
+"lost" together. All figures are means of the whole run:
+
+    listed      over tasks, each once by the mean of its groups: the task list, as far as it was seen
+    asked       over groups: what the curriculum made of the list
+    sampled     over rollouts: what the budget made of that
+    trained     over rollouts: what filters and rules of staleness left of these, and what a store brought back
 
     length      decisions of a rollout
     success     1 if its task is solved, else 0
     difficulty  the share of all rollouts of its group, as sampled, that failed
     latency     decisions that came out of the engine from the dispatch of its group to its verdict, a clock that replays repeat
 
-What a store brought back was not sampled for its step: it counts as trained alone, with a latency of 0.
+The first two are written once they can differ from the next: a task has come again, or groups are of several sizes. A policy that
+learns makes tasks easier, so a task that was asked early alone is listed as harder than it has become. What a store brought back was
+not sampled for its step: it counts as trained alone, with a latency of 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gimbal.records import Group
+from gimbal.records import Episode, Group
 from gimbal.report.metrics import passed
 
 QUANTITIES = ("length", "success", "difficulty", "latency")
 JUDGED = ("success", "difficulty")
 TRAINED, REPLAYED = "trained", "replayed"
+MOST_TASKS = 200_000  # whose figures are kept; those that come later are not listed
 
 
 class Selection:
@@ -29,56 +37,62 @@ class Selection:
 
     def __init__(self) -> None:
         self.began: dict[int, int] = {}  # clock at the dispatch of a group
-        self.pending: dict[int, list[float]] = {}  # of a scored group: difficulty, latency, rollouts, length, success
+        self.pending: dict[
+            int, tuple[str, list[float]]
+        ] = {}  # of a scored group: task; rollouts, then sums of the quantities
         self.sums: dict[str, list[float]] = {}  # by fate: rollouts, then the sum of each quantity
+        self.asked = [0.0] * (1 + len(QUANTITIES))  # groups, then the sum of their means
+        self.tasks: dict[str, list[float]] = {}  # of each task: groups, then the sums of their means
+        self.smallest, self.largest = 0, 0  # rollouts of a group
 
     def dispatched(self, index: int, clock: int) -> None:
         self.began[index] = clock
 
     def scored(self, group: Group, clock: int) -> None:
-        count = len(group.episodes)
-        solved = sum(passed(episode) for episode in group.episodes)
-        length = sum(episode.length for episode in group.episodes)
         latency = clock - self.began.pop(group.index)
-        self.pending[group.index] = [1 - solved / count, latency, count, length, solved]
+        difficulty = 1 - sum(passed(episode) for episode in group.episodes) / len(group.episodes)
+        self.pending[group.index] = group.task.id, [*_sums(group.episodes), difficulty, float(latency)]
 
     def trained(self, group: Group) -> None:
         """What is left of the group is trained on; rollouts that left it are lost to filters."""
-        difficulty, latency, count, length, solved = self.pending.pop(group.index)
-        own = [episode for episode in group.episodes if not episode.origin]
-        kept = len(own)
-        kept_length = sum(episode.length for episode in own)
-        kept_solved = sum(passed(episode) for episode in own)
-        self._book(TRAINED, kept, kept_length, kept_solved, difficulty, latency)
-        if kept < count:
-            self._book("filtered", count - kept, length - kept_length, solved - kept_solved, difficulty, latency)
+        *sampled, difficulty, latency = self._settle(group.index)
+        kept = _sums([episode for episode in group.episodes if not episode.origin])
+        self._book(TRAINED, [*kept, difficulty, latency])
+        if kept[0] < sampled[0]:
+            gone = (whole - part for whole, part in zip(sampled, kept, strict=True))
+            self._book("filtered", [*gone, difficulty, latency])
 
     def replayed(self, group: Group) -> None:
         """Those of its episodes that a store brought back. Difficulty is that of the group's others, where there are any."""
         back = [episode for episode in group.episodes if episode.origin]
         if back:
             judged = [episode for episode in group.episodes if not episode.origin] or back
-            difficulty = 1 - sum(map(passed, judged)) / len(judged)
-            length, solved = sum(episode.length for episode in back), sum(map(passed, back))
-            self._book(REPLAYED, len(back), length, solved, difficulty, 0.0)
+            self._book(REPLAYED, [*_sums(back), 1 - sum(map(passed, judged)) / len(judged), 0.0])
 
     def lost(self, index: int, reason: str) -> None:
         self.began.pop(index, None)
         if index in self.pending:
-            difficulty, latency, count, length, solved = self.pending.pop(index)
-            self._book(reason, count, length, solved, difficulty, latency)
+            self._book(reason, self._settle(index))
 
     def metrics(self, *, judged: bool = True) -> dict[str, float]:
-        """``selection/sampled/X`` and ``selection/trained/X``; ``selection/lost/REASON``, the share of sampled rollouts lost to it;
-        ``selection/replayed``, the share of those trained on that a store brought back.
+        """``selection/POPULATION/X``, with the populations as above; ``selection/listed/tasks``, how many were seen;
+        ``selection/lost/REASON``, the share of sampled rollouts lost to it; ``selection/replayed``, the share of those trained on that
+        a store brought back.
 
         ``judged``: rollouts may be right or wrong; else there is no success and no difficulty.
         """
         metrics: dict[str, float] = {}
         drawn = {fate: sums for fate, sums in self.sums.items() if fate != REPLAYED}
-        sampled, back = _added(drawn.values()), self.sums.get(REPLAYED, [])
-        trained = _added([self.sums[fate] for fate in (TRAINED, REPLAYED) if fate in self.sums])
-        for name, sums in (("sampled", sampled), (TRAINED, trained)):
+        sampled, back = _total(drawn.values()), self.sums.get(REPLAYED, [])
+        trained = _total([self.sums[fate] for fate in (TRAINED, REPLAYED) if fate in self.sums])
+        populations = {"sampled": sampled, TRAINED: trained}
+        again = self.asked[0] > len(self.tasks) > 0
+        if again or self.largest > self.smallest:
+            populations["asked"] = self.asked
+        if again and len(self.tasks) < MOST_TASKS:
+            populations["listed"] = self._listed()
+            metrics["selection/listed/tasks"] = float(len(self.tasks))
+        for name, sums in populations.items():
             if sums and sums[0]:
                 means = (total / sums[0] for total in sums[1:])
                 found = zip(QUANTITIES, means, strict=True)
@@ -88,21 +102,58 @@ class Selection:
         lost = {reason: sums[0] / sampled[0] for reason, sums in drawn.items() if reason != TRAINED and sampled[0]}
         return metrics | {f"selection/lost/{reason}": share for reason, share in lost.items()}
 
-    def _book(self, fate: str, *row: float | int) -> None:
-        """``row``: rollouts, the sums of their lengths and successes, and the group's difficulty and latency."""
+    def _settle(self, index: int) -> list[float]:
+        """What was pending of it, once its fate is known: only now does it count as asked."""
+        task, row = self.pending.pop(index)
         count, length, solved, difficulty, latency = row
-        sums = self.sums.setdefault(fate, [0.0] * (1 + len(QUANTITIES)))
-        for place, value in enumerate((count, length, solved, count * difficulty, count * latency)):
-            sums[place] += value
+        self.smallest, self.largest = min(self.smallest or int(count), int(count)), max(self.largest, int(count))
+        means = [1.0, length / count, solved / count, difficulty, latency]
+        self.asked = _added(self.asked, means)
+        if task in self.tasks or len(self.tasks) < MOST_TASKS:
+            self.tasks[task] = _added(self.tasks.get(task, [0.0] * len(means)), means)
+        return row
+
+    def _listed(self) -> list[float]:
+        """Tasks, then the sums of their means, in an order that does not depend on which came first."""
+        columns = zip(*(self.tasks[task] for task in sorted(self.tasks)), strict=True)
+        groups, *totals = map(list, columns)
+        return [float(len(groups)), *(sum(t / n for t, n in zip(total, groups, strict=True)) for total in totals)]
+
+    def _book(self, fate: str, row: Sequence[float]) -> None:
+        """``row`` as it was pending, of the rollouts that have this fate."""
+        count, length, solved, difficulty, latency = row
+        sums = [count, length, solved, count * difficulty, count * latency]
+        self.sums[fate] = _added(self.sums.get(fate, [0.0] * len(sums)), sums)
 
     def state_dict(self) -> dict[str, Any]:
-        pending = {index: list(row) for index, row in self.pending.items()}
-        return {"began": dict(self.began), "pending": pending, "sums": {k: list(v) for k, v in self.sums.items()}}
+        return {
+            "began": dict(self.began),
+            "pending": dict(self.pending),
+            "sums": {fate: list(sums) for fate, sums in self.sums.items()},
+            "asked": list(self.asked),
+            "tasks": {task: list(sums) for task, sums in self.tasks.items()},
+            "sizes": [self.smallest, self.largest],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.began, self.sums = dict(state["began"]), {k: list(v) for k, v in state["sums"].items()}
-        self.pending = {index: list(row) for index, row in state["pending"].items()}
+        if "tasks" not in state:  # a checkpoint of before: what waits is booked without its task
+            self.pending = {index: ("", [n, *sums, d, late]) for index, (d, late, n, *sums) in state["pending"].items()}
+            return
+        self.pending = {index: (task, list(sums)) for index, (task, sums) in state["pending"].items()}
+        self.asked, (self.smallest, self.largest) = list(state["asked"]), state["sizes"]
+        self.tasks = {task: list(sums) for task, sums in state["tasks"].items()}
 
 
-def _added(rows: Iterable[list[float]]) -> list[float]:
+def _sums(episodes: Sequence[Episode]) -> list[float]:
+    """Rollouts, and the sums of their lengths and successes."""
+    length = sum(episode.length for episode in episodes)
+    return [float(len(episodes)), float(length), float(sum(map(passed, episodes)))]
+
+
+def _added(left: Sequence[float], right: Sequence[float]) -> list[float]:
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _total(rows: Iterable[Sequence[float]]) -> list[float]:
     return [sum(column) for column in zip(*rows, strict=True)]

@@ -3,13 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
+from gimbal.dataflow.budgets.interval_shared import IntervalShared
 from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.data.vade import AGAIN
 from gimbal.runtime.run import Run
 
 
 def xrpo() -> Run:
-    """XRPO's sharpening (arXiv:2510.06672): raises the advantage of good answers that were unlikely within their group.
+    """XRPO (arXiv:2510.06672) without its seeded prompts: rollouts where they narrow an interval most, unlikely good answers gain more.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), shaping=(NoveltySharpened(),))
+    return replace(grpo(), **AGAIN, budget=IntervalShared(name="reasoning"), shaping=(NoveltySharpened(),))

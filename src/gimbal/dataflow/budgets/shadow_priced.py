@@ -1,0 +1,101 @@
+"""More rollouts where outcomes vary more, at one price for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan, Progress
+from gimbal.dataflow.budgets.sizes import Sizes
+from gimbal.dataflow.success import SuccessModel, outcomes
+from gimbal.ops.allocation import shared
+from gimbal.records import Group, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowPriced(AbstractBudgetSpec):
+    """n proportional to the root of the variance of a task's outcomes, at a mean of num_generations (the square-root law of
+    Rollout-GDRO, arXiv:2601.19280).
+
+    Tasks that are given out together stand in ``bins`` by their expected pass rate p; v is the mean of p (1 - p) in a bin. The
+    variance of the gradient is about sum_q v_q / n_q, and the n_q that make it least under sum_q n_q = num_generations x tasks are
+    sqrt(v_q / price): the price of a rollout is the multiplier of that constraint. Cut to [``least``, ``most``]. p is the mean of a
+    Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and a <- prior + fade (a -
+    prior) in each step, b alike.
+
+    - ``bins`` = 1, or one expected pass rate for all: as Fixed.
+    - ``least`` = ``most`` = num_generations: as Fixed.
+
+    A task that replaces a dropped one is a round by itself, and gets num_generations. Outcomes are taken as ``name`` gives them, or in
+    all if it is empty, cut to [0, 1]. Tasks have to come again for this to mean anything: tasks.size=256.
+
+    Published: a bandit over numbers of rollouts, whose losses this law explains.
+
+    Confidence: partial; the law is the paper's analysis; ours: to solve it in place of its bandit (its loss, the surrogate, is 0 on
+    policy), and p by task in place of pass@k of the bin.
+    """
+
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
+
+    bins: int = 10
+    least: int = 2
+    most: int = 32
+    prior: float = 1.0
+    fade: float = 0.99
+    fresh: float = 0.7
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.model()
+        if self.bins < 1 or not 2 <= self.least <= self.most:
+            raise ValueError(
+                f"ShadowPriced has bins {self.bins} (1 or more) and gives {self.least} to {self.most} rollouts: let 2 <= least <= most"
+            )
+
+    def model(self) -> SuccessModel:
+        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
+
+    def start(self, rollouts: int, max_length: int) -> ShadowPricedBudget:
+        return ShadowPricedBudget(self, rollouts, max_length)
+
+
+class ShadowPricedBudget(AbstractBudget):
+    """The live half of ``ShadowPriced``."""
+
+    def __init__(self, spec: ShadowPriced, rollouts: int, max_length: int) -> None:
+        if not spec.least <= rollouts <= spec.most:
+            raise ValueError(
+                f"ShadowPriced gives {spec.least} to {spec.most} rollouts, and num_generations={rollouts} is their mean: let it lie "
+                "between"
+            )
+        self.spec, self.mean, self.max_length, self.model = spec, rollouts, max_length, spec.model()
+        self.sizes = Sizes(type(spec).__name__)
+
+    def plan(self, tasks: Sequence[Task]) -> list[Plan]:
+        chance_P = self.model.chance([task.id for task in tasks])
+        bin_P = np.minimum((chance_P * self.spec.bins).astype(int), self.spec.bins - 1)
+        spread_P = chance_P * (1 - chance_P)
+        variance_P = np.array([spread_P[bin_P == own].mean() for own in bin_P])
+        count_P = shared(np.sqrt(variance_P), self.mean * len(tasks), self.spec.least, self.spec.most)
+        return [Plan(rollouts=int(count), max_length=self.max_length) for count in count_P]
+
+    def observe(self, group: Group) -> None:
+        self.sizes.add(group)
+        self.model.visit(group.task.id, outcomes(group, self.spec.name))
+
+    def step(self, progress: Progress) -> None:
+        self.sizes.step()
+        self.model.step()
+
+    def metrics(self) -> Mapping[str, float]:
+        return self.sizes.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sizes": self.sizes.state_dict(), "model": self.model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.sizes.load_state_dict(state["sizes"])
+        self.model.load_state_dict(state["model"])

@@ -1,0 +1,79 @@
+"""A group grows until it teaches something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gimbal.composition import GROWS
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Begun, Plan, Progress
+from gimbal.dataflow.budgets.sizes import Sizes
+from gimbal.dataflow.success import outcomes
+from gimbal.records import Group, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilMixed(AbstractBudgetSpec):
+    """``first`` rollouts of a task, then ``further`` at a time while all outcomes are alike, up to num_generations: no more is
+    drawn once the signal is there. Ours (sequential sampling, textbook).
+
+    - ``first`` = num_generations: as Fixed.
+    - a task that is always, or never, solved: num_generations, as Fixed.
+
+    Rollouts that are saved on tasks of middling pass rate are not drawn at all: for a budget of equal tokens raise num_generations.
+    A group ends on its first outcome of the other kind, so its mean is no fair estimate of the pass rate (a rare success weighs more
+    than it should), and a step sees fewer rollouts of middling tasks. Outcomes are taken as ``name`` gives them, or in all if it is
+    empty.
+    """
+
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
+
+    first: int = 4
+    further: int = 4
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.first < 2 or self.further < 1:
+            raise ValueError(
+                f"UntilMixed has first {self.first} and further {self.further} rollouts; 2 are the fewest that can differ, and 1 more"
+            )
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({GROWS})
+
+    def start(self, rollouts: int, max_length: int) -> UntilMixedBudget:
+        return UntilMixedBudget(self, rollouts, max_length)
+
+
+class UntilMixedBudget(AbstractBudget):
+    """The live half of ``UntilMixed``."""
+
+    def __init__(self, spec: UntilMixed, rollouts: int, max_length: int) -> None:
+        self.spec, self.most, self.max_length = spec, rollouts, max_length
+        self.sizes = Sizes(type(spec).__name__)
+
+    def plan(self, tasks: Sequence[Task]) -> list[Plan]:
+        return [Plan(rollouts=min(self.spec.first, self.most), max_length=self.max_length)] * len(tasks)
+
+    def more(self, begun: Sequence[Begun]) -> list[int]:
+        return [min(self.spec.further, self.most - b.asked) if self._alike(b.group) else 0 for b in begun]
+
+    def _alike(self, group: Group) -> bool:
+        found = outcomes(group, self.spec.name)
+        return bool(found.max() == found.min())
+
+    def observe(self, group: Group) -> None:
+        self.sizes.add(group)
+
+    def step(self, progress: Progress) -> None:
+        self.sizes.step()
+
+    def metrics(self) -> Mapping[str, float]:
+        return self.sizes.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sizes": self.sizes.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.sizes.load_state_dict(state["sizes"])

@@ -1,0 +1,70 @@
+"""Tasks drawn by a kernel of their pass rate that has its peak where the policy is half able."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from gimbal.dataflow.base import AbstractCurriculumSpec
+from gimbal.dataflow.curricula.choosing import AbstractSuccessChooser, gumbel
+from gimbal.dataflow.success import SuccessModel
+from gimbal.environments.base import AbstractTasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier(AbstractCurriculumSpec):
+    """Tasks drawn by the weights w = p^alpha (1 - p)^beta, the Beta kernel of PACED (arXiv:2603.11178).
+
+    p is the mean of a Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and
+    a <- prior + fade (a - prior) in each step, b alike. The B tasks of a step are drawn without replacement. w has its peak at
+    alpha / (alpha + beta).
+
+    - ``alpha`` = ``beta`` = 0: uniform.
+    - ``alpha`` = ``beta`` = 1: by the variance of the outcomes, p (1 - p).
+    - ``beta`` = 0: the easier, the more often.
+
+    Candidates are all tasks, or ``pool`` of them that each step draws anew. Tasks have to come again for this to mean anything:
+    tasks.size=256.
+
+    Published: ``alpha`` = ``beta`` = 1, for losses of a distillation, which this kernel weighs.
+
+    Confidence: partial; the kernel is the paper's; ours: tasks are drawn in that proportion where PACED weighs their losses, which is
+    the same in expectation, and the model of p in place of a profile every few hundred steps.
+    """
+
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    prior: float = 1.0
+    fade: float = 0.99
+    fresh: float = 0.7
+    pool: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.model()
+        if min(self.alpha, self.beta) < 0:
+            raise ValueError(f"Frontier has alpha {self.alpha} and beta {self.beta}; both are exponents of 0 or above")
+
+    def model(self) -> SuccessModel:
+        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
+
+    def start(self, tasks: AbstractTasks, seed: int) -> FrontierCurriculum:
+        return FrontierCurriculum(self, tasks, seed)
+
+
+class FrontierCurriculum(AbstractSuccessChooser):
+    """The live half of ``Frontier``."""
+
+    def __init__(self, spec: Frontier, tasks: AbstractTasks, seed: int) -> None:
+        super().__init__(type(spec).__name__, tasks, seed, pool=spec.pool, model=spec.model(), reward=spec.name)
+        self.spec = spec
+
+    def score(self, ids: Sequence[str | None], noise: np.random.Generator) -> Float[np.ndarray, " P"]:
+        chance_P = self.model.chance(ids)
+        return gumbel(noise, chance_P**self.spec.alpha * (1 - chance_P) ** self.spec.beta)

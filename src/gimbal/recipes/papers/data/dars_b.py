@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.recipes.papers.data.dars import dars
+from gimbal.runtime.run import Run
+
+
+def dars_b() -> Run:
+    """DARS-B (arXiv:2508.13755): DARS in breadth too, four times the tasks in a step, whose whole gradient is taken twice."""
+    run = dars()
+    optimization = replace(run.optimization, epochs=2)
+    return replace(run, prompts_per_step=4 * run.prompts_per_step, optimization=optimization)

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.dataflow.curricula.state_predicted import StatePredicted
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.data.vade import AGAIN
+from gimbal.runtime.run import Run
+
+
+def dps() -> Run:
+    """DPS (arXiv:2603.10887): GRPO on the tasks that a hidden Markov model of each expects to be solved in part.
+
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), **AGAIN, curriculum=StatePredicted(name="reasoning"))

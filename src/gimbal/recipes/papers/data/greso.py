@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.dataflow.curricula.skipping import Skipping
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.data.vade import AGAIN
+from gimbal.runtime.run import Run
+
+
+def greso() -> Run:
+    """GRESO (arXiv:2506.02177): GRPO with dynamic sampling that skips tasks, before they are drawn, whose last groups taught nothing.
+
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), **AGAIN, curriculum=Skipping(name="reasoning"), filters=(ZeroVariance(),))

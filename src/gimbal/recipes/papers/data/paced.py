@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.dataflow.curricula.frontier import Frontier
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.data.vade import AGAIN
+from gimbal.runtime.run import Run
+
+
+def paced() -> Run:
+    """PACED's kernel (arXiv:2603.11178) for RL: GRPO on tasks drawn in proportion to p (1 - p) of their pass rate p.
+
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    """
+    return replace(grpo(), **AGAIN, curriculum=Frontier(name="reasoning"))

@@ -1,0 +1,63 @@
+"""A run whose groups grow and whose tasks are chosen is cut with groups half grown, and goes on bit for bit."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from small import rows, small_run
+from test_resume import weights, written
+
+from gimbal.composition import GROWS
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
+from gimbal.dataflow.curricula.variance_sampled import VarianceSampled
+from gimbal.runtime import checkpoint
+from gimbal.runtime.local import run_local
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneByOne(AbstractBudgetSpec):
+    """Two rollouts, and then one at a time, up to as many as the group's index says."""
+
+    def effects(self):
+        return frozenset({GROWS})
+
+    def start(self, rollouts, max_length):
+        return OneByOneBudget()
+
+
+class OneByOneBudget(AbstractBudget):
+    def plan(self, tasks):
+        return [Plan(rollouts=2, max_length=8) for _ in tasks]
+
+    def more(self, begun):
+        return [int(b.asked < 2 + b.group.index % 4) for b in begun]
+
+
+@pytest.mark.slow
+def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path):
+    run = small_run(
+        curriculum=VarianceSampled(),
+        budget=OneByOne(),
+        tasks=rows(6),
+        max_staleness=1,
+        steps=4,
+        checkpoint_every=1,
+        keep_checkpoints=4,
+    )
+    run_local(run, tmp_path / "whole")
+    held = [checkpoint.load(place)["pipeline"] for place in sorted((tmp_path / "whole" / "checkpoints").iterdir())]
+    growing = [any(asked > 2 for _, asked in state["rounds"].values()) for state in held[:-1]]
+    assert any(growing), "a group is cut off half grown"
+    step, cut = 1 + growing.index(True), tmp_path / "cut"
+    shutil.copytree(tmp_path / "whole", cut)
+    for later in range(step + 1, 5):
+        shutil.rmtree(cut / "checkpoints" / f"step_{later:06d}")
+    assert checkpoint.newest(cut).name == f"step_{step:06d}"
+    run_local(run, cut, resume=True)
+    assert written(tmp_path / "whole") == written(cut) and weights(tmp_path / "whole") == weights(cut)
+    assert any("selection/listed/tasks" in line for line in written(cut)[0]), "tasks came again"
