@@ -12,9 +12,9 @@ from gimbal.runtime.run import Run
 
 
 def dart() -> Run:
-    """DART's curation (arXiv:2509.23866): a stored success is added to a group that failed, four fifths of the steps train, those of
-    highest entropy, and weights for the gap to the sampler are cut at 1.
+    """DART's curation (arXiv:2509.23866): adds a stored success to a failed group, and trains the steps with the highest entropy.
 
+    Four fifths of the steps train, and weights for the gap to the sampler are capped at 1.
     On arpo's tasks. Left out: fewer rollouts and shorter episodes for tasks that go well. The paper's clips are .1 and .28 of GSPO's
     ratio, which never leaves them here; these are GSPO's own.
     """
