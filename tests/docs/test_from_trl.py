@@ -10,15 +10,16 @@ import pytest
 from gimbal import recipes
 from gimbal.cli import main
 from gimbal.config import paths
-from gimbal.config.aliases import EXPLAINED
+from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
 from gimbal.config.overrides import locate
 from gimbal.recipes.configure import _NAMES
 
 PAGE = blocks.read("from-trl.md")
 TASKS = re.split(r"^### ", PAGE.partition("\n## Names")[0], flags=re.MULTILINE)[1:]
+NAMED, _, EVERY = PAGE.partition("\n## Every name that is read\n")
 ROWS = [
     [re.findall(r"`([^`]+)`", cell) for cell in row.split(" | ")]
-    for row in re.findall(r"^\| (.*) \|$", PAGE, re.MULTILINE)
+    for row in re.findall(r"^\| (.*) \|$", NAMED, re.MULTILINE)
 ]
 
 
@@ -38,6 +39,12 @@ def test_names_of_the_first_table_are_read_as_ours():
             assert set(found) <= set(ours), (name, found, ours)
             seen += 1
     assert seen > 40
+
+
+def test_every_name_that_is_read_is_on_the_page():
+    rows = [re.findall(r"`([^`]+)`", row) for row in re.findall(r"^\| `.* \| (.*) \|$", EVERY, re.MULTILINE)]
+    known = {**ALIASES, **BOTH_CLIPS, **PARTS, **_NAMES}
+    assert sorted(name for row in rows for name in row) == sorted(known), "docs/from-trl.md, Every name that is read"
 
 
 def test_names_of_the_second_table_are_refused_with_what_to_write():
