@@ -97,10 +97,8 @@ class Reader:
         return " ".join(parts)
 
     def signed(self) -> str:
-        if self.peek()[1] in ("-",):
-            self.take(
-                "-",
-            )
+        if self.peek()[1] == "-":
+            self.take("-")
             return "-" + self.product()
         return self.product()
 
@@ -130,11 +128,7 @@ class Reader:
         base = self.atom(juxtaposed)
         if (self.peek()[1] == "^" and not self.peek()[3]) or self.peek()[1] == "**":
             self.take("^", "**")
-            negative = self.peek()[1] in ("-",) and bool(
-                self.take(
-                    "-",
-                )
-            )
+            negative = self.peek()[1] == "-" and bool(self.take("-"))
             base = f"{base}^{{{'-' if negative else ''}{bare(self.atom())}}}"
         return base
 

@@ -179,6 +179,8 @@ def test_yaml_words_are_read_inside_of_a_part_too(run):
 def test_beta_of_a_loss_that_has_one_is_that_one():
     run = recipes.load("dpo", {"beta": Text("0.3")})
     assert run.objective.beta == 0.3 and run.regularisers == ()
+    both = recipes.load("dpo", {"beta": Text("0.3"), "kl_coef": Text("0.1")})
+    assert both.objective.beta == 0.3 and both.regularisers == (KLPenalty(coef=0.1),)
 
 
 def test_two_coefficients_add_two_parts_and_one_is_not_given_twice(run):

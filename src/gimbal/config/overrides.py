@@ -29,7 +29,10 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
         # A part is put in before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
         run = override(run, wholes, notice)
         changes = {key: value for key, value in changes.items() if key not in wholes}
-    parts = {key: PARTS[name] for key in changes if (name := _tail(run, key)) in PARTS}
+    named = {key: PARTS[name] for key in changes if (name := _tail(run, key)) in PARTS}
+    parts = {
+        key: part for key, part in named.items() if locate(run, key, changes[key])[0][0].startswith("regularisers")
+    }
     if len(parts) > 1:  # each may add a part, and the next one goes behind it
         first, *others = parts
         if same := next((key for key in others if parts[key] == parts[first]), ""):
