@@ -368,7 +368,14 @@ MECHANISMS: dict[str, Mechanism] = {
         objective=above("ratio/variance").by(objective=UNCLIPPED, controllers={}),
         controllers=varies("control/objective.strength"),
     ),
-    "r3l": of("grpo", prompts=4, seed=DULL, shaping=ADVANTAGE, filters=above("drops/zero_variance")),
+    "r3l": of(
+        "grpo",
+        prompts=4,
+        seed=DULL,
+        workflow=differs("length/mean"),
+        shaping=ADVANTAGE,
+        filters=above("drops/zero_variance"),
+    ),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", prompts=32, shaping=ADVANTAGE, regularisers=above("kl/ref")),
     "rejuvenation": Mechanism(

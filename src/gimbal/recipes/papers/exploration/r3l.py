@@ -9,12 +9,22 @@ from gimbal.objectives.surrogates.reinforce import Reinforce
 from gimbal.ops import TokenMean
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import Run
+from gimbal.workflows.retrying import Retrying
+from gimbal.workflows.single import SingleTurn
 
 
 def r3l() -> Run:
-    """R3L's learning half (arXiv:2601.03715): full weight for successes, little for failures, no clip; without the retries."""
+    """R3L (arXiv:2601.03715): what went wrong is taken up again at its first wrong step, and only what follows trains; full successes
+    pull like demonstrations, failures stay mild; no clip.
+
+    Half of the rollouts are retries, as published; the step is found by its arithmetic and not by the policy's own reflection.
+    """
+    run = grpo()
+    assert run.held_out is not None
     return replace(
-        grpo(),
+        run,
+        workflow=Retrying(),
+        held_out=replace(run.held_out, workflow=SingleTurn()),
         filters=(ZeroVariance(),),
         objective=Reinforce(),
         advantage=GroupCentered(),
