@@ -107,6 +107,23 @@ def repeated(run: Run) -> Run:
     return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
 
 
+@cache
+def shared() -> str:
+    """A directory of which one run of a swarm has written a round."""
+    where = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
+    run = recipes.function("sapo")()
+    run = replace(run, prompts_per_step=2, seed=5, threads=1, store=replace(run.store, directory=where, name="b"))
+    trainer = Trainer(run)
+    trainer.advance()
+    trainer.close()
+    return where
+
+
+def swarm(run: Run) -> Run:
+    return replace(run, store=replace(run.store, directory=shared(), peers=("b",), patience=0.0))
+
+
 def unsolved(run: Run) -> Run:
     """On sums of six terms, which all answers get wrong."""
     return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 6, "max_terms": 6}))
@@ -433,6 +450,7 @@ MECHANISMS: dict[str, Mechanism] = {
         critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
     ),
     "salt": of("grpo", shaping=ADVANTAGE),
+    "sapo": of("grpo", 2, prompts=2, start=swarm, store=above("replay/share"), correction=differs("is_weight/max")),
     "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "sft": of("dpo", objective=GRADIENT),

@@ -37,6 +37,7 @@ from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -66,6 +67,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.retrying import Retrying
 
 VCPO = {
     "objective": SequenceWeight(cap=8.0),
@@ -79,6 +81,8 @@ ADVICE = [
         "policy.dtype=float32 engine.precision=float32 has no such gap",
         {"policy": ROUTED["policy"], "engine": Native(precision="float32")},
     ),
+    ({"store": Swarm()}, "from its own rollouts alone", {"store": Once()}),
+    ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),
     ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),
     ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
     ({}, "the clip never acts", {"optimization": Optimization(minibatches=4)}),

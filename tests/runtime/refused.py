@@ -24,6 +24,7 @@ from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
+from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
@@ -47,6 +48,7 @@ from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.rewards.answer_consistency import AnswerConsistency
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
@@ -56,6 +58,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
 
@@ -123,12 +126,27 @@ REFUSALS = [
     ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
     ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
     ({"store": Successes()}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    (
+        {**OLD, "store": Swarm(directory="d", peers=("b",)), "rewards": (AnswerConsistency(),)},
+        "asks the policy about each",
+        {"rewards": (Digits(),)},
+    ),
+    (
+        {**OLD, "store": Swarm(directory="d", peers=("b",), keep=3)},
+        "may read older ones: store.keep=6",
+        {"store": Swarm(directory="d", peers=("b",), keep=6)},
+    ),
     ({**OLD, "store": Recent(), "staleness": MaskStale()}, "masks what is older", {"staleness": Pace()}),
     ({**OLD, "store": Successes(), "staleness": DropStale()}, "would drop each group", {"staleness": Pace()}),
     (
         {**OLD, "store": Buffer(cut=False), "anchor": SamplingVersion()},
         "Buffer lets decisions be older",
         {"anchor": Recompute()},
+    ),
+    (
+        {"workflow": Retrying(firsts=2), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "Retrying takes wrong answers up again",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
     ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping", {"shaping": (Whitened(), EntropyShaped())}),

@@ -1,1 +1,1 @@
-"""What is kept and trained on again: Once keeps nothing, Buffer the newest rows, Recent the last batches, Successes what went well."""
+"""What is kept and trained on again: nothing (Once), rows (Buffer), batches (Recent), successes, what other runs drew (Swarm)."""
