@@ -96,7 +96,7 @@ def test_where_rollouts_broke_their_error_is_told_and_no_advice_on_tasks():
     broken = Drop("error", drawn=1, said="tool Mine for task 3, turn 0 raised KeyError: 'x' (mine.py, line 7)")
     engine.step = lambda: [Finished(key=i.key, outcome=broken) for i in Pruning.step(engine)]
     line = pipeline(engine, patience=2)
-    with pytest.raises(Starved, match=r"6 error\), so there is nothing .*by this: tool Mine .*line 7\)$") as told:
+    with pytest.raises(Starved, match=r"6 error\), so there is nothing .*with: tool Mine .*line 7\)$") as told:
         next(batches(line, 1))
     assert "too hard" not in str(told.value)
 

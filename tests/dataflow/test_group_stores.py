@@ -138,6 +138,25 @@ def test_added_it_stands_behind_the_others():
     assert [(e.sample, e.earned, e.origin) for e in came.episodes] == [(0, 0, ""), (1, 0, ""), (2, 1, "replayed")]
 
 
+def test_a_branch_that_comes_alone_has_left_its_trunk():
+    """What it took over stays masked, and is no longer said to be another row's; off a row of its own it still splits."""
+    trunk, row = (
+        Tokens.row([0], [1, 2, 3]),
+        {"task": Task(id="t"), "score": 1.0, "mask_S": torch.tensor([False, True, True])},
+    )
+    branch = made.rollout(sample=2, decisions=trunk, fork=(1, 1), **row)
+    again = made.rollout(sample=2, decisions=trunk, fork=(2, 1), row=1, **row)
+    plain = [made.rollout(Task(id="t"), sample=n, score=0.0) for n in (0, 1)]
+    drawn = Group.of(0, Task(id="t"), plain)
+    store = Successes().start(0)
+    store.mend(replace(drawn, episodes=(*drawn.episodes, Episode(rows=(branch, again)))), 0)
+    old = store.mend(group(1, 0, 0, 0), 0).episodes[0]
+    assert [r.fork for r in old.rows] == [None, (0, 1)] and [r.sample for r in old.rows] == [0, 0]
+    assert [r.mask_S.tolist() for r in old.rows] == [[False, True, True]] * 2
+    for r in old.rows:
+        r.validate()
+
+
 def test_a_success_is_let_go_when_it_would_be_too_old():
     store = Successes(max_age=4).start(0)
     store.mend(group(0, 1, 0), 1)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.staleness import MaskStale, weighed
-from gimbal.records import Drop, Episode, Group, TrainBatch
+from gimbal.records import Drop, Episode, Group, Rollout, TrainBatch
 
 REPLAYED = "replayed"  # ``origin`` of an episode that was trained on before, or was drawn for another group
 Judge = Callable[[Group], Group | Drop]  # the run's own rewards
@@ -88,6 +88,16 @@ def replaying(store: AbstractStoreSpec, whole: Composition) -> Iterator[Verdict]
         )
 
 
-def replayed(episode: Episode, sample: int, origin: str = REPLAYED) -> Episode:
-    """An episode of old in this place of a group."""
-    return replace(episode.map(lambda row: replace(row, sample=sample)), origin=origin)
+def replayed(episode: Episode, sample: int, origin: str = REPLAYED, *, alone: bool = False) -> Episode:
+    """An episode of old in this place of a group. ``alone``: without the group that it was drawn in, so without the row that it split
+    off; what it took over from that stays masked."""
+
+    def moved(row: Rollout) -> Rollout:
+        fork = row.fork
+        if fork is not None and fork[0] == row.sample:  # off a row of its own
+            fork = (sample, fork[1])
+        elif alone:
+            fork = None
+        return replace(row, sample=sample, fork=fork)
+
+    return replace(episode.map(moved), origin=origin)

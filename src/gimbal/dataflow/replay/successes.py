@@ -92,9 +92,9 @@ class SuccessStore(AbstractStore):
         self.counts["used"] += 1
         if self.spec.add:
             last = max(episode.sample for episode in group.episodes)
-            return replace(group, episodes=(*group.episodes, replayed(taken, last + 1)))
+            return replace(group, episodes=(*group.episodes, replayed(taken, last + 1, alone=True)))
         first, *others = group.episodes
-        return replace(group, episodes=(replayed(taken, first.sample), *others))
+        return replace(group, episodes=(replayed(taken, first.sample, alone=True), *others))
 
     def _keep(self, group: Group, episode: Episode) -> None:
         own = sorted([*self.held.get(group.task.id, []), (group.index, episode)], key=_order)

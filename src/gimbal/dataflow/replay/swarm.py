@@ -192,6 +192,8 @@ def _unjudged(group: Any, peer: str, size: int, latest: int) -> Group | None:
     try:
         if not isinstance(group, Group) or len(group.episodes) != size or not isinstance(group.task, Task):
             return None
+        if len({episode.sample for episode in group.episodes}) < size:
+            return None
         for row in group.rows:
             row.validate()
             if (
@@ -203,6 +205,6 @@ def _unjudged(group: Any, peer: str, size: int, latest: int) -> Group | None:
         plain = [
             episode.map(lambda row: replace(row, score=None, scores={}, task=group.task)) for episode in group.episodes
         ]
-        return replace(group, episodes=tuple(replayed(e, n, peer) for n, e in enumerate(plain)), replies={})
+        return replace(group, episodes=tuple(replayed(e, e.sample, peer) for e in plain), replies={})
     except (AssertionError, AttributeError, TypeError, ValueError, IndexError, RuntimeError):
         return None  # fields of other kinds than they should be
