@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gimbal.report.record import CONTROL, Record, Sign, names, short
+from gimbal.report.record import CONTROL, TOKENS, Record, Sign, names, short
 
 # Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that draw may
 # differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
@@ -26,6 +27,8 @@ SEVERAL_FRESH = (
 SHORTEST = 8  # steps of a run with a closed loop that is judged by where its rate ended
 LOST = 0.25  # of the steps: so many undone, and a run learns from three quarters of its data at most
 SEVERAL = 4  # steps from which groups that all score alike are no accident
+GROUPS = 8  # groups in the second half from which that is so too: two rollouts of one score alike in half of all cases
+STRAYS = 3.0  # standard errors that a mean of signed log-ratios has to be away from 0
 
 
 def no_delivery(record: Record) -> Sign | None:
@@ -115,13 +118,13 @@ def noisy_reward(record: Record) -> Sign | None:
 def mismatch(record: Record) -> Sign | None:
     """Sampler and trainer disagree at equal weights, from the first step on."""
     first = next(iter(_fresh(record)), None)  # one step tells the second estimate well, the first badly
-    return mismatch_grown(record) if first is not None and _discrepancy([], [first]) >= DISCREPANCY else None
+    return mismatch_grown(record) if first is not None and _discrepancy(record, [], [first]) >= DISCREPANCY else None
 
 
 def mismatch_grown(record: Record) -> Sign | None:
     """They do so over the steps whose decisions are of the learner's own version; a step too large brings that about as well."""
     rows, whole = _fresh(record), _fresh(record, ALL_FRESH)
-    if not whole or (largest := _discrepancy(rows, whole)) < DISCREPANCY:
+    if not whole or (largest := _discrepancy(record, rows, whole)) < DISCREPANCY:
         return None
     gap = statistics.median(row["mismatch/prob_diff"] for row in whole)
     evidence = (
@@ -143,14 +146,30 @@ def _fresh(record: Record, share: float = FRESH) -> list[Mapping[str, Any]]:
     return [row for row in rows if exact or (row.get("staleness/share/0") or 0.0) >= share]
 
 
-def _discrepancy(rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> float:
+def _discrepancy(record: Record, rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> float:
     """The larger of two estimates of one divergence: of fresh decisions alone, which sees rare large gaps, and of all decisions of
-    steps that hold no others, which sees truncation."""
+    steps that hold no others, which sees truncation. Of few decisions neither counts what chance explains."""
     k1 = [-row["cause/discrepancy"] for row in rows if row.get("cause/discrepancy") is not None]
-    return max(
-        statistics.median(k1) if len(k1) >= SEVERAL_FRESH else 0.0,
-        statistics.median(row["mismatch/k3"] for row in whole),
-    )
+    signed = statistics.median(k1) if len(k1) >= SEVERAL_FRESH else 0.0
+    # The mean of n signed log-ratios strays by sqrt(2 KL / n) around a KL that k3 tells far better.
+    k3, count = statistics.median(row["mismatch/k3"] for row in whole), sum(_decisions(record, row) for row in rows)
+    if count and signed <= STRAYS * math.sqrt(2 * k3 / count):
+        signed = 0.0
+    return max(signed, statistics.median(_without_largest(record, row) for row in whole))
+
+
+def _without_largest(record: Record, row: Mapping[str, Any]) -> float:
+    """k3 of a step without its one largest gap: of few decisions, one that is rare is no word on the sampler."""
+    count, gap = _decisions(record, row), row.get("mismatch/logp_diff_max")
+    if not count or gap is None:
+        return row["mismatch/k3"]
+    return row["mismatch/k3"] - (gap - 1 + math.exp(-gap)) / count
+
+
+def _decisions(record: Record, row: Mapping[str, Any]) -> float:
+    """How many decisions a step was taken on; 0 where that is not on record."""
+    rollouts = record.setting("prompts_per_step", 16) * record.setting("num_generations", 8)
+    return (row.get("length/mean") or 0.0) * rollouts
 
 
 def starved_at_once(record: Record) -> Sign | None:
@@ -180,6 +199,12 @@ def dead_gradient(record: Record) -> Sign | None:
 def gradient_died(record: Record) -> Sign | None:
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if len(record.rows) < SEVERAL or record.solved or not _dead(record, norm, live):
+        return None
+    half = record.rows[len(record.rows) // 2 :]
+    # Of a few steps the median is no word: a step of two groups has no gradient now and then.
+    if len(half) < SEVERAL and not all(_dead(record, row.get("grad_norm"), row.get("live_frac")) for row in half):
+        return None
+    if record.family == TOKENS and len(half) * record.setting("prompts_per_step", 16) < GROUPS:
         return None
     alike = record.late("reward/zero_std_frac") or 0.0
     evidence = (
