@@ -91,3 +91,14 @@ def test_what_is_no_answer_is_said(said):
     live.more = lambda begun: said
     with pytest.raises(ValueError, match=r"Twice\.more .*a list of 1 numbers of rollouts"):
         Schedule(Pace(groups_per_step=4), steps=1, seed=0, budget=live)
+
+
+def test_what_tokens_buy_is_counted():
+    """All that is trained on, and each group whose scores differ, dropped ones too."""
+    schedule = Schedule(Pace(max_staleness=1, groups_per_step=4), steps=6, seed=2, budget=Twice(), share=0.3)
+    pipeline, found = schedule.pipeline, schedule.pipeline.metrics()
+    assert found["signal/trained"] == sum(len(ages) for ages in schedule.ages) > 0
+    assert 0 < found["signal/groups"] < len(pipeline.parts.budget.done)
+    assert pipeline.drops["dice"] > 0
+    share = found["signal/groups"] / pipeline.generated["decisions"]
+    assert found["signal/groups_per_1000"] == pytest.approx(1000 * share)

@@ -85,6 +85,7 @@ class Pipeline:
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
+        self.bought = Counter[str]()  # decisions trained on, and groups whose scores differ, over the whole run
         self.selection = Selection()
         self.broke: Drop | None = None  # the latest episode that broke, in this process
         self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row, in this process
@@ -116,6 +117,7 @@ class Pipeline:
         batch = [self._consume(index) for index in chosen]
         for group in batch:
             self.selection.trained(group)
+            self.bought["trained"] += sum(int(row.mask_S.sum()) for row in group.rows)
         # Figures of a step are about all that was scored for it; over the batch alone they would hide what filters took away.
         seen, self.seen = self.seen, []
         self.kept_frac = self.admitted / self.finished if self.finished else self.kept_frac
@@ -287,6 +289,7 @@ class Pipeline:
         self.finished += 1
         self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
         self.seen.append(outcome)
+        self.bought["groups"] += bool(outcome.score_G.max() > outcome.score_G.min())
         self.selection.scored(outcome, self.generated["decisions"])
         # Before filters: a curriculum that saw only what is kept would take every task for half solved.
         self.parts.curriculum.observe(outcome)
@@ -421,8 +424,15 @@ class Pipeline:
         )
 
     def metrics(self) -> dict[str, float]:
-        """What curriculum and budget say of themselves."""
-        named = {"curriculum": self.parts.curriculum.metrics(), "budget": self.parts.budget.metrics()}
+        """What curriculum and budget say of themselves, and what all that was generated has bought."""
+        bought = {name: float(self.bought[name]) for name in ("trained", "groups")}
+        if self.generated["decisions"]:
+            bought["groups_per_1000"] = 1000 * self.bought["groups"] / self.generated["decisions"]
+        named = {
+            "curriculum": self.parts.curriculum.metrics(),
+            "budget": self.parts.budget.metrics(),
+            "signal": bought,
+        }
         return {f"{room}/{name}": float(value) for room, found in named.items() for name, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -441,6 +451,7 @@ class Pipeline:
             "drops": dict(self.drops),
             "dropped_in_a_row": self.dropped_in_a_row,
             "generated": dict(self.generated),
+            "bought": dict(self.bought),
             "selection": self.selection.state_dict(),
             "returned": list(self.returned),
             "uncollected": list(self.uncollected),
@@ -464,6 +475,7 @@ class Pipeline:
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
+        self.bought = Counter(state.get("bought", {}))
         self.selection.load_state_dict(state["selection"])
         self.returned = deque(state["returned"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
