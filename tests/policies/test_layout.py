@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import MistralConfig, MistralForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "engines"))
 from test_native import CONFIGS, policy
 
+from gimbal.dataflow.packing import micro_batches
 from gimbal.policies.layout import UNLIMITED, Sharing, laid, planned
-from gimbal.policies.token import Tokens
+from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.records import TrainBatch
 
 ROWS = [([1, 2, 3], [4, 5]), ([1, 2, 3], [6]), ([7, 8], [9, 1, 2, 3]), ([1, 2, 3], [4, 5, 6]), ([7, 8], [9])]
 # A fork in a fork, two alike, none drawn, one the beginning of another, one of another prompt that begins like this one.
@@ -137,3 +140,40 @@ def test_checkpointed_blocks_see_the_same_tree(compute):
     plain = evaluated(p, "pieces", DEEP)
     check_equal(plain, evaluated(p, "apart", DEEP), 1e-5 if compute is None else 0.05)
     check_equal(evaluated(p, "pieces", DEEP, checkpointing=True), plain, bound)
+
+
+def test_beyond_a_window_rows_stand_behind_a_mask_that_has_it():
+    config = MistralConfig(
+        vocab_size=97, hidden_size=24, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=16,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    p = TokenPolicy(MistralForCausalLM(config).double(), None)
+    assert p.shares == Sharing(deepest=16)
+    for longest in (16, 40):
+        rows = [([1, 2, 3, 4], list(range(5, longest + end))) for end in (2, 1, 0)]
+        rows.append(([1, 2, 3, 4], [5, 6, 7, 50, 51]))
+        layout = laid(*decisions_of(rows).where, p.shares)
+        assert layout.end_RL is not None and bool(layout.pieces) == (longest == 16)
+        with torch.no_grad():
+            found = p.evaluate(decisions_of(rows)).logprob_NS
+            p.__dict__["shares"] = None
+            torch.testing.assert_close(p.evaluate(decisions_of(rows)).logprob_NS, found, atol=1e-5, rtol=0)
+            del p.__dict__["shares"]
+
+
+def test_micro_batches_count_what_is_shared_once():
+    """64 rows behind one prompt of 50 fit where their tree does; where nothing is shared they are cut; too large a tree is halved."""
+    rows = [(list(range(50)), [50 + n % 7, n, n]) for n in range(64)]
+    batch = TrainBatch(
+        mask_NS=torch.ones(64, 3).bool(), decisions=decisions_of(rows), group_N=torch.zeros(64, dtype=torch.long)
+    )
+    p = policy("qwen3")
+    cut = {}
+    for way in ("apart", "pieces"):
+        p.__dict__["shares"] = WAYS[way]
+        cut[way] = [micro.shape[0] for micro in micro_batches(batch, 200, extent=p.extent)]
+        halved = [micro.shape[0] for micro in micro_batches(batch, 100, extent=p.extent)]
+        assert sum(halved) == 64 and len(halved) > len(cut[way])
+    del p.__dict__["shares"]
+    assert cut["pieces"] == [64] and len(cut["apart"]) > 16
