@@ -7,6 +7,7 @@ TITLES = {
     "vs_trl_seeds": "Beside TRL: how good the model is",
     "generate": "Generation, beside transformers and vLLM",
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
+    "tree": "Rows that begin alike: trees in learner and sampler",
     "memory": "Memory of two steps of a 0.5 B model",
     "overhead": "What the method layer costs",
     "anchors": "What each anchor costs",
@@ -16,6 +17,8 @@ TITLES = {
     "scale": "8, 64 and 1,024 GPUs, simulated",
 }
 GROUPS = {
+    "sampler": "The sampler",
+    "learner": "The learner",
     "calibration": "Runs that the forecasts are made from",
     "forecasts": "Forecasts of runs that were not seen",
     "ray": "Forecasts of runs on Ray",
@@ -28,6 +31,17 @@ GROUPS = {
 }
 ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
 NAMES = {
+    "group": "groups of",
+    "tokens_alone": "tokens, rows one by one",
+    "tokens_tree": "tokens of the trees",
+    "seconds_alone": "processor time, rows one by one, s",
+    "seconds_tree": "processor time, trees, s",
+    "alone_by_tree": "one by one / trees",
+    "tree_by_floor": "time a token, trees / sharing nothing",
+    "tree_by_floor_least": "least",
+    "tree_by_floor_most": "most",
+    "computed_again_by_tokens": "computed for each token, branches from scratch",
+    "computed_once_by_tokens": "computed for each token",
     "seconds": "time, s",
     "to the model on disk": "time until the model is on disk, s",
     "seconds a step": "time of a step, s",

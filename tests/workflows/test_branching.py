@@ -10,6 +10,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import training_tasks
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Drop, Episode
+from gimbal.runtime import checkpoint
 from gimbal.workflows.base import AbstractWorkflow, Fork
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.runner import Driven
@@ -169,13 +170,16 @@ def test_branches_of_branches(policy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [3, 30])
-def test_a_state_goes_on_to_the_same_bits(policy, steps):
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_state_goes_on_to_the_same_bits(policy, ended, tmp_path):
+    """As a checkpoint has it, from which nothing comes but records; also amid what a row that has ended leaves to its branches."""
     live, fresh = engine(policy), engine(policy)
     ask(live, groups=2)
-    for _ in range(steps):
+    while (not (live.inner._ended and live.inner.queue)) if ended else live.clock < 3:
         live.step()
-    fresh.load_state_dict(live.state_dict())
+    torch.save({"format": checkpoint.FORMAT, "engine": live.state_dict()}, tmp_path / "state.pt")
+    fresh.load_state_dict(checkpoint.load(tmp_path)["engine"])
+    assert len(fresh.inner._ended) == len(live.inner._ended) and bool(live.inner._ended) == ended
     ours, theirs = drain(live), drain(fresh)
     assert set(ours) == set(theirs) and ours
     for key, rollout in ours.items():

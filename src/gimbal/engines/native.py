@@ -441,7 +441,7 @@ class NativeEngine(AbstractEngine):
             "rows": [plain(live, row) for row, live in enumerate(self.rows)],
             "queue": [plain(live, None) for live in self.queue],
             "prefix": self._prefix,
-            "ended": list(self._ended),
+            "ended": [(row.ids, row.images, row.cache) for row in self._ended],
             # Kernels may round by how matrices lie in memory.
             "room": (self.ids_BL.shape[1], max(self.slots.capacity, self.slots.least)),
         }
@@ -454,7 +454,7 @@ class NativeEngine(AbstractEngine):
             columns = {name: held[name] for name in ("request", "prompt", "drawn", "versions")}
             behavior = held["behavior"]
             drawn = behavior if isinstance(behavior, list) else behavior.tolist()
-            return Live(**columns, behavior=drawn, images=images_of(held["request"].task), cache=held["known"])
+            return Live(**columns, behavior=drawn, images=images_of(held["request"].task), cache=held.get("known"))
 
         if len(state["rows"]) > self.spec.slots:
             raise ValueError(
@@ -472,5 +472,7 @@ class NativeEngine(AbstractEngine):
             self.entropy_BL[row, span] = held["entropy"]
             self.slots.reserve(self.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
-        self._prefix, self._ended = state["prefix"], list(state["ended"])
+        self._prefix = state["prefix"]
+        # Checkpoints of before have no rows that ended, nor what was known of those that wait: it is computed.
+        self._ended = [Ended(*row) for row in state.get("ended", ())]
         self._distributions = None

@@ -30,7 +30,7 @@ from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import Sampling
+from gimbal.policies.token import Sampling, Tokens
 from gimbal.records import AbstractDecisions, AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
@@ -258,6 +258,7 @@ def _of_families() -> list[Any]:
         *AbstractDecisions.__subclasses__(),
         *AbstractSampling.__subclasses__(),
         (Sampling, "gimbal.records.Sampling"),
+        (Tokens, "gimbal.policies.token.Tokens"),
     ]
 
 
