@@ -31,6 +31,7 @@ GROUPS = {
 }
 ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
 NAMES = {
+    "tokens": "tokens",
     "group": "groups of",
     "tokens_alone": "tokens, rows one by one",
     "tokens_tree": "tokens of the trees",
