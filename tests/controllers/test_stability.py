@@ -46,15 +46,6 @@ def test_the_target_falls_with_certainty_and_with_distance_from_the_data(rule, s
     assert 0.1 * factor**2 == pytest.approx(target, rel=0.2)
 
 
-def test_only_what_is_beyond_the_samplers_own_distance_counts():
-    """Recorded log-probabilities with noise of 0.5 nats are 0.13 away whatever the policy does."""
-    state = RULE.seen(RULE.init(), 1.0, floor=0.13)
-    assert RULE.target(state, 0.13) == RULE.target(state, 0.05) == pytest.approx(0.01)
-    assert RULE.target(state, 0.17) == pytest.approx(0.0025)
-    assert RULE.seen(state, 1.0)["floor"] == 0.13  # kept while no data is fresh
-    assert RULE.seen(state, math.nan, floor=0.03)["floor"] == pytest.approx(0.7 * 0.13 + 0.3 * 0.03)
-
-
 def test_the_distance_from_delayed_data_stays_in_the_region():
     """Steps all go the same way, so the distance is the square of the way since the data was drawn; the target follows from it."""
     for age in (0, 1, 4, 16):
@@ -67,6 +58,12 @@ def test_the_distance_from_delayed_data_stays_in_the_region():
         assert max(apart) < 1.1 * RULE.region.discrepancy  # on the way; the least rate goes on
         h = math.sqrt(RULE.region.discrepancy / RULE.region.kl)
         assert targets[-1] == pytest.approx(RULE.region.kl / (1 + age / h) ** 2, rel=0.1)
+
+
+def test_without_a_bound_nothing_is_taken_back_whatever_the_target():
+    free = replace(RULE, region=replace(RULE.region, times=math.inf))
+    assert [free.back(distance, target) for distance in (0.0, 1e9) for target in (0.0, 0.01)] == [1.0] * 4
+    assert RULE.back(0.0, 0.0) == 1.0 and RULE.back(1.0, 0.0) == 0.0
 
 
 def test_where_nothing_counts_nothing_is_learned_of_certainty():

@@ -76,7 +76,7 @@ def test_a_region_without_bounds_and_a_rate_without_pace_are_the_run_without_a_l
     assert torch.equal(weights(plain[0].policy), weights(looped[0].policy))
     assert looped[1]["loop/attempted"] == looped[1]["loop/moved"] > 0 and looped[1]["loop/kept"] == 1.0
     assert {name for name in looped[1] if name not in plain[1]} - {"time/loop"} == {
-        f"loop/{name}" for name in ("discrepancy", "floor", "target", "attempted", "moved", "kept", "factor")
+        f"loop/{name}" for name in ("discrepancy", "target", "attempted", "moved", "kept", "factor")
     }
 
 
@@ -121,28 +121,13 @@ def test_data_from_further_away_gets_shorter_steps(batch):
         prepared = learner.prepare(batch)
         near_NS = prepared.column("proximal_NS", batch) - shift * prepared.mask_NS
         near_NS[0] = prepared.column("proximal_NS", batch)[0]
-        old_NS = torch.full_like(prepared.column("version_NS", batch), -1)
-        metrics = learner.step(prepared.with_columns({"behavior_NS": near_NS, "version_NS": old_NS}))
+        metrics = learner.step(prepared.with_columns({"behavior_NS": near_NS}))
         share = 1 - prepared.mask_NS[0].sum() / prepared.mask_NS.sum()  # of the decisions, each with weight 1
         assert metrics["loop/discrepancy"] == pytest.approx(float(share) * (math.exp(-shift) - 1 + shift), abs=1e-6)
         targets.append(metrics["loop/target"])
     assert targets[1] == pytest.approx(
         targets[0] * (1 - math.sqrt(metrics["loop/discrepancy"] / Region().discrepancy)) ** 2, rel=1e-3
     )
-
-
-def test_the_distance_of_fresh_data_is_the_samplers_own_and_shortens_no_step(batch):
-    """What a coarse sampler adds is measured on fresh data, and counts no more once the data is old."""
-    learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
-    targets = []
-    for version in (0, 0):  # of the data; the learner has version 0, then 1
-        prepared = learner.prepare(replace(batch, version_NS=torch.full(batch.shape, version)))
-        coarse_NS = prepared.column("proximal_NS", batch) - 0.3 * prepared.mask_NS
-        metrics = learner.step(prepared.with_columns({"behavior_NS": coarse_NS}))
-        assert metrics["loop/floor"] == pytest.approx(math.exp(-0.3) - 1 + 0.3, abs=1e-6)
-        assert metrics["loop/discrepancy"] == pytest.approx(metrics["loop/floor"], abs=1e-6)
-        targets.append(metrics["loop/target"])
-    assert targets[1] == pytest.approx(targets[0], rel=0.2) and targets[0] > 0.5 * Region().kl
 
 
 def test_data_that_the_policy_has_left_is_far_away():
@@ -167,8 +152,8 @@ def test_an_objective_without_advantages_has_its_rate_raised(batch):
 def test_a_slice_without_decisions_changes_no_rate(batch):
     learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
     blank = replace(batch, mask_NS=torch.zeros_like(batch.mask_NS))
-    surprise, discrepancy, floor, distance = learner.loop._distance(learner.prepare(blank))
-    assert math.isnan(surprise) and math.isnan(floor) and discrepancy == distance() == 0.0
+    surprise, discrepancy, distance = learner.loop._distance(learner.prepare(blank))
+    assert math.isnan(surprise) and discrepancy == distance() == 0.0
     learner.step(learner.prepare(batch))
     after = dict(learner.loop.state)
     metrics = learner.step(replace(learner.prepare(batch), advantage_NS=torch.zeros(batch.shape)))

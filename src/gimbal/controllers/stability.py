@@ -22,9 +22,10 @@ class Region:
     """Where a step may go, in nats a decision.
 
     ``kl``: how far a step should move the policy. ``times`` as far it may go; what goes further is taken back to there.
-    ``discrepancy``: how far the policy may drift from what drew the data that it trains on. At a quarter of it steps go half as far,
-    from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind within few nats. Where its decisions
-    surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in proportion.
+    ``discrepancy``: how far the policy may be from what drew the data that it trains on, be that older or of coarser weights. At a
+    quarter of it steps go half as far, from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind
+    within few nats. Where its decisions surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in
+    proportion.
     """
 
     kl: float = 0.01
@@ -46,18 +47,14 @@ class Region:
 class Stability(AbstractPart):
     """Sets the learning rate by how far steps moved the policy, and takes back what went out of the region.
 
-    target = c region.kl max(0.05, 1 - sqrt(drift / (c region.discrepancy)))^2,   c = min(1, surprise / region.calm)
+    target = c region.kl max(0.05, 1 - sqrt(discrepancy / (c region.discrepancy)))^2,   c = min(1, surprise / region.calm)
 
-    ``drift`` is max(0, discrepancy - floor), ``discrepancy`` being the distance of the policy from what drew the batch. ``floor`` is
-    that distance over data which the present weights drew: what a coarse sampler or wrong recorded log-probabilities add, whatever
-    the steps. It is measured where a batch has such data, as the first one of a run does. The share of the way that is left is the
-    share of the learning rate. Where all steps go one way and data has age a, this settles at kl / (1 + a / h)^2 with
-    h = sqrt(region.discrepancy / region.kl): the largest stable step of delayed gradients, softened by h.
-
-    A distance of a step is about d factor^2, factor being what the learning rate is multiplied with; d, the surprise and the floor
-    are followed by averages that keep ``keep`` of themselves a step, and factor goes to sqrt(target / d): by at most ``down`` and
-    ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and ``widest``. One distance enters with 1000 times the
-    target at most. A step whose objective moved no decision never raises it.
+    ``discrepancy`` is the distance of the policy from what drew the batch: the share of the way that is left is the share of the
+    learning rate. Where all steps go one way and data has age a, this settles at kl / (1 + a / h)^2 with h = sqrt(region.discrepancy
+    / region.kl): the largest stable step of delayed gradients, softened by h. A distance of a step is about d factor^2, factor being
+    what the learning rate is multiplied with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and
+    factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and
+    ``widest``. One distance enters with 1000 times the target at most. A step whose objective moved no decision never raises it.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
     again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
@@ -105,12 +102,8 @@ class Stability(AbstractPart):
     def init(self) -> State:
         return {"factor": 1.0}
 
-    def seen(self, state: State, surprise: float, floor: float = math.nan) -> State:
-        """``surprise``: of the decisions that the next distance is measured on; inf where they have densities, nan of none.
-        ``floor``: the discrepancy of decisions that the present weights drew; nan where the batch has none.
-        """
-        if not math.isnan(floor):
-            state = {**state, "floor": self._followed(state, "floor", floor)}
+    def seen(self, state: State, surprise: float) -> State:
+        """With the surprise of the decisions that the next distance is measured on; inf where they have densities, nan of none."""
         if math.isnan(surprise):
             return state
         surprise = min(max(surprise, 0.0), self.region.calm)
@@ -121,15 +114,16 @@ class Stability(AbstractPart):
         region = self.region
         share = min(1.0, state.get("surprise", region.calm) / region.calm) if region.calm else 1.0
         most = region.discrepancy * share
-        drift = max(discrepancy - state.get("floor", 0.0), 0.0)
-        room = 1 - math.sqrt(drift / most) if most > 0 else 0.0
+        room = 1 - math.sqrt(max(discrepancy, 0.0) / most) if most > 0 else 0.0
         return region.kl * share * max(SLOWEST, room) ** 2
 
     def back(self, distance: float, target: float) -> float:
         """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""
-        most = self.region.times * target
         if not math.isfinite(distance):
             return 0.0
+        if self.region.times == math.inf:
+            return 1.0
+        most = self.region.times * target
         return 1.0 if distance <= most else 0.9 * math.sqrt(most / distance)
 
     def update(self, state: State, distance: float, target: float, schedule: float = 1.0) -> State:

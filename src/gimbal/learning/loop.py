@@ -48,8 +48,8 @@ class Loop:
         if self.rule.fallback is not None and due(self.score):
             return self._return(self.rule.fallback)
         with self.models.timed("loop"):
-            surprise, discrepancy, floor, distance = self._distance(batch)
-            self.state, old, others = dict(self.rule.seen(self.state, surprise, floor)), self._weights(), self._others()
+            surprise, discrepancy, distance = self._distance(batch)
+            self.state, old, others = dict(self.rule.seen(self.state, surprise)), self._weights(), self._others()
         self.schedules.clear()
         said = ""
         try:
@@ -71,7 +71,7 @@ class Loop:
                 f"are those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
             )
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
-        told |= {"loop/discrepancy": discrepancy, "loop/floor": self.state.get("floor", 0.0), "loop/target": target}
+        told |= {"loop/discrepancy": discrepancy, "loop/target": target}
         told |= {"loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
         return metrics | told
 
@@ -107,13 +107,11 @@ class Loop:
         self.candidate = self._weights()
         return {"loop/returned": self.score["good"], "loop/factor": self.factor}
 
-    def _distance(self, batch: TrainBatch) -> tuple[float, float, float, Callable[[], float]]:
-        """(mean -log p, KL(policy || what drew the data), the same over what the present weights drew, KL(policy as it is now || as
-        it is when asked)), all per decision.
+    def _distance(self, batch: TrainBatch) -> tuple[float, float, Callable[[], float]]:
+        """(mean -log p, KL(policy || what drew the data), KL(policy as it is now || as it is when asked)) a decision.
 
-        On a slice of the rows, another one each step; the second and third on all of them where the policy has been evaluated there
-        anyway. Of densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the
-        second and last distances 0; the third is nan where the present weights drew none.
+        On a slice of the rows, another one each step; the second on all of them where the policy has been evaluated there anyway. Of
+        densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the distances 0.
         """
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
@@ -131,8 +129,6 @@ class Loop:
             known = rows
         drawn_NS = self._drawn(rows, before_NS)
         apart_NS = _apart(known_NS - known.column("behavior_NS", self)) * known.mask_NS
-        weight_NS = self._drawn(known, known_NS)
-        fresh_NS = known.column("version_NS", self) == self.models.version
 
         def distance() -> float:
             apart_NS = ops.k3(before_NS, logprob_NS())
@@ -140,10 +136,8 @@ class Loop:
 
         surprise = float(ops.masked_sum(drawn_NS * -before_NS, rows.mask_NS) / drawn_NS.sum())
         dense = bool(((before_NS > 1e-3) & rows.mask_NS).any())
-        discrepancy = float(apart_NS.sum() / weight_NS.sum().clamp(min=1e-9))
-        fresh = float((weight_NS * fresh_NS).sum())
-        floor = float((apart_NS * fresh_NS).sum()) / fresh if fresh > 0 else math.nan
-        return math.inf if dense else surprise, discrepancy, floor, distance
+        discrepancy = float(apart_NS.sum() / self._drawn(known, known_NS).sum().clamp(min=1e-9))
+        return math.inf if dense else surprise, discrepancy, distance
 
     def _drawn(self, batch: TrainBatch, now_NS: Tensor) -> Tensor:
         """How much each decision counts. What another policy drew counts as far as the present one would have drawn it too: else one

@@ -115,7 +115,7 @@ def apart(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Arrangement:
     """How rows of one pass share what they begin with."""
 
     paths: Sequence[list[int]]  # the rows; their last decisions predict nothing
@@ -139,11 +139,11 @@ def planned(
     length_N: Int[Tensor, " N"],
     images_N: Sequence[tuple[str, ...]],
     sharing: Sharing | None,
-) -> Plan:
+) -> Arrangement:
     """Rows share where the model lets them and it is worth it. The same words about two images are two prompts."""
     first, length = first_N.tolist(), length_N.tolist()
     paths = [row[: max(first[n], length[n] - 1)] for n, row in enumerate(ids_NL.tolist())]
-    apart = Plan(paths=paths, forests=(), sizes=(), joined=False)
+    apart = Arrangement(paths=paths, forests=(), sizes=(), joined=False)
     if sharing is None:
         return apart
     joined = ids_NL.device.type == "cpu" and max(map(len, paths)) <= sharing.deepest
@@ -155,7 +155,7 @@ def planned(
     sizes = [_distinct(paths, rows) for rows in forests]
     if sum(sizes) > WORTH * sum(map(len, paths)) or not (joined or max(sizes) <= LONGEST):
         return apart
-    return Plan(paths=paths, forests=forests, sizes=sizes, joined=joined)
+    return Arrangement(paths=paths, forests=forests, sizes=sizes, joined=joined)
 
 
 def laid(
