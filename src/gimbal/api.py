@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -210,13 +211,19 @@ def discard(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Two processes that train in one directory would write over one another: the second is refused."""
-    with (directory / config.RECIPE_FILE).open() as held:
+    """Two processes that train in one directory would write over one another: the second is refused.
+
+    The lock is on the directory. Every file in it may be replaced while a run lives: a resume with steps=N writes recipe.yaml again.
+    """
+    held = os.open(directory, os.O_RDONLY)
+    try:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ValueError(f"another process is training in {directory}; stop it first") from error
         yield
+    finally:
+        os.close(held)
 
 
 def changed(run: AbstractRun, directory: Path) -> str:

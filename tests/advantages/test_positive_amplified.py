@@ -89,7 +89,7 @@ def test_unfit_options_are_refused():
     for make in (lambda: PositiveAmplified(factor=-1.0), lambda: LogMeanExpCentered(temperature=-1.0)):
         with pytest.raises(ValueError, match="0"):
             make()
-    with pytest.raises(ValueError, match="counts turns"):
+    with pytest.raises(ValueError, match="number of turns"):
         TurnSuffix(first=-1)
     with pytest.raises(ValueError, match="score/again"):
         TurnSuffix(restart="score/again")(batch())

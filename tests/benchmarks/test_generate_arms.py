@@ -23,7 +23,7 @@ def test_mean_length_is_what_was_asked_for(script, arm):
     script.end_by_chance(
         policy, 2.0
     )  # every second token ends: with 8 at most, the widest of a batch would count 6 or more
-    tasks = [script.practice()[i] for i in range(64)]
+    tasks = [script.training_tasks()[i] for i in range(64)]
     o = argparse.Namespace(slots=32, longest=8)
     tokens, seconds = getattr(script, arm)(policy, tasks, o, *(["float32"] if arm == "native" else []))
     assert 90 < tokens < 170  # 128 in the mean, with a deviation of 11

@@ -113,7 +113,7 @@ def test_keys_of_controllers_hold_dots(run):
         (["controllers=5"], r"controllers is 5; it must be a mapping"),
         (
             ["budget=Allocated()"],
-            r"budget is Allocated \(kind: Curriculum\); it must be one of Fixed",
+            r"budget is Allocated \(kind: Curriculum\); it must be one of Deepened, Fixed, ",
         ),
         (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of Calculator, Registered"),
         (["staleness=5"], r"staleness is 5; it must be one of DropStale, "),

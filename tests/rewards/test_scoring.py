@@ -50,7 +50,7 @@ def test_broken_counts_as_0_and_as_error(group_of):
 
 @pytest.mark.parametrize("names", [("a", "a"), ("error",)])
 def test_names_are_unique(group_of, names):
-    with pytest.raises(ValueError, match="name of its own"):
+    with pytest.raises(ValueError, match="needs a unique name"):
         score(group_of("x"), [Given(values=(1.0,), name=name) for name in names])
 
 

@@ -115,4 +115,4 @@ def test_the_command_line_writes_and_certifies(tmp_path, monkeypatch, capsys):
     assert main(["eval", *small, "--certify", test.format(3.0)]) == 0
     assert "passed: mean cost" in capsys.readouterr().out
     assert main(["eval", *small, "--certify", test.format(3.0)]) == 2
-    assert "decided in runs/safety.jsonl already" in capsys.readouterr().err
+    assert "were already used in a test (runs/safety.jsonl)" in capsys.readouterr().err

@@ -28,5 +28,5 @@ def test_an_offline_run_is_evaluated_by_sampling():
 
 
 def test_by_the_runs_own_engine_there_is_nothing_to_copy():
-    with pytest.raises(ValueError, match="draws nothing"):
+    with pytest.raises(ValueError, match="samples nothing"):
         api.evaluate(offline(engine=None))

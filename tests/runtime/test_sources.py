@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from small import small_run
 
 from gimbal.config import override
@@ -24,3 +25,9 @@ def test_each_file_that_a_part_comes_from_or_names(tmp_path):
     assert edited({"sources": before}, digests(run)) == [
         "broken.py, rew.py were edited since the checkpoint: it is no longer the same run, so do not compare it as one"
     ]
+
+
+def test_links_in_a_circle_are_no_file(tmp_path):
+    (tmp_path / "rows.jsonl").symlink_to("rows.jsonl")
+    with pytest.raises(ValueError, match="there is no file"):
+        digests(override(small_run(), {"tasks": f"{tmp_path}/rows.jsonl"}))

@@ -57,7 +57,7 @@ class Arrow(AbstractTable):
     def digests(self) -> dict[str, str]:
         """Of the user's own files; of the hub's, by the library's copy of them."""
         if self._files:
-            return {str(file.resolve()): digest(file) for file in self._files}
+            return {os.path.realpath(file): digest(file) for file in self._files}
         copies = sorted(Path(held["filename"]) for held in self._dataset.cache_files)
         return {f"{self._name} ({copy.name})": digest(copy) for copy in copies}
 
@@ -139,7 +139,7 @@ class Stream(AbstractTable):
     def digests(self) -> dict[str, str]:
         """Of files that are here; of the hub's, the commit."""
         commit = {f"{self._name} (commit)": self._commit} if self._commit else {}
-        return {str(file.resolve()): digest(file) for file in self._files} | commit
+        return {os.path.realpath(file): digest(file) for file in self._files} | commit
 
 
 def library(why: str) -> ModuleType:
@@ -166,7 +166,7 @@ def parquet(files: Sequence[Path], stem: str) -> Arrow:
         if not held.num_rows:
             raise ValueError(f"{file} holds no rows; leave it out")
     names = ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    named = [str(file.resolve()) for file in files]
+    named = [os.path.realpath(file) for file in files]
     dataset = told(
         f"{names} cannot be read as one set of rows",
         lambda: found.load_dataset("parquet", data_files=named, split="train"),
@@ -177,7 +177,7 @@ def parquet(files: Sequence[Path], stem: str) -> Arrow:
 def stream(files: Sequence[Path], stem: str, size: int, buffer: int, seed: int) -> Stream:
     found = library("streaming")
     (kind,) = {FORMATS[file.suffix] for file in files}
-    named, name = [str(file.resolve()) for file in files], ", ".join(map(str, files[:3]))
+    named, name = [os.path.realpath(file) for file in files], ", ".join(map(str, files[:3]))
     dataset = told(
         f"{name} cannot be streamed",
         lambda: found.load_dataset(kind, data_files=named, split="train", streaming=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def files(names: Sequence[str], split: str) -> list[Path]:
             raise ValueError(
                 f"{path} is no file of rows by its name; it ends in {', '.join(DATA_FILES[:-1])} or {DATA_FILES[-1]}"
             )
-    if len({path.resolve() for path in found}) < len(found):
+    if len({os.path.realpath(path) for path in found}) < len(found):
         twice = next(path for number, path in enumerate(found) if path in found[:number])
         raise ValueError(f"{twice} is named twice; name each file once")
     return found

@@ -64,7 +64,7 @@ def _found(name: str, where: str, beside: Path | None) -> str:
     places = [Path(name).expanduser(), *([beside / name] if beside else [])]
     for place in reversed(places):  # beside the file first
         if place.is_file():
-            return str(place.resolve())
+            return os.path.realpath(place)
     raise ValueError(
         f"{where}: there is no image {name}; a path is absolute, or begins in the directory of the file of rows"
     )

@@ -119,7 +119,7 @@ class _Pieces:
             ) from error
 
     def digests(self) -> dict[str, str]:
-        return {str(self.path.resolve()): digest(self.path)}
+        return {os.path.realpath(self.path): digest(self.path)}
 
 
 def digest(path: Path) -> str:
@@ -195,7 +195,7 @@ class Listed(AbstractTable):
         return Row(self._rows[index], where, f"{self._stem}:{index}")
 
     def digests(self) -> dict[str, str]:
-        return {} if self._path is None else {str(self._path.resolve()): digest(self._path)}
+        return {} if self._path is None else {os.path.realpath(self._path): digest(self._path)}
 
 
 def json_table(path: Path, stem: str) -> AbstractTable:

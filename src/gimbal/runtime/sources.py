@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -38,7 +39,9 @@ def _files(run: Any) -> Iterator[Path]:
             place, _, name = str(value).rpartition(":")
             path = Path(place if name.isidentifier() and place.endswith(".py") else value).expanduser()
             if path.suffix in (".py", ".jsonl", ".json"):
-                yield path.resolve()
+                yield Path(
+                    os.path.realpath(path)
+                )  # resolve() raises RuntimeError where links go in a circle; reading says it better
         elif is_dataclass(value) or callable(value):
             module = inspect.getmodule(type(value) if is_dataclass(value) else value)
             file = None if module is None else vars(module).get("__file__")
