@@ -308,12 +308,12 @@ def weights(directory: Path) -> Path:
 
 def version(target: str, runs: Path) -> int:
     """The learner's version of the weights that ``to_evaluate`` takes: the steps of a run's newest checkpoint, 0 of a model."""
-    if _is_model(target):
+    if is_model(target):
         return 0
     return checkpoint.step_of(weights(find_run(target, runs)).parent)
 
 
-def _is_model(target: str) -> bool:
+def is_model(target: str) -> bool:
     return target == TINY or (Path(target) / "config.json").is_file()
 
 
@@ -338,7 +338,7 @@ def evaluate(run: AbstractRun) -> EvalResult:
 def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
     """The run whose evaluation is meant: of a run's newest weights, or of a model (a directory, or the one shipped here) under a
     recipe's evaluation."""
-    if _is_model(target):
+    if is_model(target):
         run = recipes.load(recipe)
         return replace(run, policy=run.policy.at(Path(target)))
     directory = find_run(target, runs)

@@ -15,9 +15,11 @@ import gimbal
 from gimbal import api, cli, config, recipes
 from gimbal.cli import seeds
 from gimbal.environments.tables import Rewritten
+from gimbal.policies.token import CausalLM
 from gimbal.report.files import Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, local
+from gimbal.runtime.evaluate import EvalResult
 from gimbal.runtime.run import Run
 
 TOY = str(Path(__file__).parent / "toy_recipe.py") + ":toy"
@@ -277,6 +279,30 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
     assert cli.main(["train", TOY]) == 130
     assert "gimbal train --resume runs/toy-0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [(local, "run_local"), (recipes, "load")])
+def test_interrupt_before_the_first_step_says_that_nothing_is_kept(trained, monkeypatch, capsys, place):
+    def interrupted(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*place, interrupted)
+    assert cli.main(["train", TOY]) == 130 and not list(Path().glob("runs/*"))
+    said = "gimbal: stopped before the first step; nothing was saved; give the same command again\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_an_evaluation_on_rows_that_were_trained_on_says_so(trained, monkeypatch, capsys):
+    (Path("rows.jsonl")).write_text('{"prompt": "1 + 1 =", "answer": "2"}\n')
+    (Path("new.jsonl")).write_text('{"prompt": "1 + 2 =", "answer": "3"}\n')
+    result = EvalResult(tasks=1, score=0.0, greedy_score=0.0, length=1.0, pass_at={}, greedy=None)
+    monkeypatch.setattr(api, "evaluate", lambda run: result)
+    monkeypatch.setattr(api, "weights", lambda directory: Path(CausalLM().path))
+    assert cli.main(["train", "grpo", "tasks=rows.jsonl", "reward=ExactAnswer()", "--name", "it"]) == 0
+    capsys.readouterr()
+    assert cli.main(["eval", "it", "held_out=new.jsonl"]) == 0 and not capsys.readouterr().err
+    assert cli.main(["eval", "it", "held_out=rows.jsonl"]) == 0
+    assert "all 1 held-out tasks are also trained on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])

@@ -100,7 +100,7 @@ def desk(tmp_path, monkeypatch):
 
 # What cannot start here gets as far as this: the configuration is read, and what is missing is named.
 MISSING = {
-    "engine=VLLM()": "this needs vllm: pip install 'gimbal-rl[vllm]'",
+    "engine=VLLM()": "this needs vllm: pip install -e '.[vllm]' in the clone",
     'engine=VLLMServer(url="http://127.0.0.1:8000")': "there is no vLLM server at http://127.0.0.1:8000",
     "devices=Devices(learner=1, samplers=1)": "GPU",
 }

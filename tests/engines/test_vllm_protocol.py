@@ -239,3 +239,9 @@ def _alive(pid):
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_server_that_is_not_there_is_waited_for_with_a_word(capsys):
+    with pytest.raises(ValueError, match=r"there is no vLLM server at http://127\.0\.0\.1:9;"):
+        greet(Client(url="http://127.0.0.1:9", patience=1.0), "float32")
+    assert "waiting for the vLLM server at http://127.0.0.1:9, at most 1 s (engine.patience)" in capsys.readouterr().err

@@ -155,5 +155,5 @@ def test_what_does_not_go_together_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="optimizer"):
         recipes.load("grpo", {"optim": "adafactor"})
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    with pytest.raises(ValueError, match=r"pip install 'gimbal-rl\[8bit\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[8bit\]' in the clone"):
         Optimization(optimizer="adamw_8bit").of_policy().over(nn.Linear(3, 3))

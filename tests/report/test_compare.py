@@ -212,7 +212,7 @@ def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
             "is not finished (12 of 12 steps are recorded); finish it with gimbal train --resume",
         ),
         ({"exam": {**EXAM, "samples": 8}}, "were not evaluated on the same held-out set (held_out.samples is 4 and 8)"),
-        ({"exam": None}, "were not evaluated on the same held-out set"),
+        ({"exam": None}, "b-s0 was trained without held_out, and "),
         (
             {"rewards": [{"class": "Other"}]},
             "were not evaluated on the same held-out set (rewards.0.class is Right and Other",

@@ -94,6 +94,7 @@ def test_named_rewards_are_means_over_the_rollouts_that_have_them():
     one, two = rollout(scores={"exact": 1.0, "format": 0.5}), rollout(scores={"exact": 0.0})
     metrics = rollout_metrics([group(one, two)])
     assert metrics["reward/exact/mean"] == 0.5 and metrics["reward/format/mean"] == 0.5
+    assert metrics["reward/format/unscored_frac"] == 0.5 and "reward/exact/unscored_frac" not in metrics
 
 
 def test_nothing_sampled_has_no_metrics():

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from gimbal.records import Drop, Group
+from gimbal.report.metrics import passed
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
@@ -35,6 +36,7 @@ def test_none_is_left_out_of_sum_and_scores(group_of):
     scored = score(group_of("a", "b"), [Given(values=(1.0, None)), Given(values=(1.0, 1.0), name="other")])
     assert [r.score for r in scored.rollouts] == [2.0, 1.0]
     assert "given" not in scored.rollouts[1].scores
+    assert [passed(r) for r in scored.rollouts] == [True, True]  # where the first gives none, the next decides
 
 
 def test_an_unscored_rollout_leaves_and_an_unscored_group_drops(group_of):

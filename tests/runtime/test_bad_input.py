@@ -71,6 +71,17 @@ def test_an_all_failing_task_set_stops_with_advice(single_thread, tmp_path):
         run_local(run, tmp_path / "run")
 
 
+def test_a_reward_that_scores_nothing_is_named(single_thread, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text("def nones(completions, **columns):\n    return [None] * len(completions)\n")
+    run = small_run(rewards=(Function(function=f"{script}:nones"),), max_empty_batches=3)
+    with pytest.raises(
+        ValueError, match=r"in all: 6 unscored.*The reward nones returned None.* of 6 of them"
+    ) as refused:
+        run_local(run, tmp_path / "run")
+    assert "too hard" not in str(refused.value)
+
+
 def test_a_reward_that_breaks_loses_nothing(single_thread, tmp_path):
     """It raises from its 21st call on; fixed, the run continues to the bits of a run whose reward never broke."""
     source = """

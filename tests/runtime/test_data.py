@@ -154,6 +154,21 @@ def test_the_names_of_others(place, theirs, ours):
     assert load(theirs) == load(ours)
 
 
+def test_reward_weights_weigh_functions_and_parts(place):
+    def load(**given):
+        return recipes.load("grpo", {"tasks": Text("a.jsonl"), "held_out": None, **given}, lambda said: None)
+
+    def longer(completions, **columns):
+        return [1.0 for _ in completions]
+
+    run = load(reward_funcs=[longer, Digits()], reward_weights=[0.5, 0.25])
+    assert [(reward.name, reward.weight) for reward in run.rewards] == [("longer", 0.5), ("digits", 0.25)]
+    with pytest.raises(ValueError, match="reward_weights has 1 weights for 2 rewards; give one for each"):
+        load(reward_funcs=[longer, Digits()], reward_weights=[0.5])
+    with pytest.raises(ValueError, match=r"weights stand with the rewards: reward=f\.py:score\*0\.7"):
+        load(reward=Text("f.py:a,f.py:b"), reward_weights=Text("[0.5, 0.5]"))
+
+
 def test_held_out_rows_that_are_trained_on_are_counted(place):
     (place / "c.jsonl").write_text('{"prompt": "0 + 1 =\\n"}\n{"prompt": "new"}\n')
     mixed = Mixed(sets=(short("a.jsonl"), short("b.csv")), weights=(0.7, 0.3))

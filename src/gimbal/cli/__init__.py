@@ -113,7 +113,11 @@ def sentence(error: BaseException) -> str:
     if told := fault(error):
         return told
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs {error.name}: pip install 'gimbal-rl[{EXTRAS[error.name]}]'" if error.name in EXTRAS else ""
+        return (
+            f"this needs {error.name}: pip install -e '.[{EXTRAS[error.name]}]' in the clone"
+            if error.name in EXTRAS
+            else ""
+        )
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "this port is already in use; give another --port, or --port 0 for any free one"
     return said if isinstance(error, ValueError | OSError) else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,6 +50,8 @@ Evaluates the newest checkpoint of a run, or a model directory, on held-out task
                             "SafetyTest(tasks=fresh.jsonl, cost=mine.py:harm)". Fields: gimbal show SafetyTest. Tasks that were
                             used in a test are listed in safety.jsonl beside the runs"""
 
+UNBEGUN = "stopped before the first step; nothing was saved; give the same command again"
+
 
 def train(argv: Sequence[str]) -> int:
     arguments = parse(
@@ -75,7 +79,13 @@ def train(argv: Sequence[str]) -> int:
         )
     if "jobs" in arguments.flags and "seeds" not in arguments.flags:
         raise ValueError("--jobs needs --seeds")
-    return _train(arguments)
+    try:
+        return _train(arguments)
+    except KeyboardInterrupt:  # while it was loaded: of one that trains, _train tells itself
+        if {"resume", "seeds", "help", "dry-run", "print-config"} & set(arguments.flags) or "RANK" in os.environ:
+            raise
+        print(f"\ngimbal: {UNBEGUN}", file=sys.stderr)
+        return 130
 
 
 def _replay(arguments: Arguments) -> int:
@@ -151,7 +161,7 @@ def _train(arguments: Arguments) -> int:
         try:
             api.launch(run, directory, recipe, resume=resumed, track=track, notices=notices, header=True)
         except KeyboardInterrupt:
-            recipes.tell(f"stopped; {api.way_on(directory)}")
+            recipes.tell(f"stopped; {api.way_on(directory)}" if directory.exists() else UNBEGUN)
             return 130
         except (RewardError, OwnError, Rewritten) as error:  # can be fixed without a change of the recipe
             if checkpoint.newest(directory) is None:
@@ -169,9 +179,11 @@ def evaluate(argv: Sequence[str]) -> int:
         raise ValueError("gimbal eval takes one run or model directory")
     from gimbal import api, recipes
     from gimbal.recipes.configure import configured
+    from gimbal.runtime import compose
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
+    trained = run.tasks
     run = configured(run, arguments.overrides, recipes.tell)
     if "keep" in arguments.flags:
         from gimbal.runtime.distil import distilled, write_tasks
@@ -191,6 +203,9 @@ def evaluate(argv: Sequence[str]) -> int:
         bound = f"at most {verdict.upper:.4g} ({test.bound}); limit {test.limit:g}"
         print(f"{said}: mean cost {verdict.mean:.4g} of {verdict.tasks} tasks, {bound}")
         return 0 if verdict.passed else 1
+    if run.held_out is not None and not api.is_model(arguments.words[0]):
+        for sentence in compose.overlap(trained, run.held_out.tasks):
+            recipes.tell(sentence)
     result = api.evaluate(run)
     print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")
     table({name: f"{value:.4g}" for name, value in result.metrics().items()})

@@ -106,6 +106,12 @@ def _words(said: str) -> str:
 def greet(client: Client, precision: str) -> int:
     """The most tokens that a request to this server may have. ValueError where it does not do what is needed."""
     command = COMMAND.format(precision)
+    if not client.up():
+        print(
+            f"gimbal: waiting for the vLLM server at {client.url}, at most {client.patience:.0f} s (engine.patience)",
+            file=sys.stderr,
+            flush=True,
+        )
     if not client.comes_back():
         raise ValueError(f"there is no vLLM server at {client.url}; start it with {command}, or drop engine.url")
     try:

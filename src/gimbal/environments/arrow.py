@@ -149,7 +149,8 @@ def library(why: str) -> ModuleType:
         if error.name != "datasets":
             raise
         raise ValueError(
-            f"{why} needs the library datasets, which is not installed: pip install 'gimbal-rl[data]' (JSONL, JSON and CSV need none)"
+            f"{why} needs the library datasets, which is not installed: pip install -e '.[data]' in the clone "
+            "(JSONL, JSON and CSV need none)"
         ) from error
     found.disable_progress_bars()  # they would tear the live console
     found.logging.set_verbosity(logging.CRITICAL)  # what it met is told once, in the refusal

@@ -64,7 +64,8 @@ class AdamW8bit(AbstractOptimizer):
             import bitsandbytes
         except ImportError as error:
             raise ValueError(
-                "optimizer=adamw_8bit needs bitsandbytes: pip install 'gimbal-rl[8bit]'; or optimizer=adamw optimizer_dtype=bfloat16"
+                "optimizer=adamw_8bit needs bitsandbytes: pip install -e '.[8bit]' in the clone; or "
+                "optimizer=adamw optimizer_dtype=bfloat16"
             ) from error
         weights = trained(module)
         if any(isinstance(weight, DTensor) for weight in weights):

@@ -127,5 +127,5 @@ def _peft() -> Any:
     try:
         import peft
     except ImportError as error:
-        raise ValueError("LoRA adapters need peft: pip install 'gimbal-rl[peft]'") from error
+        raise ValueError("LoRA adapters need peft: pip install -e '.[peft]' in the clone") from error
     return peft

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from gimbal.config import override, paths
@@ -23,6 +23,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
+from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, HeldOut, Run
@@ -53,6 +54,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is already given; give only one of them")
         changes[ours] = value
+    changes = _weighted(changes)
     if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
         if own := [key for key in changes if key.startswith("held_out.")]:
             raise ValueError(
@@ -70,6 +72,23 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run
+
+
+def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``reward_weights``, TRL's name, as the weights of the rewards that are given with it as functions or parts."""
+    rewards, weights = changes.get("rewards"), changes.get("reward_weights")
+    given = list(rewards) if isinstance(rewards, list | tuple) else [rewards]
+    if weights is None or isinstance(weights, str) or not all(callable(one) or is_dataclass(one) for one in given):
+        return dict(changes)  # as text the weight stands behind each name: what is told of reward_weights says so
+    amounts = list(weights) if isinstance(weights, list | tuple) else [weights]
+    if len(amounts) != len(given):
+        raise ValueError(
+            f"reward_weights has {len(amounts)} weights for {len(given)} rewards; give one for each, such as "
+            f"reward_weights={[1.0] * len(given)}"
+        )
+    parts = [one if is_dataclass(one) else Function(function=one) for one in given]
+    rest = {key: value for key, value in changes.items() if key != "reward_weights"}
+    return rest | {"rewards": [replace(part, weight=weight) for part, weight in zip(parts, amounts, strict=True)]}
 
 
 def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:

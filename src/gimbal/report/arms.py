@@ -173,8 +173,16 @@ def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[A
     for name, runs in groups:
         for run in runs:
             if run.held_out not in evaluations:
+                first = groups[0][1][0]
+                without = [one.directory for one in (first, run) if "held_out" in one.settings]
+                if len(without) == 1:
+                    raise ValueError(
+                        f"{without[0]} was trained without held_out, and "
+                        f"{run.directory if without[0] == first.directory else first.directory} with it. Their scores cannot be "
+                        "compared; train both with the same held_out"
+                    )
                 raise ValueError(
-                    f"{groups[0][1][0].directory} and {run.directory} were not evaluated on the same held-out set "
+                    f"{first.directory} and {run.directory} were not evaluated on the same held-out set "
                     f"({difference(evaluations[0], run.held_out)}). Their scores cannot be compared; train both with the same held_out"
                 )
         strata = [

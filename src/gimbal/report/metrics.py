@@ -55,6 +55,8 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
         metrics[f"reward/{name}/mean"] = sum(values) / len(values)
+        if len(values) < len(rollouts):  # it returned None for the others, which the mean leaves out
+            metrics[f"reward/{name}/unscored_frac"] = 1 - len(values) / len(rollouts)
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())

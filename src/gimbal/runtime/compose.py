@@ -192,10 +192,10 @@ def accepted(
                     reward.accepts(task)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
-    return [*doubts[:1], *(_overlap(run.tasks, held_out.tasks) if held_out else ())]
+    return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
 
 
-def _overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
+def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
     """Rows that are held out and trained on too: the evaluation would be about what was seen."""
     trained, held = list(_row_sets(tasks)), list(_row_sets(held_out))
     if not trained or not held:

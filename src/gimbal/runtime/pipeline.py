@@ -418,6 +418,12 @@ class Pipeline:
             and 2 * (self.befell[self.broke.reason] + self.befell["too_few"]) > self.dropped_in_a_row
         ):
             return f"{all_gone}Their rollouts failed, most recently with: {self.broke.said}"
+        if 2 * self.befell["unscored"] > self.dropped_in_a_row:
+            names = " and ".join(reward.name for reward in self.parts.rewards)
+            return (
+                f"{all_gone}The reward {names} returned None, which is no score, for every completion of {self.befell['unscored']} of "
+                "them: return a number for each completion that it can judge (0.0 for a wrong one)"
+            )
         return (
             f"{all_gone}If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is "
             "right, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
