@@ -16,6 +16,7 @@ from asking import drain, ids, request
 
 import gimbal.engines
 from gimbal.engines.base import Unserved
+from gimbal.engines.vllm_http import Client, greet
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.ops import philox
 from gimbal.policies.token import CausalLM
@@ -243,5 +244,5 @@ def _alive(pid):
 
 def test_a_server_that_is_not_there_is_waited_for_with_a_word(capsys):
     with pytest.raises(ValueError, match=r"there is no vLLM server at http://127\.0\.0\.1:9;"):
-        greet(Client(url="http://127.0.0.1:9", patience=1.0), "float32")
+        greet(Client(url="http://127.0.0.1:9", patience=0.6), "float32")
     assert "waiting for the vLLM server at http://127.0.0.1:9, at most 1 s (engine.patience)" in capsys.readouterr().err
