@@ -105,7 +105,7 @@ MISSING = {
     "devices=Devices(learner=1, samplers=1)": "GPU",
 }
 # Sizes that a task needs to do what it says.
-MIXED = {"num_generations": "8", "max_length": "32"}  # groups whose answers differ
+MIXED = {"num_generations": "8", "max_length": "64"}  # groups whose answers differ
 GIVEN = {
     "dapo": MIXED,
     "filters=[ZeroVariance()]": MIXED,
