@@ -162,9 +162,7 @@ def test_without_the_library(monkeypatch, tmp_path):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     (tmp_path / "rows.parquet").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"rows.parquet is parquet, which needs the library datasets, .*'\.\[data\]'"
-    ):
+    with pytest.raises(ValueError, match=r"rows.parquet is parquet, which needs the library datasets, .*'\.\[data\]'"):
         len(short(str(tmp_path / "rows.parquet")))
     with pytest.raises(ValueError, match="openai/gsm8k is a dataset that needs the library datasets"):
         len(short("openai/gsm8k"))
