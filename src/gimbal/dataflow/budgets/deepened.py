@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gimbal.composition import GROWS
-from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Begun, Plan, Progress
-from gimbal.dataflow.budgets.sizes import Sizes
+from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Plan
+from gimbal.dataflow.budgets.sizes import AbstractSizedBudget
 from gimbal.dataflow.success import outcomes
-from gimbal.records import Group, Task
+from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Deepened(AbstractBudgetSpec):
         return max(0, min(math.ceil(exact - 1e-9), self.most - first))
 
 
-class DeepenedBudget(AbstractBudget):
+class DeepenedBudget(AbstractSizedBudget):
     """The live half of ``Deepened``."""
 
     def __init__(self, spec: Deepened, rollouts: int, max_length: int) -> None:
@@ -74,7 +74,7 @@ class DeepenedBudget(AbstractBudget):
                 f"Deepened.most is {spec.most}, and each group begins with num_generations={rollouts}: raise most, or lower that"
             )
         self.spec, self.first, self.max_length = spec, rollouts, max_length
-        self.sizes = Sizes(type(spec).__name__)
+        super().__init__(type(spec).__name__)
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:
         return [Plan(rollouts=self.first, max_length=self.max_length)] * len(tasks)
@@ -86,18 +86,3 @@ class DeepenedBudget(AbstractBudget):
             else 0
             for b in begun
         ]
-
-    def observe(self, group: Group) -> None:
-        self.sizes.add(group)
-
-    def step(self, progress: Progress) -> None:
-        self.sizes.step()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self.sizes.metrics()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sizes": self.sizes.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sizes.load_state_dict(state["sizes"])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gimbal.composition import GROWS
-from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Begun, Plan, Progress
-from gimbal.dataflow.budgets.sizes import Sizes
+from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Plan
+from gimbal.dataflow.budgets.sizes import AbstractSizedBudget
 from gimbal.dataflow.success import outcomes
 from gimbal.ops.confidence import student_quantile
-from gimbal.records import Group, Task
+from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class IntervalShared(AbstractBudgetSpec):
         return half[0] - half[1] + self.bonus * math.sqrt(math.log1p(total) / count)
 
 
-class IntervalSharedBudget(AbstractBudget):
+class IntervalSharedBudget(AbstractSizedBudget):
     """The live half of ``IntervalShared``."""
 
     rounds: ClassVar[bool] = True
@@ -78,7 +78,7 @@ class IntervalSharedBudget(AbstractBudget):
                 f"IntervalShared begins with {self.first} rollouts and has at most {self.most}, with num_generations={rollouts}: let "
                 "num_generations be at least 2 and most at least num_generations"
             )
-        self.sizes = Sizes(type(spec).__name__)
+        super().__init__(type(spec).__name__)
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:
         return [Plan(rollouts=self.first, max_length=self.max_length)] * len(tasks)
@@ -102,18 +102,3 @@ class IntervalSharedBudget(AbstractBudget):
                 break
             more[best] += 1
         return more
-
-    def observe(self, group: Group) -> None:
-        self.sizes.add(group)
-
-    def step(self, progress: Progress) -> None:
-        self.sizes.step()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self.sizes.metrics()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sizes": self.sizes.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sizes.load_state_dict(state["sizes"])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan, Progress
-from gimbal.dataflow.budgets.sizes import Sizes
-from gimbal.dataflow.success import SuccessModel, outcomes
+from gimbal.dataflow.base import AbstractBudgetSpec, Plan
+from gimbal.dataflow.budgets.sizes import AbstractSuccessBudget
+from gimbal.dataflow.success import SuccessModel
 from gimbal.ops.allocation import shared
-from gimbal.records import Group, Task
+from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ShadowPriced(AbstractBudgetSpec):
         return ShadowPricedBudget(self, rollouts, max_length)
 
 
-class ShadowPricedBudget(AbstractBudget):
+class ShadowPricedBudget(AbstractSuccessBudget):
     """The live half of ``ShadowPriced``."""
 
     def __init__(self, spec: ShadowPriced, rollouts: int, max_length: int) -> None:
@@ -71,8 +71,8 @@ class ShadowPricedBudget(AbstractBudget):
                 f"ShadowPriced gives {spec.least} to {spec.most} rollouts, and num_generations={rollouts} is their mean: let it lie "
                 "between"
             )
-        self.spec, self.mean, self.max_length, self.model = spec, rollouts, max_length, spec.model()
-        self.sizes = Sizes(type(spec).__name__)
+        super().__init__(type(spec).__name__, model=spec.model(), reward=spec.name)
+        self.spec, self.mean, self.max_length = spec, rollouts, max_length
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:
         chance_P = self.model.chance([task.id for task in tasks])
@@ -81,21 +81,3 @@ class ShadowPricedBudget(AbstractBudget):
         variance_P = np.array([spread_P[bin_P == own].mean() for own in bin_P])
         count_P = shared(np.sqrt(variance_P), self.mean * len(tasks), self.spec.least, self.spec.most)
         return [Plan(rollouts=int(count), max_length=self.max_length) for count in count_P]
-
-    def observe(self, group: Group) -> None:
-        self.sizes.add(group)
-        self.model.visit(group.task.id, outcomes(group, self.spec.name))
-
-    def step(self, progress: Progress) -> None:
-        self.sizes.step()
-        self.model.step()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self.sizes.metrics()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sizes": self.sizes.state_dict(), "model": self.model.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sizes.load_state_dict(state["sizes"])
-        self.model.load_state_dict(state["model"])

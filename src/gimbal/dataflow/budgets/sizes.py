@@ -1,29 +1,32 @@
-"""How many rollouts groups came to hold, for budgets that do not give each the same."""
+"""What budgets have in common that do not give each group the same number of rollouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from gimbal.dataflow.base import AbstractBudget, Progress
+from gimbal.dataflow.success import SuccessModel, outcomes
 from gimbal.records import Group
 
 
-class Sizes:
-    """Of the groups observed since the last step."""
+class AbstractSizedBudget(AbstractBudget):
+    """Reports how many rollouts the groups observed since the last step came to hold."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.groups = self.rollouts = self.largest = 0
 
-    def add(self, group: Group) -> None:
+    def observe(self, group: Group) -> None:
         self.groups += 1
         self.rollouts += len(group.episodes)
         self.largest = max(self.largest, len(group.episodes))
 
-    def step(self) -> None:
+    def step(self, progress: Progress) -> None:
         self.groups = self.rollouts = self.largest = 0
 
     def metrics(self) -> dict[str, float]:
+        """``size``: rollouts a group, in the mean. ``largest``: of the largest group."""
         if not self.groups:
             return {}
         return {f"{self.name}/size": self.rollouts / self.groups, f"{self.name}/largest": float(self.largest)}
@@ -33,3 +36,26 @@ class Sizes:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.groups, self.rollouts, self.largest = state["groups"], state["rollouts"], state["largest"]
+
+
+class AbstractSuccessBudget(AbstractSizedBudget):
+    """One that goes by a ``SuccessModel`` of the tasks; ``reward`` is the name of the reward that it is about, or ""."""
+
+    def __init__(self, name: str, *, model: SuccessModel, reward: str) -> None:
+        super().__init__(name)
+        self.model, self.reward = model, reward
+
+    def observe(self, group: Group) -> None:
+        super().observe(group)
+        self.model.visit(group.task.id, outcomes(group, self.reward))
+
+    def step(self, progress: Progress) -> None:
+        super().step(progress)
+        self.model.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "model": self.model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.model.load_state_dict(state["model"])

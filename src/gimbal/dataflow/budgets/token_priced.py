@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan, Progress
-from gimbal.dataflow.budgets.sizes import Sizes
-from gimbal.dataflow.success import SuccessModel, outcomes
+from gimbal.dataflow.base import AbstractBudgetSpec, Plan, Progress
+from gimbal.dataflow.budgets.sizes import AbstractSuccessBudget
+from gimbal.dataflow.success import SuccessModel
 from gimbal.ops.allocation import shared
-from gimbal.records import Group, Task
+from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +62,12 @@ class TokenPriced(AbstractBudgetSpec):
         return TokenPricedBudget(self, rollouts, max_length)
 
 
-class TokenPricedBudget(AbstractBudget):
+class TokenPricedBudget(AbstractSuccessBudget):
     """The live half of ``TokenPriced``."""
 
     def __init__(self, spec: TokenPriced, rollouts: int, max_length: int) -> None:
-        self.spec, self.mean, self.max_length, self.model = spec, rollouts, max_length, spec.model()
-        self.sizes = Sizes(type(spec).__name__)
+        super().__init__(type(spec).__name__, model=spec.model(), reward=spec.name)
+        self.spec, self.mean, self.max_length = spec, rollouts, max_length
         self.price = 0.0
         self.drawn = 0  # decisions, until the last step
 
@@ -78,13 +78,8 @@ class TokenPricedBudget(AbstractBudget):
         count_P = shared(weight_P, total, self.spec.least, self.spec.most)
         return [Plan(rollouts=int(count), max_length=self.max_length) for count in count_P]
 
-    def observe(self, group: Group) -> None:
-        self.sizes.add(group)
-        self.model.visit(group.task.id, outcomes(group, self.spec.name))
-
     def step(self, progress: Progress) -> None:
-        self.sizes.step()
-        self.model.step()
+        super().step(progress)
         if self.spec.tokens and progress.version:
             over = (progress.drawn - self.drawn) / self.spec.tokens - 1
             self.price = max(0.0, self.price + self.spec.gain * over)
@@ -92,13 +87,11 @@ class TokenPricedBudget(AbstractBudget):
 
     def metrics(self) -> dict[str, float]:
         """``price``, beside the sizes of groups."""
-        return {**self.sizes.metrics(), f"{type(self.spec).__name__}/price": self.price}
+        return {**super().metrics(), f"{self.name}/price": self.price}
 
     def state_dict(self) -> dict[str, Any]:
-        spent = {"price": self.price, "drawn": self.drawn}
-        return {**spent, "sizes": self.sizes.state_dict(), "model": self.model.state_dict()}
+        return {**super().state_dict(), "price": self.price, "drawn": self.drawn}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
         self.price, self.drawn = state["price"], state["drawn"]
-        self.sizes.load_state_dict(state["sizes"])
-        self.model.load_state_dict(state["model"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gimbal.composition import GROWS
-from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Begun, Plan, Progress
-from gimbal.dataflow.budgets.sizes import Sizes
+from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Plan
+from gimbal.dataflow.budgets.sizes import AbstractSizedBudget
 from gimbal.dataflow.success import outcomes
 from gimbal.records import Group, Task
 
@@ -46,12 +46,12 @@ class UntilMixed(AbstractBudgetSpec):
         return UntilMixedBudget(self, rollouts, max_length)
 
 
-class UntilMixedBudget(AbstractBudget):
+class UntilMixedBudget(AbstractSizedBudget):
     """The live half of ``UntilMixed``."""
 
     def __init__(self, spec: UntilMixed, rollouts: int, max_length: int) -> None:
         self.spec, self.most, self.max_length = spec, rollouts, max_length
-        self.sizes = Sizes(type(spec).__name__)
+        super().__init__(type(spec).__name__)
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:
         return [Plan(rollouts=min(self.spec.first, self.most), max_length=self.max_length)] * len(tasks)
@@ -62,18 +62,3 @@ class UntilMixedBudget(AbstractBudget):
     def _alike(self, group: Group) -> bool:
         found = outcomes(group, self.spec.name)
         return bool(found.max() == found.min())
-
-    def observe(self, group: Group) -> None:
-        self.sizes.add(group)
-
-    def step(self, progress: Progress) -> None:
-        self.sizes.step()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self.sizes.metrics()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sizes": self.sizes.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sizes.load_state_dict(state["sizes"])
