@@ -63,11 +63,13 @@ def by_question() -> list[str]:
 
 def page(method: type, kind: str, users: list[str]) -> str:
     """Docstring with its equations, fields with their defaults, which recipes use it, what was decided about it."""
-    fields = [item.name for item in dataclasses.fields(method)]
+    # Its own first; those of a shared base, such as the settings of a success model, come after.
+    items = sorted(dataclasses.fields(method), key=lambda item: item.name not in method.__annotations__)
+    fields = [item.name for item in items]
     text, _ = typeset.docstring(inspect.getdoc(method) or "", fields)
     parts = [f"# {method.__name__}", f"{kind} · `{method.__module__}`", text]
     if fields:
-        rows = [f"| `{item.name}` | {cell(default(item))} |" for item in dataclasses.fields(method)]
+        rows = [f"| `{item.name}` | {cell(default(item))} |" for item in items]
         parts.append("\n".join(["| field | default |", "|---|---|", *rows]))
     if users:
         core = recipes.of("core")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import math
-import shutil
-import tempfile
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
-import torch
 from parts import Mechanism, Part, above, below, differs, of, varies
+from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
 from trials import APART, hastened
 
 from gimbal import recipes
@@ -39,12 +34,10 @@ from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
-from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.verdict_place import VerdictAndPlace
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 from gimbal.workflows.single import SingleTurn
 
@@ -62,71 +55,6 @@ PPO_CONTROL = of(
     objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     shaping=ADVANTAGE.by(shaping=()),
 )
-
-
-@cache
-def tuned() -> str:
-    """gimbal-tiny with every weight moved a little: what rejuvenation takes for tuned."""
-    policy = CausalLM().load()
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight += 0.02 * weight.norm() / weight.numel() ** 0.5 * torch.ones_like(weight)
-    return _saved(policy)
-
-
-@cache
-def judge() -> str:
-    """gimbal-tiny after the first steps of proofreading_start, at a higher rate: it writes a judge's form."""
-    run = recipes.function("proofreading_start")()
-    run = replace(run, prompts_per_step=16, optimization=replace(run.optimization, learning_rate=3e-3), threads=1)
-    trainer = Trainer(run)
-    for _ in range(16):
-        trainer.advance()
-    trainer.close()
-    return _saved(trainer.learner.policy)
-
-
-def _saved(policy: AbstractPolicy) -> str:
-    where = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, where)
-    policy.save(Path(where))
-    return where
-
-
-def from_tuned(run: Run) -> Run:
-    return replace(run, policy=replace(run.policy, model=tuned()))
-
-
-def from_judge(run: Run) -> Run:
-    return replace(run, policy=replace(run.policy, model=judge()))
-
-
-def repeated(run: Run) -> Run:
-    """On few tasks that sometimes go well, in small groups: one that fails is of a task that went well before."""
-    easier = {**run.tasks.parameters, "min_terms": 3, "max_terms": 4}
-    return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
-
-
-@cache
-def shared() -> str:
-    """A directory of which one run of a swarm has written a round."""
-    where = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, where)
-    run = recipes.function("sapo")()
-    run = replace(run, prompts_per_step=2, seed=5, threads=1, store=replace(run.store, directory=where, name="b"))
-    trainer = Trainer(run)
-    trainer.advance()
-    trainer.close()
-    return where
-
-
-def swarm(run: Run) -> Run:
-    return replace(run, store=replace(run.store, directory=shared(), peers=("b",), patience=0.0))
-
-
-def unsolved(run: Run) -> Run:
-    """On sums of six terms, which all answers get wrong."""
-    return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 6, "max_terms": 6}))
 
 
 MECHANISMS: dict[str, Mechanism] = {

@@ -19,6 +19,8 @@ NO_METHODS = (
     "AbstractDecisions",
     "AbstractSampling",
     "AbstractRemembering",
+    "AbstractSuccessTracking",
+    "AbstractOverRows",
     "AbstractRun",
     "AbstractPolicyGradient",
     "AbstractSampler",

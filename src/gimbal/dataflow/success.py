@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from gimbal.composition import AbstractPart
 from gimbal.records import Group
 
 Kind = Literal["failed", "mixed", "solved"]
@@ -78,3 +80,21 @@ class SuccessModel:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.now = state["now"]
         self.seen = {task: (a, b, step) for task, (a, b, step) in state["seen"].items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractSuccessTracking(AbstractPart):
+    """What a curriculum or budget that goes by a ``SuccessModel`` is told of it, and of which reward (``name``, or all together)."""
+
+    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
+
+    prior: float = 1.0
+    fade: float = 0.99
+    fresh: float = 0.7
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.model()
+
+    def model(self) -> SuccessModel:
+        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.engines.base import FORK
 from gimbal.records import Drop, Episode, Rollout
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
-from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.over_rows import AbstractOverRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branching(AbstractWorkflow):
+class Branching(AbstractOverRows, AbstractWorkflow):
     """Samples the first ``trunks`` rollouts of a group from the prompt; each other one forks off a row where that was least certain.
 
     Sample i splits off sample i mod trunks once that has ended, before one of its ``places`` decisions of least log-probability, in
@@ -29,36 +27,18 @@ class Branching(AbstractWorkflow):
     the early decisions of a trunk are paid by its own score alone; ``LeafMean`` (recipe ``treerl``) pays them by all that split off.
     """
 
+    biased: ClassVar[str] = "Branching splits rollouts where the policy was uncertain"
+
     trunks: int = 2
     places: int = 2
     deep: bool = False
-    inside: AbstractWorkflow = SingleTurn()
 
     def __post_init__(self) -> None:
         if self.trunks < 1 or self.places < 1:
             raise ValueError(
                 f"Branching has {self.trunks} trunks and {self.places} places to split off at; let both be at least 1"
             )
-        if self.inside.whole:
-            raise ValueError(
-                f"{type(self.inside).__name__} drives whole groups, and Branching has it drive single rows: put Branching into it, or "
-                "use one of the two"
-            )
-
-    @property
-    def whole(self) -> bool:
-        return True
-
-    @property
-    def requires(self) -> frozenset[str]:
-        return self.inside.requires | {FORK}
-
-    def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if whole.run.held_out is not None and whole.run.held_out.workflow is None:
-            yield Refusal(
-                "Branching splits rollouts where the policy was uncertain, so an evaluation drawn by it would not be of the policy: "
-                "held_out.workflow='SingleTurn()', or held_out=None"
-            )
+        super().__post_init__()
 
     def __call__(self, attempt: Attempt) -> Steps:
         outcomes: dict[int, Episode | Drop] = {}

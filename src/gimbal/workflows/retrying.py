@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
-from gimbal.composition import Advice, Composition, Refusal, Verdict
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.dataflow.filters.step_turns import decision_of
-from gimbal.engines.base import FORK
 from gimbal.records import Drop, Episode, Group, Rollout
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.working_steps import WorkingSteps, step_spans
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
-from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.over_rows import AbstractOverRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrying(AbstractWorkflow):
+class Retrying(AbstractOverRows, AbstractWorkflow):
     """The first ``firsts`` samples of a group are attempts, and each further one takes up one of these before its first wrong step.
 
     Reflect-then-retry of R3L (arXiv:2601.03715), and the restart at the first error of SCOPE (arXiv:2602.24110) without a guide. Sample
@@ -38,38 +38,23 @@ class Retrying(AbstractWorkflow):
     policy's own reflection, and the retry is given no words of guidance, so that it is on-policy where R3L's is not.
     """
 
+    biased: ClassVar[str] = "Retrying takes wrong answers up again"
+
     firsts: int = 4
     pivotal: bool = True
     right: AbstractReward = WorkingSteps(measure="right", separator=" ", chained=True)
     separator: str = " "
     opening: str = "<think>"
     closing: str = "</think>"
-    inside: AbstractWorkflow = SingleTurn()
 
     def __post_init__(self) -> None:
         if self.firsts < 1:
             raise ValueError(f"Retrying.firsts is {self.firsts}; it counts first attempts of a group, at least 1")
-        if self.inside.whole:
-            raise ValueError(
-                f"{type(self.inside).__name__} drives whole groups, and Retrying has it drive single rows: put Retrying into it, or "
-                "use one of the two"
-            )
-
-    @property
-    def whole(self) -> bool:
-        return True
-
-    @property
-    def requires(self) -> frozenset[str]:
-        return self.inside.requires | {FORK}
+        super().__post_init__()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
         run = whole.run
-        if run.held_out is not None and run.held_out.workflow is None:
-            yield Refusal(
-                "Retrying takes wrong answers up again, so an evaluation drawn by it would not be of the policy: "
-                "held_out.workflow='SingleTurn()', or held_out=None"
-            )
         if run.num_generations <= self.firsts:
             yield Advice(f"of {run.num_generations} samples {self.firsts} are first attempts, so nothing is retried")
 

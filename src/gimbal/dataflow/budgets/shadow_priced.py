@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from gimbal.dataflow.base import AbstractBudgetSpec, Plan
 from gimbal.dataflow.budgets.sizes import AbstractSuccessBudget
-from gimbal.dataflow.success import SuccessModel
+from gimbal.dataflow.success import AbstractSuccessTracking
 from gimbal.ops.allocation import shared
 from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowPriced(AbstractBudgetSpec):
+class ShadowPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     """n proportional to the root of the variance of a task's outcomes, at a mean of num_generations (the square-root law of
     Rollout-GDRO, arXiv:2601.19280).
 
@@ -38,25 +37,16 @@ class ShadowPriced(AbstractBudgetSpec):
     policy), and p by task in place of pass@k of the bin.
     """
 
-    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
-
     bins: int = 10
     least: int = 2
     most: int = 32
-    prior: float = 1.0
-    fade: float = 0.99
-    fresh: float = 0.7
-    name: str = ""
 
     def __post_init__(self) -> None:
-        self.model()
+        super().__post_init__()
         if self.bins < 1 or not 2 <= self.least <= self.most:
             raise ValueError(
                 f"ShadowPriced has bins {self.bins} (1 or more) and gives {self.least} to {self.most} rollouts: let 2 <= least <= most"
             )
-
-    def model(self) -> SuccessModel:
-        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
 
     def start(self, rollouts: int, max_length: int) -> ShadowPricedBudget:
         return ShadowPricedBudget(self, rollouts, max_length)

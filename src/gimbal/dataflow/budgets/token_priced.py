@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from gimbal.dataflow.base import AbstractBudgetSpec, Plan, Progress
 from gimbal.dataflow.budgets.sizes import AbstractSuccessBudget
-from gimbal.dataflow.success import SuccessModel
+from gimbal.dataflow.success import AbstractSuccessTracking
 from gimbal.ops.allocation import shared
 from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenPriced(AbstractBudgetSpec):
+class TokenPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     """Rollouts before they are drawn: in proportion to u^power, as many as a budget of ``tokens`` a step pays for (the first of
     DUET's two controls, arXiv:2605.08441).
 
@@ -35,28 +35,19 @@ class TokenPriced(AbstractBudgetSpec):
     Confidence: abstract only; ours: the surrogate, ``power``, the law of the price.
     """
 
-    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
-
     tokens: int = 0
     gain: float = 0.5
     power: float = 1.0
     least: int = 2
     most: int = 32
-    prior: float = 1.0
-    fade: float = 0.99
-    fresh: float = 0.7
-    name: str = ""
 
     def __post_init__(self) -> None:
-        self.model()
+        super().__post_init__()
         if self.tokens < 0 or min(self.gain, self.power) < 0 or not 2 <= self.least <= self.most:
             raise ValueError(
                 f"TokenPriced has tokens {self.tokens}, gain {self.gain} and power {self.power} (0 or above) and gives {self.least} to "
                 f"{self.most} rollouts: let 2 <= least <= most"
             )
-
-    def model(self) -> SuccessModel:
-        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
 
     def start(self, rollouts: int, max_length: int) -> TokenPricedBudget:
         return TokenPricedBudget(self, rollouts, max_length)

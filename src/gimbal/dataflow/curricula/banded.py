@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from gimbal.dataflow.base import AbstractCurriculumSpec
 from gimbal.dataflow.curricula.choosing import AbstractSuccessChooser, gumbel
-from gimbal.dataflow.success import SuccessModel
+from gimbal.dataflow.success import AbstractSuccessTracking
 from gimbal.environments.base import AbstractTasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Banded(AbstractCurriculumSpec):
+class Banded(AbstractSuccessTracking, AbstractCurriculumSpec):
     """Tasks in bands by their pass rate, each drawn from in its share: pools of difficulty, as prime-rl's sampler has them (2026).
 
     Band n holds the tasks with ``edges``[n - 1] <= p < ``edges``[n], the hardest first; p is the mean of a Beta model of the task,
@@ -33,18 +32,12 @@ class Banded(AbstractCurriculumSpec):
     Ours: the edges, the shares and the model of p; prime-rl keeps the mean of the last group.
     """
 
-    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
-
     edges: tuple[float, ...] = (0.2, 0.8)
     shares: tuple[float, ...] = (0.2, 0.7, 0.1)
-    prior: float = 1.0
-    fade: float = 0.99
-    fresh: float = 0.7
     pool: int = 0
-    name: str = ""
 
     def __post_init__(self) -> None:
-        self.model()
+        super().__post_init__()
         if sorted(set(self.edges)) != list(self.edges) or not all(0 < edge < 1 for edge in self.edges):
             raise ValueError(f"Banded.edges are {self.edges}; they are rising pass rates between 0 and 1")
         if len(self.shares) != len(self.edges) + 1 or min(self.shares) < 0 or sum(self.shares) <= 0:
@@ -52,9 +45,6 @@ class Banded(AbstractCurriculumSpec):
                 f"Banded.shares are {self.shares}; {len(self.edges)} edges make {len(self.edges) + 1} bands, each with a share of 0 or "
                 "above, and not all of them 0"
             )
-
-    def model(self) -> SuccessModel:
-        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
 
     def start(self, tasks: AbstractTasks, seed: int) -> BandedCurriculum:
         return BandedCurriculum(self, tasks, seed)

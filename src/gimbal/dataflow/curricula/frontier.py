@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from gimbal.dataflow.base import AbstractCurriculumSpec
 from gimbal.dataflow.curricula.choosing import AbstractSuccessChooser, gumbel
-from gimbal.dataflow.success import SuccessModel
+from gimbal.dataflow.success import AbstractSuccessTracking
 from gimbal.environments.base import AbstractTasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frontier(AbstractCurriculumSpec):
+class Frontier(AbstractSuccessTracking, AbstractCurriculumSpec):
     """Tasks drawn by the weights w = p^alpha (1 - p)^beta, the Beta kernel of PACED (arXiv:2603.11178).
 
     p is the mean of a Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and
@@ -36,23 +35,14 @@ class Frontier(AbstractCurriculumSpec):
     the same in expectation, and the model of p in place of a profile every few hundred steps.
     """
 
-    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
-
     alpha: float = 1.0
     beta: float = 1.0
-    prior: float = 1.0
-    fade: float = 0.99
-    fresh: float = 0.7
     pool: int = 0
-    name: str = ""
 
     def __post_init__(self) -> None:
-        self.model()
+        super().__post_init__()
         if min(self.alpha, self.beta) < 0:
             raise ValueError(f"Frontier has alpha {self.alpha} and beta {self.beta}; both are exponents of 0 or above")
-
-    def model(self) -> SuccessModel:
-        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
 
     def start(self, tasks: AbstractTasks, seed: int) -> FrontierCurriculum:
         return FrontierCurriculum(self, tasks, seed)

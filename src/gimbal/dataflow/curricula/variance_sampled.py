@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from gimbal.dataflow.base import AbstractCurriculumSpec
 from gimbal.dataflow.curricula.choosing import AbstractSuccessChooser
-from gimbal.dataflow.success import SuccessModel
+from gimbal.dataflow.success import AbstractSuccessTracking
 from gimbal.environments.base import AbstractTasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class VarianceSampled(AbstractCurriculumSpec):
+class VarianceSampled(AbstractSuccessTracking, AbstractCurriculumSpec):
     """Tasks of the largest p (1 - p), with p drawn from what is believed of each, by the rollouts that training makes anyway (VADE,
     arXiv:2511.18902).
 
@@ -34,19 +33,7 @@ class VarianceSampled(AbstractCurriculumSpec):
     Confidence: partial; Beta, Thompson sampling, the score and two decays are the paper's; ours: where they act, and the defaults.
     """
 
-    names_rewards: ClassVar[tuple[str, ...]] = ("name",)
-
-    prior: float = 1.0
-    fade: float = 0.99
-    fresh: float = 0.7
     pool: int = 0
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        self.model()
-
-    def model(self) -> SuccessModel:
-        return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)
 
     def start(self, tasks: AbstractTasks, seed: int) -> VarianceSampledCurriculum:
         name = type(self).__name__

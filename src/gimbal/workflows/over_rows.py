@@ -1,0 +1,43 @@
+"""What workflows have in common that drive whole groups, and leave each row to another workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import FORK
+from gimbal.workflows.base import AbstractWorkflow
+from gimbal.workflows.single import SingleTurn
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractOverRows(AbstractWorkflow):
+    """Some rows of a group split off others; ``inside`` drives each from where it begins."""
+
+    biased: ClassVar[str]  # "Name does this": why what it draws is no sample of the policy
+
+    inside: AbstractWorkflow = SingleTurn()
+
+    def __post_init__(self) -> None:
+        if self.inside.whole:
+            ours, theirs = type(self).__name__, type(self.inside).__name__
+            raise ValueError(
+                f"{theirs} drives whole groups, and {ours} has it drive single rows: put {ours} into it, or use one of the two"
+            )
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return self.inside.requires | {FORK}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if whole.run.held_out is not None and whole.run.held_out.workflow is None:
+            yield Refusal(
+                f"{self.biased}, so an evaluation drawn by it would not be of the policy: held_out.workflow='SingleTurn()', or "
+                "held_out=None"
+            )

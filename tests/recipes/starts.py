@@ -1,0 +1,83 @@
+"""What a recipe's run has to begin with for its mechanism to act in a few steps: a trained policy, a peer's rollouts, other tasks."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from gimbal import recipes
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import CausalLM
+from gimbal.runtime.local import Trainer
+from gimbal.runtime.run import Run
+
+
+@cache
+def tuned() -> str:
+    """gimbal-tiny with every weight moved a little: what rejuvenation takes for tuned."""
+    policy = CausalLM().load()
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight += 0.02 * weight.norm() / weight.numel() ** 0.5 * torch.ones_like(weight)
+    return _saved(policy)
+
+
+@cache
+def judge() -> str:
+    """gimbal-tiny after the first steps of proofreading_start, at a higher rate: it writes a judge's form."""
+    run = recipes.function("proofreading_start")()
+    run = replace(run, prompts_per_step=16, optimization=replace(run.optimization, learning_rate=3e-3), threads=1)
+    trainer = Trainer(run)
+    for _ in range(16):
+        trainer.advance()
+    trainer.close()
+    return _saved(trainer.learner.policy)
+
+
+def _saved(policy: AbstractPolicy) -> str:
+    where = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
+    policy.save(Path(where))
+    return where
+
+
+def from_tuned(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, model=tuned()))
+
+
+def from_judge(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, model=judge()))
+
+
+def repeated(run: Run) -> Run:
+    """On few tasks that sometimes go well, in small groups: one that fails is of a task that went well before."""
+    easier = {**run.tasks.parameters, "min_terms": 3, "max_terms": 4}
+    return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
+
+
+@cache
+def shared() -> str:
+    """A directory of which one run of a swarm has written a round."""
+    where = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
+    run = recipes.function("sapo")()
+    run = replace(run, prompts_per_step=2, seed=5, threads=1, store=replace(run.store, directory=where, name="b"))
+    trainer = Trainer(run)
+    trainer.advance()
+    trainer.close()
+    return where
+
+
+def swarm(run: Run) -> Run:
+    return replace(run, store=replace(run.store, directory=shared(), peers=("b",), patience=0.0))
+
+
+def unsolved(run: Run) -> Run:
+    """On sums of six terms, which all answers get wrong."""
+    return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 6, "max_terms": 6}))
