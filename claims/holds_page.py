@@ -29,6 +29,10 @@ def section(runs: Runs) -> str:
         "",
         levers(runs),
         "",
+        "**Constant.**",
+        "",
+        constant(runs),
+        "",
         f"**Faults.** Before training: {before(holds.STALE):.3f}.",
         "",
         faults(runs),
@@ -86,6 +90,26 @@ def levers(runs: Runs) -> str:
         )
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def constant(runs: Runs) -> str:
+    """With the constant and without it, by cell; the mean difference of both seeds, and the rule's verdict."""
+    lines = ["| cell | without | with | difference |", "| --- " * 4 + "|"]
+    apart, collapsed = [], 0
+    for cell in dict.fromkeys(job.cell for job in holds.elsewhere()):
+        without, tried = (holds.of(runs, "loop", cell, change) for change in ("", holds.CONSTANT))
+        if len(without) < 2 or len(tried) < 2:
+            continue
+        apart.append(statistics.fmean(tried) - statistics.fmean(without))
+        collapsed += lost(tried, cell._replace(rate=0.0))
+        row = [", ".join(map(str, cell)), *(", ".join(f"{x:.2f}" for x in found) for found in (without, tried))]
+        lines.append(f"| {' | '.join(row)} | {apart[-1]:+.3f} |")
+    if len(apart) < 10:
+        return "\n".join([*lines, "", f"{len(apart)} of 10 cells are recorded."])
+    middle, half = statistics.fmean(apart), 2.262 * statistics.stdev(apart) / 10**0.5
+    verdict = "comes into the recipe" if middle > half and not collapsed else "stays out of the recipe"
+    tail = f"Mean {middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f}), {collapsed} collapsed: it {verdict}."
+    return "\n".join([*lines, "", tail])
 
 
 def lost(found: Sequence[float], cell: grid.Cell) -> int:

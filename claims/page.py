@@ -11,6 +11,8 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import curve  # noqa: E402
+import curve_page  # noqa: E402
 import dose  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
@@ -84,6 +86,7 @@ def pages() -> dict[str, str]:
     runs, cells = dose.load(), grid.load()
     text = HEAD + section(runs) + "\n" + grid_page.section(cells)
     text += "\n" + holds_page.section(grid.load(holds.RECORD))
+    text += "\n" + curve_page.section(grid.load(curve.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 
