@@ -190,7 +190,8 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     if longer.steps <= done:
         raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
     began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
-    config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
+    with _alone(directory):  # two at once would replace one another's file
+        config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
 
 

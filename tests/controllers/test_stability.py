@@ -91,7 +91,12 @@ def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (lambda: Region(kl=0.0), "kl 0.0"),
+        (lambda: Region(kl=0.0), "Region.kl is 0.0; it must be a distance above 0 and at most 5 nats"),
+        (lambda: Region(kl=math.inf), "Region.kl is inf"),
+        (lambda: Region(kl=5.1), "beyond which no step is taken back"),
+        (lambda: Region(kl=20.1, times=math.inf), "at most 20 nats"),
+        (lambda: Region(times=1.0), "Region.times is 1.0"),
+        (lambda: Region(calm=math.inf), "Region.calm is inf"),
         (lambda: Stability(up=0.5), "up is 0.5"),
         (lambda: Stability(keep=1.0), "keep"),
         (lambda: Region(discrepancy=0.0), "discrepancy is 0.0; it must be a distance above 0"),
@@ -102,6 +107,11 @@ def test_a_step_without_a_distance_lowers_the_rate_and_forgets_what_was_followed
 def test_numbers_that_mean_nothing_are_refused(made, says):
     with pytest.raises(ValueError, match=says):
         made()
+
+
+def test_the_most_that_a_step_may_go_is_what_a_distance_can_say():
+    region = Region(kl=5.0)
+    assert Stability(region=region).back(20.0 * 1.001, region.kl) < 1
 
 
 def test_one_outlier_does_not_hold_the_rate_down_for_long():

@@ -253,6 +253,13 @@ def test_each_pair_has_a_line_and_names_are_as_they_are_typed(tmp_path):
     assert lines[3] == "" and " ".join(lines[:3]) == found.verdict and all(line.endswith(".") for line in lines[:3])
 
 
+def test_a_single_run_keeps_its_whole_name(tmp_path):
+    for rate in ("1e-2", "1e-3"):
+        write(tmp_path / f"lr{rate}", seed=0, objective={"class": "Clip", "clip": float(rate)})
+    found = api.compare([tmp_path / "lr1e-2", tmp_path / "lr1e-3"])
+    assert [arm.name for arm in found.arms] == ["lr1e-2", "lr1e-3"]
+
+
 def test_json_and_figure(tmp_path):
     arm(tmp_path / "r", "a<b", [0.1] * 5, ALIKE, steps=20)
     arm(tmp_path / "r", "b", [0.1, 0.1, 0.02, 0.02, 0.02], ALIKE, **OTHER)

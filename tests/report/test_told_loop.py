@@ -17,6 +17,9 @@ def test_a_step_is_told_where_much_of_it_was_taken_back():
     )
     assert event(12, {**moved, "loop/kept": 0.0}).endswith("(target 0.01): undone")
     assert "NaN or infinite" in event(3, {"loop/kept": 0.0, "loop/not_finite": 1.0, "loop/target": 0.01})
+    ended = event(7, {"loop/kept": 1.0, "loop/at_end": 100.0})
+    assert "now 100 times the given one, the end of the closed loop's range" in ended and "a larger one" in ended
+    assert "a smaller one" in event(7, {"loop/kept": 0.9, "loop/at_end": 0.01})
     assert event(9, {"loop/returned": 4.0}).endswith("went back to version 4")
 
 

@@ -1,5 +1,6 @@
 """For each rule by which a part advises on a run: such a run, the sentence, and what it says to type."""
 
+import math
 from dataclasses import replace
 
 from refused import CRITIC, DECOUPLED, OLD, ROUTED, TEMPERED
@@ -22,7 +23,7 @@ from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
 from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
-from gimbal.controllers import Linear, Stability
+from gimbal.controllers import Linear, Region, Stability
 from gimbal.critics.members import Ensemble
 from gimbal.critics.probe import Probe
 from gimbal.critics.tokens import HiddenValue
@@ -95,6 +96,11 @@ ADVICE = [
         {"stability": Stability(), "controllers": {"optimization.learning_rate": Linear(steps=4)}},
         "move stability.region.kl instead",
         {"controllers": {"stability.region.kl": Linear(initial=0.01, final=0.001, steps=4)}},
+    ),
+    (
+        {"stability": Stability(), "workflow": Guided()},
+        "slows the closed loop to its least rate",
+        {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
     ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),

@@ -15,6 +15,7 @@ from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.lagrangian import Lagrangian
+from gimbal.controllers.stability import Stability
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.budgets.deepened import Deepened
 from gimbal.dataflow.budgets.fixed import Fixed
@@ -206,6 +207,16 @@ REFUSALS = [
         {"engine": Offline(), "workflow": Demonstrated(), "correction": TruncatedWeight()},
         "demonstrations were not sampled",
         {"correction": None},
+    ),
+    (
+        {"engine": Offline(), "workflow": Demonstrated(), "stability": Stability()},
+        "nobody drew these rows",
+        {"stability": None},
+    ),
+    (
+        {"stability": Stability(), "optimization": Optimization(learning_rate=0.0)},
+        "0 stays 0",
+        {"optimization": Optimization(learning_rate=1e-5)},
     ),
     ({"filters": (StepRepair(),)}, "use workflow=Guided", {"workflow": Guided()}),
     (

@@ -65,6 +65,12 @@ def test_faults_of_texts_are_refused_where_nothing_is_text(knob):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_fault_without_end_is_refused(value):
+    with pytest.raises(ValueError, match=r"^faults.logprob_noise is (inf|nan); it must be finite, and 0 is off"):
+        Faults(logprob_noise=value)
+
+
 def test_noise_is_on_the_record_and_of_the_size_asked_for(policy):
     _, drawn = rollouts(policy, Faults(logprob_noise=0.3), count=16)
     _, clean = rollouts(policy, Faults(), count=16)

@@ -14,6 +14,7 @@ QUIET = 1e-12  # nats: a step that moved less says nothing of how far the next o
 # Times the target: a distance that is followed counts as no more. It has the exponential of a log-ratio in it, one of 1e7 nats does
 # occur, and a mean would hold the rate down for 50 steps after it.
 OUTLIER = 1000.0
+FARTHEST = 20.0  # nats: where distances saturate (a log-ratio counts as no more)
 SLOWEST = 0.05  # of the learning rate, however far the data is: with none no fresh data would ever come nearer
 
 
@@ -36,10 +37,18 @@ class Region:
     def __post_init__(self) -> None:
         if not self.discrepancy > 0:
             raise ValueError(f"Region.discrepancy is {self.discrepancy}; it must be a distance above 0, inf for any")
-        if not 0 < self.kl < math.inf or not 1 < self.times <= math.inf or not 0 <= self.calm < math.inf:
+        if not 1 < self.times <= math.inf:
             raise ValueError(
-                f"Region has kl {self.kl}, times {self.times} and calm {self.calm}; the first is a distance above 0, the second, how "
-                "often as far a step may go, is above 1, the third a surprise of 0 or above"
+                f"Region.times is {self.times}; a step may go so often as far as it should: above 1, inf for any"
+            )
+        if not 0 <= self.calm < math.inf:
+            raise ValueError(f"Region.calm is {self.calm}; it must be a surprise of 0 or above, and finite")
+        # A distance counts as FARTHEST at most, so that beyond it no step would ever be taken back.
+        most = FARTHEST / self.times if self.times < math.inf else FARTHEST
+        if not 0 < self.kl <= most:
+            raise ValueError(
+                f"Region.kl is {self.kl}; it must be a distance above 0 and at most {most:g} nats a decision, beyond which no step is "
+                "taken back. The default is 0.01"
             )
 
 
@@ -93,11 +102,17 @@ class Stability(AbstractPart):
                 "any: stability=None"
             )
 
+        if whole.run.learns.optimization.learning_rate == 0:
+            yield Refusal("Stability multiplies the learning rate, and 0 stays 0: learning_rate=1e-5")
         if "optimization.learning_rate" in whole.run.learns.controllers:
             yield Advice(
                 "Stability sets the learning rate by how far steps go, and so cancels what a controller of optimization.learning_rate "
                 "does: move stability.region.kl instead"
             )
+
+    def at_end(self, factor: float) -> bool:
+        """Whether no rate further that way is left."""
+        return factor in (self.widest, 1 / self.widest)
 
     def init(self) -> State:
         return {"factor": 1.0}

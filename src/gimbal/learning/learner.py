@@ -179,7 +179,7 @@ class Learner(AbstractLocalLearner):
         if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
             raise NotFinite(
-                f"the loss of step {self.version} is {value}; the update was not applied. "
+                f"the loss of step {self.version + 1} is {value}; the update was not applied. "
                 "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually fixes it"
             )
         trained = self.models.trained(loss.of)
@@ -202,7 +202,7 @@ class Learner(AbstractLocalLearner):
             if not math.isfinite(norms[name]):
                 self._forget()
                 raise NotFinite(
-                    f"the gradient norm of step {self.version} is {norms[name]} ({name}); the update was not applied"
+                    f"the gradient norm of step {self.version + 1} is {norms[name]} ({name}); the update was not applied"
                 )
         factor = method.optimization.factor(self.version, self.total_steps) * method.step_factor(metrics)
         for name, optimizer in chosen.items():

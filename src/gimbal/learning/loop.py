@@ -68,11 +68,13 @@ class Loop:
         if self.undone >= MOST_UNDONE:
             raise NotFinite(
                 f"{self.undone} steps in a row were undone, the last at {factor:.3g} times the learning rate given, and the weights "
-                f"are those from before them: {said or f'step {self.models.version} still went {attempted:.2g} nats a decision'}"
+                f"are those from before them: {said or f'step {self.models.version + 1} still went {attempted:.2g} nats a decision'}"
             )
         told = {"loop/attempted": attempted} if math.isfinite(attempted) else {"loop/not_finite": 1.0}
         told |= {"loop/discrepancy": discrepancy, "loop/target": target}
         told |= {"loop/moved": moved, "loop/kept": kept, "loop/factor": factor}
+        if self.rule.at_end(self.factor) and not self.rule.at_end(factor):
+            told["loop/at_end"] = self.factor  # said once, in the step that led there
         return metrics | told
 
     def _learn(self, metrics: Metrics, surprise: float, attempted: float, target: float) -> None:

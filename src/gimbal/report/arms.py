@@ -232,7 +232,11 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
     """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own, as it is typed."""
-    stems = [{re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) for run in runs} for runs in groups]
+    # The end of a single run's name need not be its seed: lr1e-2.
+    stems = [
+        {re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) if len(runs) > 1 else run.directory.name for run in runs}
+        for runs in groups
+    ]
     found = [stem.pop() if len(stem) == 1 else "" for stem in stems]
     if "" not in found and len(set(found)) == len(found):
         return found

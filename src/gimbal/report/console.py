@@ -25,7 +25,7 @@ SHOWN = (
     ("staleness/max", "age", "{:.0f}"),
     ("length/mean", "length", "{:.1f}"),
     ("grad_norm", "grad", "{:.2f}"),
-    ("loop/factor", "lr x", "{:.2g}"),  # with the closed loop: what it multiplied the learning rate with
+    ("loop/factor", "lr x", "{:.3g}"),  # with the closed loop: what it multiplied the learning rate with
 )
 
 

@@ -12,6 +12,13 @@ def event(step: int, metrics: Mapping[str, float]) -> str:
     if "loop/returned" in metrics:
         return f"step {step}: the score left its band, so this step went back to version {metrics['loop/returned']:.0f}"
     kept = metrics.get("loop/kept", 1.0)
+    if kept >= TOLD and "loop/at_end" in metrics:
+        factor = metrics["loop/at_end"]
+        other = "a larger" if factor > 1 else "a smaller"
+        return (
+            f"step {step}: the learning rate is now {factor:g} times the given one, the end of the closed loop's range; if it stays "
+            f"there, start again from {other} one"
+        )
     if kept >= TOLD:
         return ""
     if "loop/not_finite" in metrics:

@@ -57,7 +57,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
 
 def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> list[str]:
     """Of each family: what its runs' names have in common before the seed; or its recipe with what sets it apart; or its first run."""
-    stems = [{re.sub(r"-s?\d+$", "", run.name) for run in runs} for runs in families]
+    stems = [{re.sub(r"-s?\d+$", "", run.name) if len(runs) > 1 else run.name for run in runs} for runs in families]
     if all(len(stem) == 1 for stem in stems) and len(set.union(*stems)) == len(families):
         return [stem.pop() for stem in stems]
     apart = [key for key in differs if key != "recipe" and key.removeprefix("run.") not in BOOKKEEPING][:2]

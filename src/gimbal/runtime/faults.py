@@ -6,6 +6,7 @@ Each fault is a wrapper around the part that would fail, so nothing else in gimb
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -79,6 +80,8 @@ class Faults(AbstractPart):
     def __post_init__(self) -> None:
         for item in fields(self):
             value = vars(self)[item.name]
+            if isinstance(value, int | float) and not math.isfinite(value):
+                raise ValueError(f"faults.{item.name} is {value}; it must be finite, and 0 is off")
             if isinstance(value, int | float) and value < 0 and item.name != "reward_length":
                 raise ValueError(f"faults.{item.name} is {value}; it must be 0 (off) or above")
             if item.name in SHARES and value > 1:

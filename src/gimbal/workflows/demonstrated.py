@@ -29,6 +29,10 @@ class Demonstrated(AbstractWorkflow):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(AbstractCorrection):
             yield Refusal("demonstrations were not sampled, so no ratio to a sampler means anything: correction=None")
+        if whole.run.learns.stability is not None:
+            yield Refusal(
+                "the closed loop goes by how far the policy is from what drew its data, and nobody drew these rows: stability=None"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         text = chosen(attempt.task, "completion", attempt.sample)

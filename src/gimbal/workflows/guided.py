@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,6 +41,12 @@ class Guided(AbstractWorkflow):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if any(repair.guides != self.guides for repair in whole.all(StepRepair)):
             yield Advice("StepRepair.guides and Guided.guides differ")
+        loop = whole.run.learns.stability
+        if self.guides and loop is not None and loop.region.discrepancy < math.inf:
+            yield Advice(
+                "guides are far from the policy by design, which slows the closed loop to its least rate: "
+                "stability.region.discrepancy=inf"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         guided = attempt.sample < self.guides and "completion" in attempt.task.columns
