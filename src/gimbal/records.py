@@ -26,6 +26,7 @@ from torch import Tensor
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
+RIVALS = ("rival_S", "rival_logprob_S")  # columns of a rollout that engines fill together
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
 
@@ -150,9 +151,10 @@ class Rollout:
     of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
     None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
     decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
-    ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
-    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is which of
-    the rows of its episode it is, ``role`` who acted, where there are several.
+    ``rival_S`` is the likeliest token that was not drawn and ends no text, and ``rival_logprob_S`` its log-probability, where the
+    engine records them. ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is
+    one of ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is
+    which of the rows of its episode it is, ``role`` who acted, where there are several.
     """
 
     task: Task
@@ -166,6 +168,8 @@ class Rollout:
     sampling: AbstractSampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
+    rival_S: Int[Tensor, " S"] | None = None
+    rival_logprob_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
     fork: tuple[int, int] | None = None
@@ -195,7 +199,7 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        for name in ("version_S", "mask_S", "reward_S", "entropy_S", "part_S", "turn_S"):
+        for name in ("version_S", "mask_S", "reward_S", "entropy_S", *RIVALS, "part_S", "turn_S"):
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
@@ -209,12 +213,14 @@ class Episode:
 
     Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
     its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
-    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word.
+    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word. ``spent``: decisions that were drawn
+    for it and stand in none of its rows.
     """
 
     rows: tuple[Rollout, ...]
     error: str = ""
     origin: str = ""
+    spent: int = 0
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -268,8 +274,8 @@ class Episode:
 
     @property
     def drawn(self) -> int:
-        """The same, less what other episodes drew before it split off."""
-        return sum(row.drawn for row in self.rows)
+        """The same, less what other episodes drew before it split off, and with what was ``spent`` on it."""
+        return sum(row.drawn for row in self.rows) + self.spent
 
     @property
     def oldest(self) -> int:

@@ -246,6 +246,7 @@ MECHANISMS: dict[str, Mechanism] = {
         4,
         controllers=varies(KL).by(controllers={"regularisers.0.coef": AdaptiveKL(target=0.05, gain=1.0)}),
     ),
+    "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(
         "grpo",
         prompts=4,

@@ -59,6 +59,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
@@ -147,6 +148,15 @@ REFUSALS = [
     (
         {"workflow": Retrying(firsts=2), "held_out": HeldOut(tasks=training_tasks(size=4))},
         "Retrying takes wrong answers up again",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    (
+        {
+            "workflow": Lookahead(),
+            "engine": Native(slots=8, rivals=True),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
+        "Lookahead begins rollouts greedily",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),

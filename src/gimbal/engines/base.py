@@ -22,6 +22,7 @@ DRAW = "draw rows"
 CONTINUE = "go on with a row"  # that left it, after it was told something
 FORK = "fork a row"  # draw another end to its beginning
 RECORD = "record entropy"  # of each distribution that it draws from
+RIVALS = "record rivals"  # the likeliest token beside each that was drawn, of those that end no text
 ROWS = 1 << 32  # more than there are samples in a group
 
 

@@ -23,6 +23,7 @@ from gimbal.engines.base import (
     DRAW,
     FORK,
     RECORD,
+    RIVALS,
     AbstractEngine,
     AbstractEngineSpec,
     Finished,
@@ -42,7 +43,12 @@ from gimbal.policies.layout import attention, laid
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
-COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", "entropy_BL")  # per row and position
+NOTED = (
+    "entropy_BL",
+    "rival_BL",
+    "rival_logprob_BL",
+)  # of a decision where they are asked for, and of none that was passed on
+COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # per row and position
 
 
 @dataclass(kw_only=True)
@@ -74,14 +80,15 @@ class Native(AbstractEngineSpec):
     ``cache``: what happens to unfinished rollouts when new weights arrive. "keep" continues with the keys and values of the old
     weights, so later decisions mix versions: the exact log-probabilities of their version differ by .004 nats on average
     and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
-    ``entropy`` records the entropy of every distribution sampled from. ``device`` is the device of the sampler's model; "" is that of
-    the policy.
+    ``entropy`` records the entropy of every distribution sampled from, ``rivals`` the likeliest token beside the one that was drawn, of
+    those that end no text. ``device`` is the device of the sampler's model; "" is that of the policy.
     """
 
     slots: int = 128
     precision: Precision = "bfloat16"
     cache: Literal["keep", "recompute"] = "keep"
     entropy: bool = False
+    rivals: bool = False
     device: str = ""
 
     def __post_init__(self) -> None:
@@ -91,7 +98,8 @@ class Native(AbstractEngineSpec):
 
     @property
     def can(self) -> frozenset[str]:
-        return frozenset({DRAW, CONTINUE, FORK, *([RECORD] if self.entropy else [])})
+        noted = {RECORD: self.entropy, RIVALS: self.rivals}
+        return frozenset({DRAW, CONTINUE, FORK, *(what for what, asked in noted.items() if asked)})
 
     def start(self, policy: AbstractPolicy) -> NativeEngine:
         assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
@@ -119,6 +127,8 @@ class NativeEngine(AbstractEngine):
         self.ids_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
         self.behavior_BL = torch.zeros(spec.slots, 0, device=self.device)
         self.entropy_BL = torch.zeros(spec.slots, 0, device=self.device)
+        self.rival_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
+        self.rival_logprob_BL = torch.zeros(spec.slots, 0, device=self.device)
         self.version_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
         self.uniform_BL = torch.zeros(spec.slots, 0, dtype=torch.float64, device=self.device)
         self._version = -1
@@ -205,6 +215,11 @@ class NativeEngine(AbstractEngine):
         self.version_BL[live, at_B] = self._version
         if self.spec.entropy:
             self.entropy_BL[live, at_B] = torch.special.entr(logprob_BV.exp()).sum(-1)
+        if self.spec.rivals:
+            two_B2, id_B2 = logprob_BV.index_fill(-1, self.end_ids, -torch.inf).topk(2, dim=-1)
+            place_B1 = (id_B2[:, :1] == token_B[:, None]).long()  # the second where the first was drawn
+            self.rival_BL[live, at_B] = id_B2.gather(-1, place_B1)[:, 0]
+            self.rival_logprob_BL[live, at_B] = two_B2.gather(-1, place_B1)[:, 0]
         self.computed += n
         self.length_B[:n] += 1
         self._longest += 1
@@ -319,7 +334,8 @@ class NativeEngine(AbstractEngine):
         self.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
         self.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
         self.version_BL[row, first : len(known)] = torch.tensor(live.versions, dtype=torch.long, device=self.device)
-        self.entropy_BL[row, first : len(known)] = 0  # it is not passed on; what stands there is of an earlier row
+        for name in NOTED:
+            getattr(self, name)[row, first : len(known)] = 0  # not passed on; what stands there is of an earlier row
         stream = philox(*request.stream).random(request.sampling.max_length)
         self.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.length_B[row], self.limit_B[row] = len(known), limit
@@ -394,6 +410,8 @@ class NativeEngine(AbstractEngine):
             sampling=live.request.sampling,
             text=self.policy.decode(ids[first:]),
             entropy_S=column(self.entropy_BL) if self.spec.entropy else None,
+            rival_S=column(self.rival_BL) if self.spec.rivals else None,
+            rival_logprob_S=column(self.rival_logprob_BL) if self.spec.rivals else None,
         )
 
     def _free(self, row: int) -> None:
@@ -434,7 +452,7 @@ class NativeEngine(AbstractEngine):
                 length, span = int(self.length_B[row]), slice(len(live.prompt), int(self.length_B[row]))
                 held |= {"drawn": self.ids_BL[row, span].tolist(), "behavior": self.behavior_BL[row, span].clone()}
                 held |= {"versions": self.version_BL[row, span].tolist(), "cache": self.slots.take(row, length - 1)}
-                held |= {"entropy": self.entropy_BL[row, span].clone()}
+                held |= {name: getattr(self, name)[row, span].clone() for name in NOTED}
             return held
 
         return {
@@ -469,7 +487,11 @@ class NativeEngine(AbstractEngine):
             self.rows.append(item)
             self._occupy(row, item, (*item.prompt, *item.drawn))
             span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
-            self.entropy_BL[row, span] = held["entropy"]
+            for name in NOTED:
+                if name in held:  # checkpoints of before have "entropy" alone
+                    getattr(self, name)[row, span] = held[name]
+            if "entropy" in held:
+                self.entropy_BL[row, span] = held["entropy"]
             self.slots.reserve(self.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
         self._prefix = state["prefix"]

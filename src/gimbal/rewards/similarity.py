@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,8 +68,8 @@ class Similarity(AbstractReward):
         return value if self.least <= value < 1 else 0.0 if value < self.least else 1 - 1e-6
 
 
-def edit_distance(a: str, b: str) -> int:
-    """Levenshtein: the fewest insertions, deletions and replacements of a character that make ``b`` of ``a``."""
+def edit_distance(a: Sequence[object], b: Sequence[object]) -> int:
+    """Levenshtein: the fewest insertions, deletions and replacements of an item that make ``b`` of ``a``."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, start=1):
         before, row[0] = row[0], i

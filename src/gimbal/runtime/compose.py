@@ -29,7 +29,7 @@ from gimbal.composition import (
 )
 from gimbal.config.own import wrong
 from gimbal.dataflow.budgets.fixed import Fixed
-from gimbal.engines.base import RECORD
+from gimbal.engines.base import RECORD, RIVALS
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.mixture import Mixed
@@ -139,7 +139,9 @@ def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
     engine, workflow = sampler.engine, sampler.workflow
     if lacks := sorted(workflow.requires - engine.can):
         own = ", ".join(sorted(engine.can)) or "do none of it"
-        way = f"{where}.entropy=true" if lacks == [RECORD] else f"use {where}=Native()"
+        fields = {RECORD: "entropy=true", RIVALS: "rivals=true"}
+        asked = [f"{where}.{fields[what]}" for what in lacks if what in fields]
+        way = " ".join(asked) if len(asked) == len(lacks) else f"use {where}=Native()"
         yield Refusal(
             f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, and "
             f"{where}={type(engine).__name__}() can {own}: {way}, or another workflow"

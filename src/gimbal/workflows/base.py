@@ -51,11 +51,13 @@ class Draw:
 class Fork:
     """Draw another end to a row: its first ``at`` decisions are taken over, and what follows is drawn. Answered with the branch.
 
-    What it took over is not masked in, so each decision counts in the row that drew it. At 0 it begins at the prompt.
+    What it took over is not masked in, so each decision counts in the row that drew it. At 0 it begins at the prompt. ``forced`` are
+    tokens that stand next, before anything is drawn: nobody sampled them, so they are not masked in, and their log-probability is 0.
     """
 
     row: Rollout
     at: int
+    forced: tuple[int, ...] = ()
     sample: int | None = None
     sampling: AbstractSampling | None = None
     stop: tuple[str, ...] = ()

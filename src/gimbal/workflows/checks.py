@@ -74,6 +74,10 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
                 f"at={told(call.at)}; it must be the number of decisions to keep from the row, here 0 to {most} (the row has "
                 f"{call.row.length})"
             )
+        elif not isinstance(call.forced, tuple) or not all(map(_counts, call.forced)):
+            yield f"forced={told(call.forced)}; it must be a tuple of token ids"
+        elif call.at + len(call.forced) > most:
+            yield f"{len(call.forced)} forced tokens after {call.at}, which leave no room to draw anything"
     elif isinstance(call, Write):
         yield from _of_text(call, workflow)
     elif isinstance(call, Act):

@@ -12,6 +12,14 @@ from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.single import SingleTurn
 
 
+def evaluated_otherwise(biased: str, whole: Composition) -> Iterator[Verdict]:
+    """The refusal of an evaluation by a workflow that draws no samples of the policy; ``biased`` says "Name does this"."""
+    if whole.run.held_out is not None and whole.run.held_out.workflow is None:
+        yield Refusal(
+            f"{biased}, so an evaluation drawn by it would not be of the policy: held_out.workflow='SingleTurn()', or held_out=None"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class AbstractOverRows(AbstractWorkflow):
     """Some rows of a group split off others; ``inside`` drives each from where it begins."""
@@ -36,8 +44,4 @@ class AbstractOverRows(AbstractWorkflow):
         return self.inside.requires | {FORK}
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if whole.run.held_out is not None and whole.run.held_out.workflow is None:
-            yield Refusal(
-                f"{self.biased}, so an evaluation drawn by it would not be of the policy: held_out.workflow='SingleTurn()', or "
-                "held_out=None"
-            )
+        yield from evaluated_otherwise(self.biased, whole)

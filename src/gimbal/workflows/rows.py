@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gimbal.policies.token import Tokens
-from gimbal.records import Part, Rollout
+from gimbal.records import RIVALS, Part, Rollout
 
-COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "entropy_S", "part_S", "turn_S")
+COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "entropy_S", *RIVALS, "part_S", "turn_S")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +84,19 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
         whole,
         mask_S=mask_S,
         reward_S=reward_S,
-        entropy_S=_entropy_S(base, kept, begun, whole),
+        **{name: _noted_S(name, base, kept, begun, whole) for name in ("entropy_S", *RIVALS)},
         part_S=_part_S(base, kept, begun - kept, own, told),
         turn_S=_turn_S(base, kept, begun - kept, own, told),
         fork=base.fork if counts else (base.sample, kept),
     )
 
 
-def _entropy_S(base: Rollout, kept: int, begun: int, whole: Rollout) -> Tensor | None:
-    """An engine knows only the entropies of what it drew since the row came back to it."""
-    if whole.entropy_S is None or base.entropy_S is None:
-        return whole.entropy_S
-    return torch.cat([base.entropy_S[:kept], torch.zeros(begun - kept), whole.entropy_S[begun:]])
+def _noted_S(name: str, base: Rollout, kept: int, begun: int, whole: Rollout) -> Tensor | None:
+    """An engine knows only the entropies and rivals of what it drew since the row came back to it."""
+    before_S, after_S = vars(base)[name], vars(whole)[name]
+    if after_S is None or before_S is None:
+        return after_S
+    return torch.cat([before_S[:kept], torch.zeros(begun - kept, dtype=after_S.dtype), after_S[begun:]])
 
 
 def _part_S(base: Rollout, kept: int, told: int, own: int, said: int | None) -> Tensor | None:

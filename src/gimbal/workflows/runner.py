@@ -339,8 +339,9 @@ class Runner(AbstractEngineAround):
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
-        told = self._told(call) or [] if isinstance(call, Draw) else []
-        begun = 0 if row is None else call.at if isinstance(call, Fork) else row.length + len(told)
+        told = list(call.forced) if isinstance(call, Fork) else self._told(call) or [] if isinstance(call, Draw) else []
+        kept = 0 if row is None else call.at if isinstance(call, Fork) else row.length
+        begun = kept + len(told)
         asked = wanted
         if not isinstance(call, Ask):
             most = wanted.max_length if call.most is None else min(wanted.max_length, begun + call.most)
@@ -360,7 +361,7 @@ class Runner(AbstractEngineAround):
         if row is None or not begun:
             engine.submit(request)
         else:
-            engine.extend(request, row, told, first=begun if isinstance(call, Fork) else None)
+            engine.extend(request, row, told, first=kept if isinstance(call, Fork) else None)
 
     def _drawn(self, role: str, item: Finished) -> None:
         if item.key in self.plain and not role:
@@ -377,8 +378,10 @@ class Runner(AbstractEngineAround):
         if isinstance(call, Ask):
             return replace(whole, role=call.role)
         row = replace(whole, sampling=wanted, stop=PAUSED if self._paused(call, whole, wanted) else whole.stop)
-        if isinstance(call, Fork) and call.at:
-            return joined(call.row, call.at, None, row, counts=False)
+        if isinstance(call, Fork):
+            row = joined(call.row, call.at, None, row, counts=False) if call.at else row
+            drawn_S = torch.arange(row.length) >= call.at + len(call.forced)
+            return replace(row, mask_S=row.mask_S & drawn_S) if call.forced else row
         if isinstance(call, Draw) and call.row is not None:
             told = self._told(call)
             return joined(call.row, call.row.length, None if told is None else len(told), row, counts=True)
