@@ -105,6 +105,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
         facts={
             "score/right": (draw()[:, 0] > 0).to(dtype),
             "score/short": draw()[:, 0],
+            "score/emphasis": 1 + draw()[:, 0].abs(),
             "truncated": torch.zeros(n, dtype=dtype),
             "step_slope_NS": torch.rand(n, s, generator=g).to(dtype),
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),

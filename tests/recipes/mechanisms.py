@@ -19,6 +19,8 @@ from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
+from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
@@ -308,6 +310,9 @@ MECHANISMS: dict[str, Mechanism] = {
         controllers=varies("lr").by(controllers={}),
     ),
     "proofreading_start": of("sft", tasks=differs("length/mean")),
+    "prompt_gdro": of(
+        "grpo", 4, sooner=FEW_TASKS, curriculum__rewards__shaping=above("curriculum/Adversarial/largest", 1.0)
+    ),
     "prorag": of("grpo", shaping=ADVANTAGE),
     "r2vpo": of(
         "gspo",
@@ -380,6 +385,14 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "salt": of("grpo", shaping=ADVANTAGE),
     "sapo": of("grpo", 2, prompts=2, start=swarm, store=above("replay/share"), correction=differs("is_weight/max")),
+    "scaling_inter": of(
+        "grpo",
+        3,
+        prompts=4,
+        sooner={Horizon: {"every": 1}},
+        workflow=differs("length/mean").by(workflow=SingleTurn(), curriculum=Epochs()),
+        curriculum=varies("curriculum/Horizon/turns"),
+    ),
     "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "sft": of("dpo", objective=GRADIENT),

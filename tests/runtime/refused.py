@@ -9,6 +9,7 @@ from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
+from gimbal.advantages.shapings.emphasised import Emphasised
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
 from gimbal.advantages.shapings.rank_shaped import RankShaped
 from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
@@ -19,6 +20,8 @@ from gimbal.controllers.stability import Stability
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.budgets.deepened import Deepened
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.curricula.adversarial import Adversarial
+from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.curricula.profiled import Profiled
 from gimbal.dataflow.filters.profile_only import ProfileOnly
 from gimbal.dataflow.filters.step_repair import StepRepair
@@ -50,6 +53,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.answer_consistency import AnswerConsistency
+from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
@@ -58,6 +62,7 @@ from gimbal.runtime.run import HeldOut
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
+from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.retrying import Retrying
@@ -84,6 +89,15 @@ REFUSALS = [
         "draws further rollouts of a group that is scored.*use budget=Fixed",
         {"budget": Fixed()},
     ),
+    (
+        {"curriculum": Adversarial()},
+        "add Emphasised.. to shaping",
+        {
+            "shaping": (Emphasised(),),
+            "rewards": (Digits(), Expected(column="emphasis", name="emphasis", weight=0.0)),
+        },
+    ),
+    ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
     ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
     (

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gimbal.composition import OBSERVES
+from gimbal.composition import LIMITS_TURNS, OBSERVES
+from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.environments.tools import Calculator
@@ -25,6 +26,9 @@ class Dialogue(AbstractWorkflow):
     A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported and counted and
     leaves the statistics. An answer joins ``overlap`` steps of the engine after its question (sooner only where nothing else can be
     drawn): 0 waits for it at the next step, so give a slow tool about as many steps as it takes, and the other rows continue meanwhile.
+
+    Where the task has a column ``turns`` (curricula.Horizon) an episode that asks at the end of so many turns is cut there, as
+    truncated.
 
     - ``answers`` = 0, or a tool that says nothing: SingleTurn.
     """
@@ -46,7 +50,7 @@ class Dialogue(AbstractWorkflow):
         return frozenset({DRAW, CONTINUE})
 
     def effects(self) -> frozenset[str]:
-        return super().effects() | {OBSERVES}
+        return super().effects() | {OBSERVES, LIMITS_TURNS}
 
     def __call__(self, attempt: Attempt) -> Steps:
         given = answered(attempt.fork[0], attempt.fork[1]) if attempt.fork else 0
@@ -60,9 +64,13 @@ class Dialogue(AbstractWorkflow):
             attempt = replace(
                 attempt, task=replace(attempt.task, prompt=attempt.task.prompt + (seen.observation or ""))
             )
+        turns = attempt.task.columns.get(TURNS)
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
         while given < self.answers and self._asks(row):
+            if turns is not None and given + 1 >= int(turns):
+                row = replace(row, stop="truncated")
+                break
             act = Act(
                 environment=self.tool,
                 action=row.text,
