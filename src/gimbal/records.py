@@ -147,14 +147,15 @@ class Part(IntEnum):
 class Rollout:
     """One sampled sequence of S decisions, with what the engine knew when it drew each.
 
-    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
-    of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
+    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward of
+    an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
     None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
     decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
     ``rival_S`` is the likeliest token that was not drawn and ends no text, and ``rival_logprob_S`` its log-probability, where the
     engine records them. ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is
     one of ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is
-    which of the rows of its episode it is, ``role`` who acted, where there are several.
+    which of the rows of its episode it is, ``role`` who acted, where there are several. ``inclusion`` is the probability with
+    which it was kept, where its sampler gives rows up by chance.
     """
 
     task: Task
@@ -175,6 +176,7 @@ class Rollout:
     fork: tuple[int, int] | None = None
     row: int = 0
     role: str = ""
+    inclusion: float = 1.0
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
@@ -350,7 +352,7 @@ class TrainBatch:
     fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names)
     just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its
     own, by name, [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
-    ran out), ``temperature`` (it was drawn at), ``reference/NAME``, and what surveys found.
+    ran out), ``temperature`` (it was drawn at), ``inclusion``, ``reference/NAME``, and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]

@@ -107,6 +107,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "score/short": draw()[:, 0],
             "score/emphasis": 1 + draw()[:, 0].abs(),
             "truncated": torch.zeros(n, dtype=dtype),
+            "inclusion": torch.rand(n, generator=g).clamp(0.2, 1).to(dtype),
             "step_slope_NS": torch.rand(n, s, generator=g).to(dtype),
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),
             "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),

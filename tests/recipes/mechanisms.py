@@ -173,6 +173,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "dr_grpo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
     "duet": of("grpo", 3, prompts=8, sooner={TokenPriced: {"tokens": 1000}}, budget=varies("budget/TokenPriced/price")),
+    "duet_aborts": of(
+        "duet",
+        3,
+        prompts=8,
+        workflow__advantage=above("drops/rollouts/aborted"),
+        advantage=ADVANTAGE.by(advantage=GroupNormalized()),
+    ),
     "echo": of("grpo", regularisers=above("nll/observation")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
     "epo": of(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from small import Digits, described
 
 from gimbal.advantages import GAE, KLReward, Whitened
+from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
@@ -59,6 +60,7 @@ from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut
+from gimbal.workflows.aborting import Aborting
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
@@ -171,6 +173,16 @@ REFUSALS = [
             "held_out": HeldOut(tasks=training_tasks(size=4)),
         },
         "Lookahead begins rollouts greedily",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    ({"workflow": Aborting()}, "nothing here weighs those", {"advantage": InclusionNormalized()}),
+    (
+        {
+            "workflow": Aborting(),
+            "advantage": InclusionNormalized(),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
+        "Aborting gives up rollouts by chance",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),

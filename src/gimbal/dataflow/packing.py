@@ -65,6 +65,7 @@ def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
     return facts | {
         "truncated": torch.tensor([float(rollout.stop == "length") for rollout in rollouts]),
         "temperature": torch.tensor([rollout.sampling.temperature for rollout in rollouts]),
+        "inclusion": torch.tensor([rollout.inclusion for rollout in rollouts]),
     }
 
 

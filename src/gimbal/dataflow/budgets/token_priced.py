@@ -30,7 +30,7 @@ class TokenPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     tasks.size=256.
 
     Published: a budget of tokens, shares by a surrogate known before the rollouts, and a second control, that aborts rollouts behind a
-    marker and weighs the others, which is not here.
+    marker and weighs the others (workflows.Aborting).
 
     Confidence: abstract only; ours: the surrogate, ``power``, the law of the price.
     """

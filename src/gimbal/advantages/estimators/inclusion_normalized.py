@@ -1,0 +1,62 @@
+"""The group's mean and scale where only a chosen part of its rollouts is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.advantages.base import AbstractAdvantage
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class InclusionNormalized(AbstractAdvantage):
+    """GroupNormalized with each rollout standing for those like it that were given up (the weights of DUET, arXiv:2605.08441; of
+    Horvitz and Thompson, textbook).
+
+    w_i = min(1 / inclusion_i, most),  m = sum_g w R / sum_g w,  s^2 = n / (n - ddof) sum_g w (R - m)^2 / sum_g w,
+
+    A_i = (w_i / mean_g w) (R_i - m) / (s + eps), with n rollouts in the group. ``inclusion`` is the probability with which the sampler
+    kept the rollout, which it must know from the rollout itself.
+
+    - all inclusions of a group equal, or ``most`` = 1: GroupNormalized.
+    - all rewards of a group equal, or a group of one: A = 0.
+
+    Sums weighted so are those of all rollouts in expectation; m is their quotient, whose bias falls as 1 / n.
+
+    Confidence: abstract only; ours: all of it but that survivors are weighted by their inverse probability.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "inclusion"})
+    per_episode: ClassVar[bool] = True
+
+    most: float = 10.0
+    ddof: int = 1
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or self.eps < 0:
+            raise ValueError(f"InclusionNormalized has most {self.most}, 1 or above, and eps {self.eps}, 0 or above")
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        label_N = torch.unique(batch.column("group_N", self), return_inverse=True)[1]
+        return_N = batch.return_N.double()
+        weight_N = (1 / batch.column("inclusion", self).double()).clamp(max=self.most)
+        count = int(label_N.max()) + 1 if len(label_N) else 0
+
+        def total(value_N: Tensor) -> Tensor:
+            return value_N.new_zeros(count).index_add_(0, label_N, value_N)[label_N]
+
+        size_N, all_N = total(torch.ones_like(weight_N)), total(weight_N)
+        gap_N = return_N - total(weight_N * return_N) / all_N
+        square_N = total(weight_N * gap_N.square()) / all_N * size_N / (size_N - self.ddof).clamp(min=1)
+        spread_N = square_N.sqrt() + self.eps
+        advantage_N = (weight_N * size_N / all_N * gap_N / spread_N).where((size_N > 1) & (spread_N > 0), 0)
+        # The mean of equal rewards is that very reward but for rounding, and so must their advantage be 0.
+        top_N = return_N.new_full((count,), -torch.inf).scatter_reduce(0, label_N, return_N, "amax")[label_N]
+        low_N = return_N.new_full((count,), torch.inf).scatter_reduce(0, label_N, return_N, "amin")[label_N]
+        return advantage_N.where(top_N > low_N, 0).float()[:, None] * batch.mask_NS

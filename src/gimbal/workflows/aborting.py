@@ -1,0 +1,68 @@
+"""Rollouts that may be given up once they have written a marker, with the probability that they were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import CONTINUE, DRAW
+from gimbal.ops import philox
+from gimbal.records import Drop, Episode
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Attempt, Draw, Steps
+from gimbal.workflows.over_rows import evaluated_otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aborting(AbstractWorkflow):
+    """Gives a rollout up with probability ``chance`` where it has written ``marker``, and again after every ``every`` further tokens
+    (the second of DUET's two controls, arXiv:2605.08441).
+
+    A rollout that passed n of these checkpoints was kept with probability s = (1 - chance)^n, its ``inclusion``. What was given up is
+    counted as drops/rollouts/aborted, and the tokens that it had cost as generated.
+
+    How its log-probabilities are to be read: each is the policy's own. The rollouts that are left are no sample of the policy, for long
+    ones behind a marker are given up more often; weighted by 1 / s they are one, and advantages.InclusionNormalized weighs them so. Pass
+    rates and the accounts of selection are of what is left, unweighted, and no evaluation may be drawn by it.
+
+    - ``chance`` = 0, or a marker that is never written: SingleTurn.
+
+    Chances are drawn by (seed, task, sample), so a run that is repeated or resumed gives up the same.
+
+    Confidence: abstract only; published are a marker that arms the aborts and weights that undo their bias; ours: a constant chance, by
+    tokens since the marker, where the paper has one token budget set it.
+    """
+
+    marker: str = "</think>"
+    chance: float = 0.1
+    every: int = 4
+
+    def __post_init__(self) -> None:
+        if not self.marker or not 0 <= self.chance < 1 or self.every < 1:
+            raise ValueError(
+                f"Aborting has marker {self.marker!r} (some text), chance {self.chance} (0 or above, below 1) and every {self.every} "
+                "(1 token or more)"
+            )
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from evaluated_otherwise("Aborting gives up rollouts by chance", whole)
+        if not whole.has(InclusionNormalized):
+            yield Refusal(
+                "Aborting leaves too few long rollouts, and nothing here weighs those that are left: advantage=InclusionNormalized()"
+            )
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        chances = philox("aborting", attempt.seed, attempt.task.id, attempt.sample)
+        row = yield attempt.begin(stop=(self.marker,))
+        kept = 1.0
+        while row.stop == PAUSED:
+            if chances.random() < self.chance:
+                return Drop("aborted", drawn=row.drawn)
+            kept *= 1 - self.chance
+            row = yield Draw(row=row, most=self.every)
+        return Episode.of(replace(row, inclusion=kept))
