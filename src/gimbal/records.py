@@ -22,11 +22,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-# Temperatures beyond which float32 logits overflow or are all alike.
-LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0  # beyond them float32 logits overflow or are all alike
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
-RIVALS = ("rival_S", "rival_logprob_S")  # columns of a rollout that engines fill together
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
 
@@ -147,15 +145,13 @@ class Part(IntEnum):
 class Rollout:
     """One sampled sequence of S decisions, with what the engine knew when it drew each.
 
-    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward of
-    an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
+    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
+    of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
     None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
     decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
-    ``rival_S`` is the likeliest token that was not drawn and ends no text, and ``rival_logprob_S`` its log-probability, where the
-    engine records them. ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is
-    one of ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is
-    which of the rows of its episode it is, ``role`` who acted, where there are several. ``inclusion`` is the probability with
-    which it was kept, where its sampler gives rows up by chance.
+    ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
+    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is which of
+    the rows of its episode it is, ``role`` who acted, where there are several.
     """
 
     task: Task
@@ -169,14 +165,14 @@ class Rollout:
     sampling: AbstractSampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
-    rival_S: Int[Tensor, " S"] | None = None
+    rival_S: Int[Tensor, " S"] | None = None  # the likeliest token beside the drawn one that ends no text
     rival_logprob_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
     fork: tuple[int, int] | None = None
     row: int = 0
     role: str = ""
-    inclusion: float = 1.0
+    inclusion: float = 1.0  # the probability with which it was kept, where its sampler gives rows up by chance
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
@@ -201,7 +197,7 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        for name in ("version_S", "mask_S", "reward_S", "entropy_S", *RIVALS, "part_S", "turn_S"):
+        for name in ("version_S", "mask_S", "reward_S", "entropy_S", "rival_S", "rival_logprob_S", "part_S", "turn_S"):
             column = getattr(self, name)
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
@@ -215,14 +211,13 @@ class Episode:
 
     Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
     its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
-    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word. ``spent``: decisions that were drawn
-    for it and stand in none of its rows.
+    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word.
     """
 
     rows: tuple[Rollout, ...]
     error: str = ""
     origin: str = ""
-    spent: int = 0
+    spent: int = 0  # decisions that were drawn for it and stand in none of its rows
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -407,8 +402,7 @@ class TrainBatch:
 
     @property
     def shape(self) -> tuple[int, int]:
-        n, s = self.mask_NS.shape
-        return n, s
+        return self.mask_NS.shape[0], self.mask_NS.shape[1]
 
     @property
     def parts_NS(self) -> Int[Tensor, "N S"]:

@@ -9,6 +9,7 @@ from gimbal.advantages.estimators.gae import GAE, ReturnToGo
 from gimbal.advantages.estimators.group_centered import GroupCentered
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.advantages.estimators.horizon_routed import HorizonRouted
+from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.leaf_mean import LeafMean
 from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.advantages.estimators.log_mean_exp_centered import LogMeanExpCentered
@@ -33,6 +34,7 @@ from gimbal.advantages.reward_shaping.running_normalized import RunningNormalize
 from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
 from gimbal.advantages.shapings.discrepancy_penalty import DiscrepancyPenalty
 from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
+from gimbal.advantages.shapings.emphasised import Emphasised
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
 from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.shapings.positive_amplified import PositiveAmplified
@@ -56,11 +58,13 @@ __all__ = [
     "CrossRolloutBaseline",
     "DiscrepancyPenalty",
     "EdgeAveraged",
+    "Emphasised",
     "EntropyConsistency",
     "EntropyShaped",
     "GroupCentered",
     "GroupNormalized",
     "HorizonRouted",
+    "InclusionNormalized",
     "KLReward",
     "LeafMean",
     "LeaveOneOut",

@@ -22,9 +22,9 @@ class Aborting(AbstractWorkflow):
     A rollout that passed n of these checkpoints was kept with probability s = (1 - chance)^n, its ``inclusion``. What was given up is
     counted as drops/rollouts/aborted, and the tokens that it had cost as generated.
 
-    How its log-probabilities are to be read: each is the policy's own. The rollouts that are left are no sample of the policy, for long
-    ones behind a marker are given up more often; weighted by 1 / s they are one, and advantages.InclusionNormalized weighs them so. Pass
-    rates and the accounts of selection are of what is left, unweighted, and no evaluation may be drawn by it.
+    How its log-probabilities are to be read: each is the policy's own. The rollouts that are left are no sample of the policy, for
+    long ones behind a marker are given up more often; weighted by 1 / s they are one, and advantages.InclusionNormalized weighs them
+    so. Pass rates and the accounts of selection are of what is left, unweighted, and no evaluation may be drawn by it.
 
     - ``chance`` = 0, or a marker that is never written: SingleTurn.
 

@@ -10,9 +10,19 @@ import torch
 from torch import Tensor
 
 from gimbal.policies.token import Tokens
-from gimbal.records import RIVALS, Part, Rollout
+from gimbal.records import Part, Rollout
 
-COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "entropy_S", *RIVALS, "part_S", "turn_S")
+COLUMNS = (
+    "behavior_S",
+    "version_S",
+    "mask_S",
+    "reward_S",
+    "entropy_S",
+    "rival_S",
+    "rival_logprob_S",
+    "part_S",
+    "turn_S",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +94,23 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
         whole,
         mask_S=mask_S,
         reward_S=reward_S,
-        **{name: _noted_S(name, base, kept, begun, whole) for name in ("entropy_S", *RIVALS)},
+        entropy_S=_noted_S(base.entropy_S, kept, begun, whole.entropy_S),
+        rival_S=_noted_S(base.rival_S, kept, begun, whole.rival_S),
+        rival_logprob_S=_noted_S(base.rival_logprob_S, kept, begun, whole.rival_logprob_S),
         part_S=_part_S(base, kept, begun - kept, own, told),
         turn_S=_turn_S(base, kept, begun - kept, own, told),
         fork=base.fork if counts else (base.sample, kept),
     )
 
 
-def _noted_S(name: str, base: Rollout, kept: int, begun: int, whole: Rollout) -> Tensor | None:
+def branched(base: Rollout, kept: int, forced: int, whole: Rollout) -> Rollout:
+    """``whole`` as a branch: the first ``kept`` decisions are ``base``'s, then come ``forced`` ones; neither count in it."""
+    row = joined(base, kept, None, whole, counts=False) if kept else whole
+    return replace(row, mask_S=row.mask_S & (torch.arange(row.length) >= kept + forced)) if forced else row
+
+
+def _noted_S(before_S: Tensor | None, kept: int, begun: int, after_S: Tensor | None) -> Tensor | None:
     """An engine knows only the entropies and rivals of what it drew since the row came back to it."""
-    before_S, after_S = vars(base)[name], vars(whole)[name]
     if after_S is None or before_S is None:
         return after_S
     return torch.cat([before_S[:kept], torch.zeros(begun - kept, dtype=after_S.dtype), after_S[begun:]])

@@ -35,7 +35,7 @@ from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
-from gimbal.workflows.rows import joined
+from gimbal.workflows.rows import branched, joined
 from gimbal.workflows.single import SingleTurn
 
 
@@ -340,8 +340,7 @@ class Runner(AbstractEngineAround):
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
         told = list(call.forced) if isinstance(call, Fork) else self._told(call) or [] if isinstance(call, Draw) else []
-        kept = 0 if row is None else call.at if isinstance(call, Fork) else row.length
-        begun = kept + len(told)
+        begun = len(told) + (0 if row is None else call.at if isinstance(call, Fork) else row.length)
         asked = wanted
         if not isinstance(call, Ask):
             most = wanted.max_length if call.most is None else min(wanted.max_length, begun + call.most)
@@ -361,7 +360,7 @@ class Runner(AbstractEngineAround):
         if row is None or not begun:
             engine.submit(request)
         else:
-            engine.extend(request, row, told, first=kept if isinstance(call, Fork) else None)
+            engine.extend(request, row, told, first=begun - len(told) if isinstance(call, Fork) else None)
 
     def _drawn(self, role: str, item: Finished) -> None:
         if item.key in self.plain and not role:
@@ -379,9 +378,7 @@ class Runner(AbstractEngineAround):
             return replace(whole, role=call.role)
         row = replace(whole, sampling=wanted, stop=PAUSED if self._paused(call, whole, wanted) else whole.stop)
         if isinstance(call, Fork):
-            row = joined(call.row, call.at, None, row, counts=False) if call.at else row
-            drawn_S = torch.arange(row.length) >= call.at + len(call.forced)
-            return replace(row, mask_S=row.mask_S & drawn_S) if call.forced else row
+            return branched(call.row, call.at, len(call.forced), row)
         if isinstance(call, Draw) and call.row is not None:
             told = self._told(call)
             return joined(call.row, call.row.length, None if told is None else len(told), row, counts=True)

@@ -31,7 +31,7 @@ class InclusionNormalized(AbstractAdvantage):
     Confidence: abstract only; ours: all of it but that survivors are weighted by their inverse probability.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "inclusion"})
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
     per_episode: ClassVar[bool] = True
 
     most: float = 10.0
