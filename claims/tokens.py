@@ -1,0 +1,362 @@
+"""Which rollout-control method reaches a pass rate with fewer generated tokens, and in less time, than plain GRPO.
+
+**Setting.** ``gimbal-tiny`` on chain_sum, in two sets of 256 tasks that come again, the same for every arm: *spread*, 2 to 6 terms of
+two digits (.14 of the first policy's answers are right), and *sparse*, 4 to 8 terms of one or two digits (.05). Plain GRPO: steps of
+8 tasks x 8 rollouts, groups normalised, means over tokens, one update a batch on data of the same version, float32 sampler, constant
+learning rate. Generated tokens are all that the engine drew, dropped groups and profiles included. A run ends at the first step after
+which they pass 36,000. Whenever they pass a quarter of that, held-out pass@1 is measured (128 other tasks of the same kind, 1 sample
+each, 2 at the end); what the evaluation draws does not count. Time is processor seconds of this process, one thread, without
+evaluations: other work on the machine hardly counts in it.
+
+**Arms.** Each is *plain* with the part changed that it is named after, at the settings of its recipe: *dynamic* (ZeroVariance with
+refill), *vade*, *dps*, *paced*, *bands*, *retiring*, *greso* (with ZeroVariance, as published), *sgpo* (its profile counts), *dars*
+(Deepened for normalised advantages, with ZeroVariance), *xrpo* (its allocator alone), *until_mixed* (4 to 16 rollouts,
+ZeroVariance), *gdro* (the root law), *duet* (TokenPriced at 1500 tokens a step), *replay* (ARPO's Successes, weights cut at 2),
+*partial* (APRIL's: the learner does not wait for rollouts under way, which go on with new weights; data up to one version old).
+
+**Rule.** Each arm runs at the best of three rates (3e-5, 1e-4, 3e-4): one tuning run each (seed 100), by the mean of the held-out
+pass@1 at the four marks, the smaller rate of equals. Then seeds 0 to 4. The target is .9 of what *plain*'s best tuning run ends with.
+Tokens (seconds) to it: where the line through the start and the marks first crosses it; a run that does not get there counts with
+all that it spent, and is worse than any that does. An arm against *plain*: p of the exact test of Mann and Whitney on tokens to the
+target, and the ratio of tokens (median of all 25 quotients, and its exact 96.8 % interval). Supported: p < 0.01 and fewer. Refuted:
+p < 0.01 and more, or the interval excludes a saving of a tenth. Else undecided, which fewer than five seeds are as well. Time is
+shown beside it by the same quotients. That a mechanism acts is shown by its own figure, logged in each run.
+
+Written before the first recorded run; the two sets and the budget come from a few runs that are not recorded.
+
+    python claims/tokens.py --processes 2       # goes on from claims/tokens.json; the whole is 256 runs, over an hour of two idle cores
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gimbal.dataflow.budgets.deepened import Deepened
+from gimbal.dataflow.budgets.interval_shared import IntervalShared
+from gimbal.dataflow.budgets.shadow_priced import ShadowPriced
+from gimbal.dataflow.budgets.token_priced import TokenPriced
+from gimbal.dataflow.budgets.until_mixed import UntilMixed
+from gimbal.dataflow.curricula.banded import Banded
+from gimbal.dataflow.curricula.frontier import Frontier
+from gimbal.dataflow.curricula.profiled import Profiled
+from gimbal.dataflow.curricula.retiring import Retiring
+from gimbal.dataflow.curricula.skipping import Skipping
+from gimbal.dataflow.curricula.state_predicted import StatePredicted
+from gimbal.dataflow.curricula.variance_sampled import VarianceSampled
+from gimbal.dataflow.filters.profile_only import ProfileOnly
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.replay.successes import Successes
+from gimbal.engines.base import Request, drained
+from gimbal.engines.native import Native
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
+from gimbal.environments.reasoning import ReasoningGym
+from gimbal.learning.learner import NotFinite
+from gimbal.objectives import TruncatedWeight
+from gimbal.ops import TokenMean
+from gimbal.policies.token import Sampling
+from gimbal.recipes.core.grpo import grpo
+from gimbal.records import Episode, Group
+from gimbal.report.metrics import passed
+from gimbal.report.statistics import permutation_p
+from gimbal.rewards.scoring import score
+from gimbal.runtime.local import Trainer
+from gimbal.runtime.pipeline import Starved
+from gimbal.runtime.run import Run
+
+RECORD = Path(__file__).with_suffix(".json")
+RATES, TUNING, SEEDS, P = (3e-5, 1e-4, 3e-4), 100, (0, 1, 2, 3, 4), 0.01
+BUDGET, MARKS, SHARE = 36_000, 4, 0.9  # tokens; evaluations; of what plain ends with
+MOST_STEPS = 400  # no run comes near it
+DUET = 1500  # tokens a step, three quarters of what plain spends
+
+Change = Callable[[Run], Run]
+
+
+def part(**changes: Any) -> Change:
+    return lambda run: replace(run, **changes)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What it changes of plain GRPO, and the metric that shows its mechanism at work."""
+
+    change: Change
+    shown: str
+
+
+FULL = (ZeroVariance(),)
+ARMS: Mapping[str, Arm] = {
+    "plain": Arm(part(), "signal/groups_per_1000"),
+    "dynamic": Arm(part(filters=FULL), "drops/zero_variance"),
+    "until_mixed": Arm(
+        part(num_generations=16, budget=UntilMixed(name="reasoning"), filters=FULL), "budget/UntilMixed/size"
+    ),
+    "vade": Arm(part(curriculum=VarianceSampled(name="reasoning")), "curriculum/VarianceSampled/score"),
+    "dps": Arm(part(curriculum=StatePredicted(name="reasoning")), "curriculum/StatePredicted/score"),
+    "greso": Arm(part(curriculum=Skipping(name="reasoning"), filters=FULL), "curriculum/Skipping/skipped"),
+    "paced": Arm(part(curriculum=Frontier(name="reasoning")), "curriculum/Frontier/score"),
+    "replay": Arm(part(store=Successes(least=0.9), correction=TruncatedWeight(cap=2.0)), "replay/used"),
+    "bands": Arm(part(curriculum=Banded(name="reasoning")), "curriculum/Banded/band_0"),
+    "retiring": Arm(part(curriculum=Retiring(name="reasoning")), "curriculum/Retiring/resting"),
+    "dars": Arm(part(budget=Deepened(name="reasoning", scaled=True), filters=FULL), "budget/Deepened/largest"),
+    "xrpo": Arm(part(budget=IntervalShared(name="reasoning")), "budget/IntervalShared/largest"),
+    "gdro": Arm(part(budget=ShadowPriced(name="reasoning")), "budget/ShadowPriced/largest"),
+    "duet": Arm(part(budget=TokenPriced(name="reasoning", tokens=DUET)), "budget/TokenPriced/price"),
+    "sgpo": Arm(
+        part(max_empty_batches=80, curriculum=Profiled(name="reasoning"), filters=(ProfileOnly(),)), "drops/profile"
+    ),
+    "partial": Arm(part(max_staleness=1), "staleness/max"),
+}
+KINDS: Mapping[str, Mapping[str, int]] = {
+    "spread": {"min_terms": 2, "max_terms": 6, "min_digits": 2, "max_digits": 2},
+    "sparse": {"min_terms": 4, "max_terms": 8, "min_digits": 1, "max_digits": 2},
+}
+START = {"spread": 0.14, "sparse": 0.05}  # of the first policy's answers to 512 such questions
+
+
+@dataclass(frozen=True)
+class Job:
+    kind: str
+    arm: str
+    rate: float
+    seed: int
+
+
+def held_out(kind: str) -> ReasoningGym:
+    return replace(held_out_tasks(size=128), parameters=KINDS[kind])
+
+
+def run_of(job: Job) -> Run:
+    base = grpo()
+    plain = replace(
+        base,
+        tasks=replace(training_tasks(size=256), parameters=KINDS[job.kind], exclude=held_out(job.kind)),
+        held_out=None,
+        sampling=Sampling(max_length=80),
+        engine=Native(slots=64, precision="float32"),
+        prompts_per_step=8,
+        num_generations=8,
+        max_staleness=0,
+        aggregation=TokenMean(),
+        optimization=replace(base.optimization, learning_rate=job.rate),
+        steps=MOST_STEPS,
+        seed=job.seed,
+        threads=1,
+    )
+    return ARMS[job.arm].change(plain)
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """One run: (tokens, seconds, held-out pass@1) at its start and at each mark, and whether its mechanism acted."""
+    trainer = Trainer(run_of(job))
+    shown, ended, spent = [], "", 0.0
+    try:
+        trainer.begin()
+        marks, drawn = [(0, 0.0, START[job.kind])], 0.0
+        while drawn < BUDGET:
+            begin = time.process_time()
+            metrics, _, _ = trainer.advance()
+            spent, drawn = spent + time.process_time() - begin, metrics["tokens"]
+            if ARMS[job.arm].shown in metrics:
+                shown.append(metrics[ARMS[job.arm].shown])
+            if drawn >= len(marks) * BUDGET / MARKS:
+                due = int(drawn * MARKS // BUDGET)
+                found = evaluated(trainer, job.kind, 2 if due >= MARKS else 1)
+                # A step that passes several marks at once (a profile) is evaluated once, for all of them.
+                marks += [(int(drawn), round(spent, 2), found)] * (min(due, MARKS) + 1 - len(marks))
+    except (NotFinite, Starved) as error:
+        ended = str(error).partition(";")[0]
+        marks += [(BUDGET, round(spent, 2), 0.0)] * (MARKS + 1 - len(marks))
+    finally:
+        trainer.close()
+    return {
+        **asdict(job),
+        "marks": marks,
+        "steps": trainer.learner.version,
+        "groups": trainer.pipeline.bought["groups"],
+        "trained": trainer.pipeline.bought["trained"],
+        "shown": [float(f"{value:.3g}") for value in (min(shown), statistics.fmean(shown), max(shown))]
+        if shown
+        else [],
+        "ended": ended,
+    }
+
+
+def evaluated(trainer: Trainer, kind: str, samples: int) -> float:
+    """Held-out pass@1 of the present weights."""
+    engine = Native(slots=128, precision="float32").start(trainer.policy)
+    engine.load(trainer.learner.version, trainer.learner.policy.state_dict())
+    tasks, run = held_out(kind), trainer.run
+    for index in range(len(tasks)):
+        for sample in range(samples):
+            task = tasks[index]
+            engine.submit(Request(group=index, task=task, sample=sample, sampling=run.sampling, seed=run.seed))
+    right = 0
+    for (index, _), finished in sorted(drained(engine).items()):
+        assert isinstance(finished.outcome, Episode)
+        judged = score(Group(index=index, task=tasks[index], episodes=(finished.outcome,)), trainer.rewards)
+        right += isinstance(judged, Group) and passed(judged.rollouts[0])
+    return right / (len(tasks) * samples)
+
+
+def of(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Mapping[str, Any]]:
+    return [run for run in runs if (run["kind"], run["arm"]) == (kind, arm)]
+
+
+def tune_score(run: Mapping[str, Any]) -> float:
+    return statistics.fmean(found for _, _, found in run["marks"][1:])
+
+
+def tuning(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> dict[float, Mapping[str, Any]]:
+    """Learning rate -> its tuning run, in order of rates."""
+    tried = {run["rate"]: run for run in of(runs, kind, arm) if run["seed"] == TUNING}
+    return dict(sorted(tried.items()))
+
+
+def best(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> float | None:
+    """The best learning rate, once all of them have been tried; the smaller of equals."""
+    tried = tuning(runs, kind, arm)
+    return max(tried, key=lambda rate: tune_score(tried[rate])) if len(tried) == len(RATES) else None
+
+
+def fresh(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Mapping[str, Any]]:
+    """The runs of the fresh seeds at the best rate, in the order of seeds."""
+    rate = best(runs, kind, arm)
+    here = [run for run in of(runs, kind, arm) if run["seed"] in SEEDS and run["rate"] == rate]
+    return sorted(here, key=lambda run: run["seed"])
+
+
+def target(runs: Sequence[Mapping[str, Any]], kind: str) -> float | None:
+    rate = best(runs, kind, "plain")
+    return None if rate is None else SHARE * tuning(runs, kind, "plain")[rate]["marks"][-1][2]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """To the target, or all that was spent if the run did not get there."""
+
+    tokens: float
+    seconds: float
+    reached: bool
+
+    @property
+    def rank(self) -> float:
+        return self.tokens if self.reached else np.inf
+
+
+def cost(run: Mapping[str, Any], wanted: float) -> Cost:
+    marks = run["marks"]
+    for (tokens, seconds, low), (later, after, high) in itertools.pairwise(marks):
+        if high >= wanted:
+            share = (wanted - low) / (high - low) if high > low else 0.0
+            share = max(0.0, share)  # the first policy may be there already
+            return Cost(tokens + share * (later - tokens), seconds + share * (after - seconds), True)
+    return Cost(float(marks[-1][0]), marks[-1][1], False)
+
+
+def costs(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Cost]:
+    wanted = target(runs, kind)
+    return [] if wanted is None else [cost(run, wanted) for run in fresh(runs, kind, arm)]
+
+
+def quotient(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """The median of all 25 quotients, and the third from either end: 96.8 % by the test of Mann and Whitney."""
+    apart = sorted(x / y for x in one for y in other)
+    assert len(one) == len(other) == len(SEEDS), (one, other)
+    return statistics.median(apart), apart[2], apart[-3]
+
+
+@dataclass(frozen=True)
+class Compared:
+    tokens: tuple[float, float, float]
+    seconds: tuple[float, float, float]
+    p: float
+    verdict: str
+
+
+def compared(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> Compared | None:
+    """An arm against plain GRPO by the rule, once both have all their seeds."""
+    own, plain = costs(runs, kind, arm), costs(runs, kind, "plain")
+    if len(own) < len(SEEDS) or len(plain) < len(SEEDS):
+        return None
+    ranks = [np.array([one.rank for one in those])[:, None] for those in (own, plain)]
+    p = permutation_p(*ranks, np.random.default_rng(0))
+    tokens = quotient([one.tokens for one in own], [one.tokens for one in plain])
+    seconds = quotient([one.seconds for one in own], [one.seconds for one in plain])
+    fewer = statistics.median(ranks[0][:, 0]) < statistics.median(ranks[1][:, 0])
+    if p < P and fewer:
+        return Compared(tokens, seconds, p, "supported")
+    return Compared(tokens, seconds, p, "refuted" if p < P or tokens[1] > 0.9 else "undecided")
+
+
+STAGES = (
+    ("spread", ("plain", "dynamic", "until_mixed", "vade")),
+    ("spread", ("greso", "paced", "replay", "dps")),
+    ("spread", ("dars", "gdro", "retiring", "partial")),
+    ("spread", ("bands", "xrpo", "duet", "sgpo")),
+    ("sparse", ("plain", "dynamic", "until_mixed", "vade")),
+    ("sparse", ("replay", "dars", "greso", "paced")),
+    ("sparse", ("dps", "gdro", "retiring", "partial")),
+    ("sparse", ("bands", "xrpo", "duet", "sgpo")),
+)
+
+
+def whole() -> int:
+    return sum(len(arms) * (len(RATES) + len(SEEDS)) for _, arms in STAGES)
+
+
+def left(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[Job]]:
+    """What remains to be run, in parts of which each needs the ones before; ``runs`` grows meanwhile."""
+    for kind, arms in STAGES:
+        yield _undone(runs, [Job(kind, arm, rate, TUNING) for arm in arms for rate in RATES])
+        rates = {arm: best(runs, kind, arm) for arm in arms}
+        yield _undone(runs, [Job(kind, arm, rate, seed) for seed in SEEDS for arm, rate in rates.items() if rate])
+
+
+def _undone(runs: Sequence[Mapping[str, Any]], jobs: Sequence[Job]) -> list[Job]:
+    done = {Job(run["kind"], run["arm"], run["rate"], run["seed"]) for run in runs}
+    return [job for job in jobs if job not in done]
+
+
+def load(path: Path = RECORD) -> list[dict[str, Any]]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def write(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
+    partial.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
+    words = parser.parse_args()
+    runs = load(words.record)
+    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
+        for jobs in left(runs):
+            waiting = {pool.submit(measure, job) for job in jobs}
+            while waiting:
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    runs.append(found := future.result())
+                    scores = " ".join(f"{value:.2f}" for _, _, value in found["marks"])
+                    print(found["kind"], found["arm"], found["rate"], found["seed"], scores, found["shown"], flush=True)
+                write(runs, words.record)
+
+
+if __name__ == "__main__":
+    main()
