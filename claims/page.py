@@ -18,6 +18,8 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import tokens  # noqa: E402
+import tokens_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
 
 from gimbal.report.figure import COLOURS  # noqa: E402
@@ -87,6 +89,7 @@ def pages() -> dict[str, str]:
     text = HEAD + section(runs) + "\n" + grid_page.section(cells)
     text += "\n" + holds_page.section(grid.load(holds.RECORD))
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
+    text += "\n" + tokens_page.section(tokens.load())
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 
