@@ -82,7 +82,11 @@ def test_surplus_that_is_taken_back_begins_anew():
         surplus="recycle",
         slots=6,
     )
-    assert schedule.pipeline.drops["recycled"] > 0 and schedule.oldest <= 1
+    pipeline = schedule.pipeline
+    assert pipeline.drops["recycled"] > 0 and schedule.oldest <= 1
+    engine = pipeline.parts.engine
+    unfinished = sum(len(versions) for _, _, versions in engine.live)
+    assert pipeline.generated["decisions"] == engine.drawn - unfinished, "what is thrown away was generated"
 
 
 @pytest.mark.parametrize("said", [3, [1, 2], [-1]])

@@ -26,6 +26,7 @@ class Uneven(AbstractEngine):
         self.draws, self.slots, self.held_up = philox(seed, "engine"), slots, held_up
         self.live = []  # request, its length, versions so far
         self.queue = []
+        self.drawn = 0  # decisions
 
     @property
     def in_flight(self):
@@ -40,6 +41,7 @@ class Uneven(AbstractEngine):
         for _, _, versions in self.live:
             if self.draws.random() >= self.held_up:
                 versions.append(self.version)
+                self.drawn += 1
         done = [item for item in self.live if len(item[2]) == item[1]]
         self.live = [item for item in self.live if len(item[2]) < item[1]]
         return [Finished.of(request.key, rollout(request, versions)) for request, _, versions in done]
@@ -49,9 +51,11 @@ class Uneven(AbstractEngine):
 
     def cancel(self, key):
         before = self.in_flight
+        begun = [(request, versions) for request, _, versions in self.live if request.key == key and versions]
         self.live = [item for item in self.live if item[0].key != key]
         self.queue = [item for item in self.queue if item[0].key != key]
         assert self.in_flight == before - 1, f"{key} is not in flight"
+        return rollout(*begun[0]) if begun else None
 
     def score(self, rollout): ...
 
