@@ -105,7 +105,8 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def verdicts(runs: Runs, kind: str) -> str:
     """Which arms the rule says what of."""
-    found = {arm: tokens.compared(runs, kind, arm) for arm in tokens.ARMS if arm != "plain"}
+    asked = [arm for own, arms in tokens.STAGES if own == kind for arm in arms if arm != "plain"]
+    found = {arm: tokens.compared(runs, kind, arm) for arm in asked}
     said = {word: [f"*{a}*" for a, one in found.items() if one and one.verdict == word] for word in tokens.VERDICTS}
     missing = [f"*{arm}*" for arm, one in found.items() if one is None]
     parts = [f"{word.capitalize()}: {', '.join(those) or 'none'}." for word, those in said.items()]
