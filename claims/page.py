@@ -13,6 +13,8 @@ sys.path.insert(0, str(HERE))
 
 import curve  # noqa: E402
 import curve_page  # noqa: E402
+import composed  # noqa: E402
+import composed_page  # noqa: E402
 import dose  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
@@ -90,6 +92,7 @@ def pages() -> dict[str, str]:
     text += "\n" + holds_page.section(grid.load(holds.RECORD))
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
+    text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

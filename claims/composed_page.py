@@ -1,0 +1,75 @@
+"""The section of claims/README.md on composed.py; page.py writes it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import composed
+import tokens
+
+Runs = Sequence[Mapping[str, Any]]
+HEADS = (
+    "arm",
+    "rate",
+    "reached",
+    "tokens to .95",
+    "seconds to .95",
+    "pass@1 at its last mark",
+    "trained on",
+    "mixed groups per 1000",
+)
+
+
+def section(runs: Runs) -> str:
+    lines = ["## The recipe composed from what was found (`composed.py`)", "", _described(), ""]
+    lines += [f"{len(runs)} of {composed.whole()} runs are recorded; `python claims/composed.py` goes on.", ""]
+    lines += [
+        "Tokens and seconds: median (least to most); a run that did not get there counts with what it spent. Trained on: of all.",
+        "",
+        f"| {' | '.join(HEADS)} |",
+        "| --- " * len(HEADS) + "|",
+    ]
+    lines += [row for arm in composed.ARMS for row in rows(runs, arm)]
+    return "\n".join([*lines, "", *(said(runs, other) for other in ("grpo", "demo")), ""])
+
+
+def _described() -> str:
+    return "\n\n".join((composed.__doc__ or "").split("\n\n")[1:-1])
+
+
+def rows(runs: Runs, arm: str) -> list[str]:
+    """Of the fresh seeds, and of each tuning run."""
+    tried = sorted((r for r in runs if r["arm"] == arm and r["seed"] == composed.TUNING), key=lambda r: r["rate"])
+    found = [row(f"*{arm}*, seed {composed.TUNING}", run["rate"], [run]) for run in tried]
+    rate = composed.rate_of(runs, arm)
+    fresh = [run for run in runs if run["arm"] == arm and run["seed"] in composed.SEEDS and run["rate"] == rate]
+    return [*found, row(f"*{arm}*", rate, fresh)] if fresh and rate is not None else found
+
+
+def row(name: str, rate: float, runs: Runs) -> str:
+    spent = [tokens.cost(run, composed.TARGET) for run in runs]
+    drawn = sum(run["marks"][-1][0] for run in runs)
+    ends = [run["marks"][-1][2] for run in runs]
+    cells = [name, f"{rate:g}", f"{sum(one.reached for one in spent)} of {len(runs)}"]
+    cells += [_spread([one.tokens for one in spent], "{:,.0f}"), _spread([one.seconds for one in spent], "{:.0f}")]
+    cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in runs) / drawn:.2f}"]
+    cells.append(f"{1000 * sum(run['groups'] for run in runs) / drawn:.2f}")
+    return f"| {' | '.join(cells)} |"
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    middle, least, most = (form.format(one) for one in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({least} to {most})" if len(values) > 1 else middle
+
+
+def said(runs: Runs, other: str) -> str:
+    found = composed.compared(runs, other)
+    if found is None:
+        return f"Beside *{other}*: not all seeds are recorded, so nothing is decided."
+    (share, low, high), (time, least, most) = found.tokens, found.seconds
+    return (
+        f"Beside *{other}*: *composed* needs {share:.2f} ({low:.2f} to {high:.2f}) of its tokens and {time:.2f} ({least:.2f} to "
+        f"{most:.2f}) of its seconds, p {found.p:.3f}."
+    )
