@@ -11,10 +11,10 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import curve  # noqa: E402
-import curve_page  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
+import curve  # noqa: E402
+import curve_page  # noqa: E402
 import dose  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
