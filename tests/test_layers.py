@@ -10,6 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "gimbal"
 LEVEL = {
     "durable": 0,
+    "waiting": 0,
     "records": 0,
     "composition": 0,
     "ops": 0,

@@ -252,9 +252,10 @@ def changed(run: AbstractRun, directory: Path) -> str:
 
 
 def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
-    """The directory of a run, given as a path or as its name under ``runs``."""
+    """The directory of a run, given as a path or as its name under ``runs``; a damaged recipe.yaml is restored from a checkpoint."""
     for directory in (Path(run), runs / run):
-        if (directory / config.RECIPE_FILE).is_file():
+        if (directory / config.RECIPE_FILE).is_file() or checkpoint.newest(directory) is not None:
+            checkpoint.restore_recipe(directory, recipes.tell)
             return directory
     known = [path.parent.name for path in runs.glob(f"*/{config.RECIPE_FILE}")]
     raise ValueError(f"there is no run {run} (no {config.RECIPE_FILE} in it){config.nearest(str(run), known)}")

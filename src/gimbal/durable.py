@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,13 +28,34 @@ def written(path: Path, fill: Callable[[Path], object]) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """An error with the name of the file, which Python leaves out where a write failed and not the opening: on a full disk."""
+    """An error with the name of what could not be written, which Python leaves out where a write failed and not the opening."""
     try:
         yield
     except OSError as error:
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    except Exception as error:  # safetensors has an error of its own, with the number of the OSError in its words
+        if (found := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a write that failed for want of room, in a sentence with the file's name; "" for any other error."""
+    file = "a file" if error.filename is None else error.filename
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if error.errno == errno.EFBIG and limit != resource.RLIM_INFINITY:
+        return (
+            f"{file} could not be written: this shell allows no file above {limit / 1e6:g} MB (ulimit -f); type ulimit -f unlimited "
+            "and give the command again, in a new shell if that is refused"
+        )
+    if error.errno == errno.EFBIG:
+        return f"{file} could not be written: its file system takes no file of this size; write to another one (--runs DIRECTORY)"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = "the disk is full" if error.errno == errno.ENOSPC else "your disk quota is used up"
+        return f"{file} could not be written: {what}; free some space, or write to another disk (--runs DIRECTORY)"
+    return ""
 
 
 def append(path: Path, lines: str) -> None:

@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0  # beyond them float32 logits overflow or are all alike
+MOST_LENGTH = 10_000_000  # decisions of one rollout: the longest context of any model; more is a slip of the keyboard
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
@@ -76,8 +77,8 @@ class AbstractSampling(ABC):
             raise ValueError(
                 f"temperature is {self.temperature}; it must be 0 (greedy), or between {LEAST_TEMPERATURE} and {MOST_TEMPERATURE}"
             )
-        if self.max_length < 1:
-            raise ValueError(f"max_length is {self.max_length}; a rollout needs at least one decision")
+        if not 1 <= self.max_length <= MOST_LENGTH:
+            raise ValueError(f"max_length is {self.max_length:,}; it must be from 1 to {MOST_LENGTH:,} decisions")
 
     @property
     @abstractmethod

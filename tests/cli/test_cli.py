@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 import gimbal
-from gimbal import api, cli, config, recipes
+from gimbal import api, cli, config, recipes, waiting
 from gimbal.cli import seeds
 from gimbal.environments.tables import Rewritten
 from gimbal.policies.token import CausalLM
@@ -74,6 +75,28 @@ def test_help_answers_without_the_imports_that_take_seconds(words):
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def test_a_slow_start_says_what_it_does(capsys, monkeypatch):
+    """And a fast one nothing."""
+    with waiting.waiting("loading"):
+        pass
+    monkeypatch.setattr(waiting, "AFTER", 0.01)
+    with waiting.waiting("loading"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "gimbal: loading ...\n"
+
+
+@pytest.mark.slow
+def test_a_command_that_imports_for_long_says_so_before_it_is_done():
+    program = (
+        "import gimbal.waiting, sys; gimbal.waiting.AFTER = 0.05; from gimbal.cli import main; "
+        f"sys.exit(main(['train', {TOY!r}, 'objective.clip_hihg=0.3']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said = done.stderr.splitlines()
+    assert done.returncode == 2 and said[0] == "gimbal: loading torch, transformers and gimbal ..."
+    assert said[-1].startswith("gimbal: there is no key objective.clip_hihg")
+
+
 def test_import_is_light():
     program = "import sys, gimbal; gimbal.__version__; assert not {'torch', 'numpy', 'yaml'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -83,7 +106,11 @@ def test_import_is_light():
 def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
     result = call("train", TOY, "objective.clip_hihg=0.3")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "gimbal: there is no key objective.clip_hihg; did you mean objective.clip_high?\n"
+    # before it, on a slow machine, what it loads
+    assert (
+        result.stderr.splitlines(keepends=True)[-1]
+        == "gimbal: there is no key objective.clip_hihg; did you mean objective.clip_high?\n"
+    )
     monkeypatch.setenv("GIMBAL_DEBUG", "1")
     with pytest.raises(ValueError, match="did you mean"):  # so Python shows the traceback
         cli.main(["train", TOY, "objective.clip_hihg=0.3"])
@@ -431,7 +458,7 @@ def test_fields_that_the_run_sets_are_not_shown_with_other_values(capsys):
 def test_a_served_run_has_the_version_of_its_checkpoint(tmp_path):
     for place in ("run/checkpoints/step_000012.2/model", "model"):
         (tmp_path / place).mkdir(parents=True)
-    (tmp_path / "run/recipe.yaml").touch()
+    (tmp_path / "run/recipe.yaml").write_text("run: {}")
     (tmp_path / "model/config.json").touch()
     (tmp_path / "run/checkpoints/step_000012.2/manifest.json").write_text('{"step": 12, "files": {}, "logs": {}}')
     assert (api.version("run", tmp_path), api.version(str(tmp_path / "model"), tmp_path)) == (12, 0)

@@ -1,5 +1,6 @@
 """One whole checkpoint is there at every moment, and a damaged one is never taken."""
 
+import errno
 import itertools
 import os
 import resource
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from gimbal import api, durable
+from gimbal.cli import sentence
 from gimbal.policies.categorical import Categorical
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
@@ -266,6 +268,59 @@ def test_a_checkpoint_without_its_manifest_is_passed_over_with_a_word(tmp_path):
     assert name is None and said[0].endswith("it has no manifest.json; the run starts again from the beginning")
 
 
+def test_what_has_no_room_says_what_to_type(tmp_path):
+    """Whoever wrote it: Python, whose error names no file, or safetensors, whose error is no OSError."""
+    for number, words in ((errno.ENOSPC, "the disk is full; free some space"), (errno.EDQUOT, "quota is used up")):
+        for error in (OSError(number, "x"), RuntimeError(f"Error while serializing: I/O error: x (os error {number})")):
+            with pytest.raises(OSError, match="model") as caught, durable.named(tmp_path / "model"):
+                raise error
+            assert sentence(caught.value).startswith(f"{tmp_path / 'model'} could not be written:")
+            assert words in sentence(caught.value) and "--runs" in sentence(caught.value)
+    with pytest.raises(OSError, match="model") as caught, durable.named(tmp_path / "model"):
+        raise OSError(errno.EFBIG, "x")
+    assert "its file system takes no file of this size" in sentence(caught.value)
+    with pytest.raises(RuntimeError, match="something else"), durable.named(tmp_path / "model"):
+        raise RuntimeError("something else")
+    assert not durable.remedy(PermissionError(errno.EACCES, "x")), "that speaks for itself"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:25],
+        lambda text: "\0\0",
+        lambda text: "[1, 2]",
+        lambda text: "recipe: x\n",
+        None,
+    ],
+)
+def test_a_damaged_recipe_is_restored_from_the_newest_checkpoint_that_has_it(tmp_path, damage):
+    recipe, said = tmp_path / "recipe.yaml", []
+    whole = "recipe: x\nrun:\n  steps: 3\n  seed: 1\n"
+    recipe.write_text(whole)
+    save(tmp_path, 1)
+    newer = save(tmp_path, 2)
+    (newer / "recipe.yaml").write_text("spoilt too")
+    checkpoint.restore_recipe(tmp_path, said.append)
+    recipe.write_text(edited := whole.replace("3", "9"))
+    checkpoint.restore_recipe(tmp_path, said.append)
+    assert not said and recipe.read_text() == edited, "who edits it means it"
+    if damage is None:
+        recipe.unlink()
+    else:
+        recipe.write_text(damage(whole))
+    checkpoint.restore_recipe(tmp_path, said.append)
+    assert recipe.read_text() == whole and len(said) == 1
+    assert "restored as it was at step 1, from" in said[0]
+    aside = tmp_path / "recipe.yaml.damaged"
+    assert aside.is_file() == (damage is not None and bool(damage(whole))) == (str(aside) in said[0])
+    (tmp_path / "checkpoints" / "step_000001" / "recipe.yaml").unlink()
+    recipe.write_text("{{")
+    with pytest.raises(ValueError, match=r"recipe.yaml is not readable as yaml.*no checkpoint has a copy of it"):
+        checkpoint.restore_recipe(tmp_path, said.append)
+
+
 def test_what_could_not_be_written_is_named(tmp_path, monkeypatch):
     """Python leaves the file's name out of an error of a write, and torch says nothing of a disk."""
     log(tmp_path, 1)
@@ -277,6 +332,12 @@ def test_what_could_not_be_written_is_named(tmp_path, monkeypatch):
             log(tmp_path, 2)
         with pytest.raises(OSError, match=r"File too large: '.*summary\.json'"):
             durable.write(tmp_path / "summary.json", "x" * 100)
+        with pytest.raises(OSError, match=r"page.html") as caught, durable.named(tmp_path / "page.html"):
+            (tmp_path / "page.html").write_text("x" * 100)
+        said = sentence(caught.value)
+        assert said.startswith(
+            f"{tmp_path / 'page.html'} could not be written: this shell allows no file above 2e-05 MB"
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

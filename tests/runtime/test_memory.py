@@ -7,11 +7,13 @@ import torch
 from small import small_run
 from transformers import AutoTokenizer, Qwen2Config
 
+from gimbal import cli, recipes
 from gimbal.engines.native import Native
 from gimbal.environments.jsonl import Rows
 from gimbal.learning.method import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.runtime import memory
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.memory import Shape, predicted, told
 
@@ -90,3 +92,23 @@ def test_each_part_is_as_large_as_the_formula_says(model, name):
     )  # Qwen2 has fewer norms than others
     assert least < saved[0] < expected["activations"] + tables
     assert told(expected).startswith(f"{sum(expected.values()) / 1e9:.1f} GB (")
+
+
+def test_a_run_is_told_what_its_machine_or_its_model_has_no_room_for(monkeypatch, capsys):
+    """Before it is started, and by the formula."""
+    monkeypatch.setattr(memory, "room", lambda: (8e9, "this machine"))
+    run = recipes.load("grpo")
+    assert not [*memory.too_large(run), *memory.too_long(run)]
+    (said,) = memory.too_large(replace(run, engine=Native(slots=60_000), sampling=Sampling(max_length=200)))
+    assert said.endswith(
+        "and this machine has 8.0 GB: lower engine.slots or sampling.max_length (docs/memory.md has the formula and more to turn)"
+    )
+    assert said.startswith("this run may need 70") and "(cache 70" in said
+    context = Shape.of(run.policy.path).context
+    (said,) = memory.too_long(replace(run, sampling=Sampling(max_length=context)))
+    assert f"was made for {context} tokens, prompt included; sampling.max_length={context // 2} leaves" in said
+    assert cli.main(["train", "grpo", "--dry-run", f"sampling.max_length={context}", "engine.slots=60000"]) == 0
+    err = capsys.readouterr().err
+    assert "leaves no room for a prompt" in err and "may need" in err
+    with pytest.raises(ValueError, match=r"max_length is 1,000,000,000; it must be from 1 to 10,000,000 decisions"):
+        Sampling(max_length=10**9)

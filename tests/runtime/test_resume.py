@@ -159,7 +159,9 @@ def test_a_full_disk_leaves_the_previous_checkpoint(single_thread, tmp_path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torch.save", full)
-    with pytest.raises(ValueError, match=r"No space left.*step_000002 is untouched"):
+    with pytest.raises(
+        ValueError, match=r"state.pt could not be written: the disk is full; .*step_000002 is untouched"
+    ):
         run_local(small_run(steps=4), tmp_path / "run", resume=True)
     monkeypatch.undo()
     assert [path.name for path in checkpoint.all_of(tmp_path / "run")] == ["step_000002"]
@@ -173,7 +175,10 @@ def test_weights_that_do_not_fit_leave_the_previous_checkpoint(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(checkpoint.CheckpointError, match=r"weights could not be written.*step_000001 is untouched"):
+        with pytest.raises(
+            checkpoint.CheckpointError,
+            match=r"model could not be written: this shell allows .*step_000001 is untouched",
+        ):
             checkpoint.save(tmp_path, 2, policy, {}, keep=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -105,11 +105,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def sentence(error: BaseException) -> str:
     """One line for what a user can fix; "" for a fault of ours, which keeps its traceback."""
+    from gimbal import durable
     from gimbal.config.own import fault, out_of_memory
 
     said = " ".join(str(error).split()) or type(error).__name__
     if out_of_memory(error):
         return f"out of memory: {said[:MEMORY]}"
+    if isinstance(error, OSError) and (full := durable.remedy(error)):
+        return full
     if told := fault(error):
         return told
     if isinstance(error, ModuleNotFoundError):

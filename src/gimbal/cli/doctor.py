@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gimbal.cli.words import Arguments, parse
+from gimbal.waiting import LOADING, waiting
 
 HELP = """\
 gimbal doctor RUN [--runs DIRECTORY] [--json]
@@ -35,8 +36,9 @@ def doctor(argv: Sequence[str]) -> int:
         return _engines(Path(arguments.words[0]), arguments)
     if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts need an engine: --engine native:int8")
-    from gimbal.api import RUNS, find_run
-    from gimbal.report.doctor import diagnose
+    with waiting(LOADING):
+        from gimbal.api import RUNS, find_run
+        from gimbal.report.doctor import diagnose
 
     diagnosis = diagnose(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
     print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())

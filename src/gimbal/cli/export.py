@@ -37,7 +37,7 @@ def export(argv: Sequence[str]) -> int:
         raise ValueError("--step and --best name different models; give one of them")
     if {"dtype", "adapter"} <= arguments.flags.keys():
         raise ValueError("--adapter copies the adapter unchanged: drop --dtype, or drop --adapter to merge it")
-    from gimbal import api, config
+    from gimbal import api, config, durable
     from gimbal.runtime.run import AbstractRun
 
     directory = api.find_run(arguments.words[0], Path(arguments.flags.get("runs", api.RUNS)))
@@ -46,8 +46,9 @@ def export(argv: Sequence[str]) -> int:
         raise ValueError(f"{target} already exists and is not empty; give a new directory")
     recipe, run = config.load(directory, AbstractRun)
     model, step = _chosen(directory, arguments.flag("step"), "best" in arguments.flags)
-    merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
-    (target / "README.md").write_text(_card(directory, recipe, run, step, merged), encoding="utf-8")
+    with durable.named(target):
+        merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
+        (target / "README.md").write_text(_card(directory, recipe, run, step, merged), encoding="utf-8")
     print(f"{target}: the model of {directory} after step {step}{', its adapter merged in' if merged else ''}")
     return 0
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gimbal.cli.words import parse
+from gimbal.waiting import LOADING, waiting
 
 HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
@@ -34,19 +35,21 @@ def serve(argv: Sequence[str]) -> int:
     import signal
     import threading
 
-    from gimbal import api, recipes
-    from gimbal.learning.weight_sync.receipts import load
-    from gimbal.policies.token import TokenPolicy, of_tokens
-    from gimbal.recipes.configure import configured
-    from gimbal.runtime import device
-    from gimbal.serve.server import CompletionServer
+    with waiting(LOADING):
+        from gimbal import api, recipes
+        from gimbal.learning.weight_sync.receipts import load
+        from gimbal.policies.token import TokenPolicy, of_tokens
+        from gimbal.recipes.configure import configured
+        from gimbal.runtime import device
+        from gimbal.serve.server import CompletionServer
 
     target, runs = arguments.words[0], Path(arguments.flags.get("runs", api.RUNS))
     run = configured(
         api.to_evaluate(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, recipes.tell
     )
     where = device.prepare(run.threads)
-    policy = run.policy.load(run.seed).to(where)
+    with waiting(f"loading {target}"):
+        policy = run.policy.load(run.seed).to(where)
     if not isinstance(policy, TokenPolicy):
         raise ValueError(f"{target} is not a language model; gimbal serve can only serve language models")
     engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)

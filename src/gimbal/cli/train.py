@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gimbal.cli.words import Arguments, parse, table
+from gimbal.waiting import LOADING, waiting
 
 TRAIN_HELP = """\
 gimbal train [RECIPE] [key=value ...]
@@ -106,15 +107,16 @@ def _replay(arguments: Arguments) -> int:
 
 
 def _train(arguments: Arguments) -> int:
-    from gimbal import api, config, recipes
-    from gimbal.cli import show
-    from gimbal.config.own import OwnError
-    from gimbal.environments.tables import Rewritten
-    from gimbal.learning.ranks import rank, several
-    from gimbal.recipes.configure import configured
-    from gimbal.report import trackers
-    from gimbal.rewards.isolation import RewardError
-    from gimbal.runtime import checkpoint, compose
+    with waiting(LOADING):
+        from gimbal import api, config, recipes
+        from gimbal.cli import show
+        from gimbal.config.own import OwnError
+        from gimbal.environments.tables import Rewritten
+        from gimbal.learning.ranks import rank, several
+        from gimbal.recipes.configure import configured
+        from gimbal.report import trackers
+        from gimbal.rewards.isolation import RewardError
+        from gimbal.runtime import checkpoint, compose, memory
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flags.get("track", ""))
@@ -127,7 +129,8 @@ def _train(arguments: Arguments) -> int:
             run = configured(run, arguments.overrides, notices.append)
     else:
         recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
-        run = recipes.load(recipe, arguments.overrides, notices.append)
+        with waiting(f"loading the recipe {recipe} and its tasks"):
+            run = recipes.load(recipe, arguments.overrides, notices.append)
     if several() and "seeds" in arguments.flags:
         raise ValueError("--seeds starts its own processes: drop torchrun or --seeds")
     if rank() > 0:
@@ -142,7 +145,7 @@ def _train(arguments: Arguments) -> int:
         for sentence in notices:
             recipes.tell(sentence)
     elif "dry-run" in arguments.flags:
-        advice = [*notices, *recipes.warnings(run, recipe), *compose.accepted(run)]
+        advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
         print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")
         for sentence in advice:
             recipes.tell(sentence)
@@ -177,9 +180,10 @@ def evaluate(argv: Sequence[str]) -> int:
         return 0
     if len(arguments.words) != 1:
         raise ValueError("gimbal eval takes one run or model directory")
-    from gimbal import api, recipes
-    from gimbal.recipes.configure import configured
-    from gimbal.runtime import compose
+    with waiting(LOADING):
+        from gimbal import api, recipes
+        from gimbal.recipes.configure import configured
+        from gimbal.runtime import compose
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
@@ -210,7 +214,8 @@ def evaluate(argv: Sequence[str]) -> int:
             said = []
         for sentence in said:
             recipes.tell(sentence)
-    result = api.evaluate(run)
+    with waiting("drawing and scoring the held-out tasks"):
+        result = api.evaluate(run)
     print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")
     table({name: f"{value:.4g}" for name, value in result.metrics().items()})
     return 0

@@ -26,6 +26,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from gimbal import durable
+
 LIFE = uuid.uuid4().hex[:12]  # of this process: a server says whose weights it holds
 START_SECONDS = 600.0  # for a server to be up: it imports, compiles, captures graphs
 LOOK = 0.2  # seconds between two looks whether it is up
@@ -142,7 +144,8 @@ def write_weights(weights: Mapping[str, Tensor], names: Mapping[str, Sequence[st
         for name in names[first]
     }
     partial = directory / ".partial"
-    save_file(held, partial, metadata={"format": "pt"})
+    with durable.named(partial):
+        save_file(held, partial, metadata={"format": "pt"})
     partial.rename(directory / "model.safetensors")
 
 

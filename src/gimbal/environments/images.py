@@ -86,7 +86,8 @@ def stored(image: Any, where: str, *, keep: bool = True) -> str:
     if keep and not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")  # two runs may come to the same image at once
-        partial.write_bytes(image)
-        durable.sync(partial)
+        with durable.named(path):
+            partial.write_bytes(image)
+            durable.sync(partial)
         partial.replace(path)
     return str(path)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from gimbal import durable
 from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
 from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
@@ -264,11 +264,9 @@ class TokenPolicy(AbstractPolicy):
         return {name: tensor.detach() for (name, tensor), held in zip(every, frozen, strict=True) if not held}
 
     def save(self, directory: Path) -> None:
-        try:
+        with durable.named(directory):
             self.model.save_pretrained(directory)
-        except SafetensorError as error:  # a full disk: the one library here that has no OSError for it
-            raise OSError(f"the weights could not be written to {directory}: {error}") from error
-        (self.tokenizer if self.images is None else self.images.processor).save_pretrained(directory)
+            (self.tokenizer if self.images is None else self.images.processor).save_pretrained(directory)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,12 +101,12 @@ def function(recipe: str) -> Callable[[], Any]:
 
 def warnings(run: Any, recipe: str) -> list[str]:
     """What is doubtful in a run and was not so in the recipe as it ships: that one's docstring says what it is."""
-    from gimbal.runtime import compose  # late, as below
+    from gimbal.runtime import compose, memory  # late, as below
 
     while recipe.endswith(_FILES) and Path(recipe).is_file():
         recipe = str(read_file(Path(recipe)).get("recipe", ""))
     shipped = compose.check(function(recipe)()) if recipe in names() else []
-    return [sentence for sentence in compose.check(run) if sentence not in shipped]
+    return [sentence for sentence in (*compose.check(run), *memory.too_large(run)) if sentence not in shipped]
 
 
 OWN = ("model", "policy", "tasks", "reward", "rewards")  # what somebody brings

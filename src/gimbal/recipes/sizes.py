@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,11 +22,10 @@ import torch
 from gimbal.config import locate, override, paths, reachable
 from gimbal.engines.native import Native
 from gimbal.policies.token import TINY, CausalLM
-from gimbal.runtime.memory import Shape, predicted, told
+from gimbal.runtime.memory import PROMPT, Shape, predicted, shape_of, told
 from gimbal.runtime.run import AbstractRun
 
 DATA = ("tasks", "held_out", "rewards")  # keys that say nothing of sizes
-PROMPT = 256  # tokens of a prompt that the forecast of memory is made for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
         return run, ""
     settings = {key: value for key, value in changes.items() if key.partition(".")[0] not in DATA}
     given = {path for key, value in settings.items() for path, _ in locate(run, key, value)}
-    shape = _shape(policy)
+    shape = shape_of(policy)
     weights = math.inf if shape is None else shape.weights  # a model that is not on this disk counts as large
     size = next(row for row in TABLE if weights <= row.parameters)
     wanted = _wanted(run, policy, size, shape)
@@ -97,15 +95,6 @@ def _wanted(run: AbstractRun, policy: CausalLM, size: Size, shape: Shape | None)
         wanted["engine.slots"] = size.slots
         wanted |= {"engine.precision": "bfloat16"} if coarse else {}
     return wanted
-
-
-def _shape(policy: CausalLM) -> Shape | None:
-    if not (Path(policy.path) / "config.json").is_file():
-        return None
-    try:
-        return Shape.of(policy.path)
-    except Exception:  # whatever an architecture raises that is none: loading it says what is wrong with it
-        return None
 
 
 def _shown(value: Any) -> str:

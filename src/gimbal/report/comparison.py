@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gimbal import durable
 from gimbal.report import statistics
 from gimbal.report.files import _finite
 
@@ -93,7 +94,10 @@ class Comparison:
     def save(self, path: str | Path) -> None:
         """JSON; what is infinite or not a number is null there."""
         found = {name: value for name, value in asdict(self).items() if name not in ("text", "svg")}
-        Path(path).write_text(json.dumps(_finite(found), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(_finite(found), indent=1, allow_nan=False) + "\n"
+        with durable.named(Path(path)):
+            Path(path).write_text(text, encoding="utf-8")
 
     def draw(self, path: str | Path) -> None:
-        Path(path).write_text(self.svg, encoding="utf-8")
+        with durable.named(Path(path)):
+            Path(path).write_text(self.svg, encoding="utf-8")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gimbal import durable
 from gimbal.report import overview
 from gimbal.report.files import JsonLines
 
@@ -35,7 +36,9 @@ def write_report(*directories: Path, path: Path | None = None) -> Path:
     """One page of these runs, from whatever they have written so far: in the run's directory, or beside the first of several."""
     if path is None:
         path = (directories[0] if len(directories) == 1 else directories[0].parent) / "report.html"
-    path.write_text(page(directories), encoding="utf-8")
+    text = page(directories)
+    with durable.named(path):
+        path.write_text(text, encoding="utf-8")
     return path
 
 

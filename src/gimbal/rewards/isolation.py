@@ -31,6 +31,7 @@ from typing import Any
 
 import cloudpickle
 
+from gimbal import durable
 from gimbal.rewards._confine import NONCE, Order, ending
 from gimbal.rewards._granted import accelerators, granted
 
@@ -166,11 +167,13 @@ class Worker:
             (self._home / name).touch(mode=0o600)
         (self._home / "scratch").mkdir()
         self._home.chmod(0o711)  # the scratch directory may become another user's
-        (self._home / "target").write_bytes(target)
+        with durable.named(self._home / "target"):
+            (self._home / "target").write_bytes(target)
         self._connection, theirs = Pipe()
         self._verdict, verdict = os.pipe()
         passed = (theirs.fileno(), verdict, lock)
-        (self._home / "order").write_text(self._order(*passed, reads, writes).dumps())
+        with durable.named(self._home / "order"):
+            (self._home / "order").write_text(self._order(*passed, reads, writes).dumps())
         # Held open, so that it can be read whatever the child does to its directory. Appending: the child truncates it.
         self._output = (self._home / "output").open("a+b")
         self._process = subprocess.Popen(

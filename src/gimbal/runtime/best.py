@@ -26,9 +26,10 @@ def save(directory: Path, name: str, write: Callable[[Path], None], beside: Mapp
     for remnant in (partial, old):
         shutil.rmtree(remnant, ignore_errors=True)
     partial.mkdir()
-    write(partial)
-    if beside is not None:
-        (partial / EVALUATION).write_text(json.dumps(beside, indent=2) + "\n")
+    with durable.named(partial):
+        write(partial)
+        if beside is not None:
+            (partial / EVALUATION).write_text(json.dumps(beside, indent=2) + "\n")
     durable.sync_tree(partial)
     if name == LAST:
         (directory / SUMMARY).unlink(missing_ok=True)  # for a moment there may be no model

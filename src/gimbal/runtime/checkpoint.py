@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from gimbal import durable
-from gimbal.config import RECIPE_FILE
+from gimbal.config import RECIPE_FILE, read_file
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
@@ -67,10 +67,12 @@ def save(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "model").mkdir(parents=True)
-        policy.save(partial / "model")
+        with durable.named(partial / "model"):
+            policy.save(partial / "model")
         if (recipe := directory / RECIPE_FILE).is_file():
             shutil.copyfile(recipe, partial / RECIPE_FILE)
-        torch.save({**state, "format": FORMAT}, partial / "state.pt")
+        with durable.named(partial / "state.pt"):
+            torch.save({**state, "format": FORMAT}, partial / "state.pt")
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = {
             "step": step,
@@ -78,7 +80,8 @@ def save(
             "logs": {name: _logged(directory / name) for name in LOGS},
         }
         # Last of all files: a directory without it is no checkpoint, whatever else a killed process left in it.
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        with durable.named(partial / MANIFEST):
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
         # A rename may reach the disk before the bytes do; after a power cut a whole name would hold empty files.
         durable.sync_tree(partial)
         final = root / _free_name(root, step)
@@ -88,9 +91,9 @@ def save(
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as a RuntimeError of its zip writer, in words that do not say so.
         why = (
-            error
+            durable.remedy(error) or error
             if isinstance(error, OSError)
-            else f"{partial / 'state.pt'}: the disk is full, or the file size limit is too low"
+            else f"{partial / 'state.pt'}: the disk is full, or the file size limit is too low (ulimit -f)"
         )
         shutil.rmtree(partial, ignore_errors=True)
         previous = newest(directory)
@@ -155,6 +158,33 @@ def spoilt(checkpoint: Path, part: str = "") -> str:
     except (OSError, CheckpointError) as error:
         return f"{checkpoint} is no whole checkpoint ({error})"
     return ""
+
+
+def restore_recipe(directory: Path, note: Callable[[str], None]) -> None:
+    """Put a run's lost or damaged recipe.yaml back from the newest checkpoint that has it; what was there stays beside it.
+
+    A file that only begins like the copy was cut short, even where the rest can be read. A ValueError if no checkpoint has one.
+    """
+    path = directory / RECIPE_FILE
+    copies = (one / RECIPE_FILE for one in reversed(all_of(directory)) if not spoilt(one, RECIPE_FILE))
+    copy = next((file for file in copies if file.is_file()), None)
+    there = path.read_bytes() if path.is_file() else b""
+    whole = b"" if copy is None else copy.read_bytes()
+    fault = f"{path} ends in the middle" if there and there != whole and whole.startswith(there) else ""
+    try:
+        if "run" in read_file(path) and not fault:
+            return
+        fault = fault or f"{path} is not the recipe of a run: the key run is missing"
+    except ValueError as error:
+        fault = str(error)
+    if copy is None:
+        raise ValueError(f"{fault}; no checkpoint has a copy of it: put the file back, or start a new run")
+    aside = path.with_name(f"{RECIPE_FILE}.damaged")
+    if there:
+        path.replace(aside)
+    durable.write(path, copy.read_text(encoding="utf-8"))
+    kept = f"; the damaged file is now {aside}" if there else ""
+    note(f"{fault}; restored as it was at step {step_of(copy.parent)}, from {copy}{kept}")
 
 
 def newest(directory: Path) -> Path | None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from gimbal import durable
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.records import AbstractSampling, Group, Rollout, Task
@@ -78,7 +79,7 @@ def _with_record(
 
 def write_tasks(tasks: Iterable[Task], path: Path) -> None:
     """One JSON object a line, which environments.Dataset reads back as the same tasks, all columns included."""
-    with path.open("w", encoding="utf-8") as file:
+    with durable.named(path), path.open("w", encoding="utf-8") as file:
         for task in tasks:
             own = {key: value for key, value in task.columns.items() if key != "messages"}
             prompt = task.columns.get("messages", task.prompt)

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest
+from gimbal.waiting import waiting
 
 
 class Trainer:
@@ -347,9 +348,11 @@ def run_local(
         start = checkpoint.resumable(directory, console.alarm) if resume else None
         if resume and start is None:
             checkpoint.nothing_lost(directory, run.checkpoint_every)
-        trainer = Trainer(run, start, console.note)
+        with waiting("loading the model, and starting the sampler and the rewards"):
+            trainer = Trainer(run, start, console.note)
         try:
-            trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
+            with waiting("giving the weights to the sampler, and drawing the text that proves it"):
+                trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
             begun(trainer.edited)
             checkpoint.rewind(directory, start)
             session = TrainingSession(trainer, directory, console, name or directory.name, track)
@@ -381,6 +384,7 @@ class TrainingSession:
         if step < trainer.run.steps:
             for end in (SUMMARY, STOPPED):  # of an earlier end; it would speak for this run until the next
                 (directory / end).unlink(missing_ok=True)
+        self.first = True  # whether no step of this session has ended
         self.schedule = JsonLines(directory / FILE) if trainer.host.schedule is not None else None
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
@@ -389,7 +393,8 @@ class TrainingSession:
     def train(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run
         if run.held_out is not None and not self.totals["before"]:
-            self.totals["before"] = self._evaluated()
+            with waiting(f"evaluating on {len(run.held_out.tasks):,} held-out tasks before the first step"):
+                self.totals["before"] = self._evaluated()
             self.console.note("before: " + _figures(self.totals["before"]))
             self.trackers.log(0, self.totals["before"])
         if (row := self.totals.pop("unevaluated", None)) is not None:  # the step's evaluation ended the run
@@ -410,11 +415,13 @@ class TrainingSession:
         trainer, run = self.trainer, self.trainer.run
         started = time.perf_counter()
         try:
-            metrics, groups, batch = trainer.advance()
+            with waiting("drawing the first batch, and training on it") if self.first else nullcontext():
+                metrics, groups, batch = trainer.advance()
         except (RewardError, Rewritten, Starved, Unserved):
             # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.
             self._save()
             raise
+        self.first = False
         self.totals["seconds"] += max(0.0, time.perf_counter() - started)
         self.totals["max_age"] = max(self.totals["max_age"], metrics["staleness/max"])
         self.totals["prob_diff"] += metrics.get("mismatch/prob_diff", math.nan)

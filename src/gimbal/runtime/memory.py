@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +14,22 @@ from torch import nn
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.optimizers import stacks
+from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE
 from gimbal.policies import logits
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.run import AbstractRun
 
+PROMPT = 256  # tokens of a prompt that a forecast is made for before the tasks are encoded
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
+# What to turn where a part of the formula is the largest; for all others what there is of a model is too large.
+TURN = {
+    "cache": "lower engine.slots or sampling.max_length",
+    "activations": "set checkpointing=true, or lower microbatch_tokens or sampling.max_length",
+    "output layer": "lower microbatch_tokens or sampling.max_length",
+    "sampler": "set engine.precision=bfloat16",
+}
 PROCESS = 500e6  # of main memory: Python, torch and transformers
 STATE = {
     "adamw": 2.0,
@@ -111,6 +123,50 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
     if (rule := run.learns.stability) is not None:
         found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
     return found
+
+
+def shape_of(policy: CausalLM) -> Shape | None:
+    """The shape of its model, if that is on this disk and one that can be looked at without its weights."""
+    if not (Path(policy.path) / "config.json").is_file():
+        return None
+    try:
+        return Shape.of(policy.path)
+    except Exception:  # whatever an architecture raises that is none: loading it says what is wrong with it
+        return None
+
+
+def too_long(run: AbstractRun) -> Iterator[str]:
+    """Where no rollout of full length fits into the model's context, whatever its prompt is."""
+    policy = run.policy
+    shape = shape_of(policy) if isinstance(policy, CausalLM) else None
+    if isinstance(policy, CausalLM) and shape is not None and run.sampling.max_length >= shape.context:
+        yield (
+            f"sampling.max_length={run.sampling.max_length:,} leaves no room for a prompt: {policy.model} was made for "
+            f"{shape.context:,} tokens, prompt included; sampling.max_length={max(1, shape.context // 2)} leaves half to the prompt"
+        )
+
+
+def too_large(run: AbstractRun) -> Iterator[str]:
+    """Where the formula asks for more memory than there is. Advice, no refusal: it counts rollouts and batches at their full length."""
+    shape = shape_of(run.policy) if isinstance(run.policy, CausalLM) and run.devices is None and not several() else None
+    if shape is None:
+        return
+    found, (there, place) = predicted(run, shape, min(PROMPT, shape.context)), room()
+    if sum(found.values()) > there:
+        turn = TURN.get(max(found, key=lambda part: found[part]), "train an adapter: 'lora=LoRA(rank=16)'")
+        yield (
+            f"this run may need {told(found)}, and {place} has {there / 1e9:.1f} GB: {turn} (docs/memory.md has the formula and "
+            "more to turn)"
+        )
+
+
+def room() -> tuple[float, str]:
+    """(bytes where learner and sampler are, the name of that place)."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.get_device_properties(0).total_memory), "the GPU"
+    limit = CGROUP.read_text().strip() if CGROUP.is_file() else "max"
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return float(min(there, int(limit)) if limit.isdecimal() else there), "this machine"
 
 
 def told(found: Mapping[str, float]) -> str:

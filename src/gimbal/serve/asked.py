@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from gimbal.policies.token import Sampling
+from gimbal.records import MOST_LENGTH
 
 MOST_ANSWERS = 128  # of one request
 MOST_STOPS, STOP_LENGTH = 16, 256
@@ -28,8 +29,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "n": (1, MOST_ANSWERS),
-    "max_tokens": (1, 2**31),
-    "max_completion_tokens": (1, 2**31),
+    "max_tokens": (1, MOST_LENGTH),
+    "max_completion_tokens": (1, MOST_LENGTH),
     "seed": (-(2**63), 2**63 - 1),
     "temperature": (0, 100),
     "top_p": (0, 1),
@@ -114,15 +115,16 @@ def _body(data: bytes) -> dict[str, Any]:
 def _sampling(body: Mapping[str, Any], own: Sampling, fixed: bool) -> Sampling:
     longest = _whole(body, "max_completion_tokens", _whole(body, "max_tokens", own.max_length))
     changed = replace(own, max_length=longest, stop=_stops(body.get("stop"), own.stop))
-    if fixed:
-        return changed
-    return replace(
+    asked = replace(
         changed,
         temperature=_number(body, "temperature", own.temperature),
         top_p=_number(body, "top_p", own.top_p),
         top_k=max(0, _whole(body, "top_k", own.top_k)),
         min_p=_number(body, "min_p", own.min_p),
     )
+    return (
+        changed if fixed else asked
+    )  # what is ignored must be a request all the same: a client's mistake is the client's to hear of
 
 
 def _stops(given: Any, own: tuple[str, ...]) -> tuple[str, ...]:

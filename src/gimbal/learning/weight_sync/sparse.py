@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from gimbal import durable
 from gimbal.engines.base import AbstractEngine
 from gimbal.learning.weight_sync.base import AbstractDistantEngine, AbstractWeightSync, AbstractWeightSyncSpec, Since
 from gimbal.learning.weight_sync.delta import Packet, Receiver, Sender, Stamp, SyncError
@@ -189,7 +190,7 @@ def _write(directory: Path, packet: Packet) -> None:
 
 
 def _durable(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with durable.named(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
