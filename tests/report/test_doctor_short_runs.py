@@ -1,7 +1,11 @@
 """Few steps of few decisions: what chance explains is no sign; the same figures of many decisions are one."""
 
+import json
+
 import pytest
 from test_doctor import TOKENS, causes, record, relabel  # noqa: F401
+
+from gimbal.report.doctor import diagnose
 
 FEW = TOKENS | {"prompts_per_step": 2, "num_generations": 2}  # 80 decisions a step
 
@@ -26,3 +30,38 @@ def test_a_gradient_is_dead_only_where_enough_groups_gave_none(record, norms):  
     directory = record(steps=len(norms), run=TOKENS)
     relabel(directory, grad_norm=norms)
     assert causes(directory) == (["dead gradient"] if norms[3] == 0 else [])
+
+
+@pytest.mark.parametrize("steps", [2, 12])
+def test_rollouts_that_are_cut_off_are_named_however_short_the_run(record, steps):  # noqa: F811
+    cut = record(length__truncated_frac=0.85, pass_rate=0.1, steps=steps)
+    (sign,) = diagnose(cut).causes
+    assert sign.name == "max_length too small" and sign.evidence.startswith(
+        "85% of rollouts are cut off at max_length=64"
+    )
+    assert sign.experiment.endswith("sampling.max_length=256")
+    assert causes(record(length__truncated_frac=(0.98, 0.4), pass_rate=0.1, steps=steps)) == ["max_length too small"]
+    assert causes(record(length__truncated_frac=(0.98, 0.0), pass_rate=0.1, steps=12)) == [], "it learns to end"
+    assert causes(record(length__truncated_frac=0.75, pass_rate=0.1, steps=2)) == []
+    assert causes(record(length__truncated_frac=0.85, pass_rate=0.3, steps=steps)) == [], (
+        "being cut off keeps none from passing"
+    )
+
+
+@pytest.mark.parametrize(("sampled", "greedy", "named"), [(0.1, 0.9, True), (0.6, 0.4, True), (0.4, 0.4, False)])
+def test_an_evaluation_without_answers_is_named(record, sampled, greedy, named):  # noqa: F811
+    directory = record(exam=(0.3, 0.3), steps=3)
+    ended = json.loads((directory / "summary.json").read_text())
+    for begin, command in ((0.0, "learning_rate=3e-05"), (0.8, f"gimbal report {directory}")):
+        ended["before"] |= {"eval/score": 0.3, "eval/empty_frac": begin, "eval/greedy_empty_frac": begin}
+        ended["after"] |= {"eval/score": 0.1, "eval/empty_frac": sampled, "eval/greedy_empty_frac": greedy}
+        ended["after"]["eval/pass@1"] = 0.1
+        (directory / "summary.json").write_text(json.dumps(ended))
+        signs = [sign for sign in diagnose(directory).causes if sign.name == "empty answers"]
+        assert bool(signs) == named
+        assert not named or (
+            signs[0].experiment.endswith(command) and f"{greedy:.0%} of the greedy" in signs[0].evidence
+        )
+    ended["after"]["eval/pass@1"] = 0.95
+    (directory / "summary.json").write_text(json.dumps(ended))
+    assert "empty answers" not in causes(directory), "no answer is the right one"

@@ -46,6 +46,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.mismatch, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
+    Rule(sign=settings.empty_answers, families=TEXT, always=True),
     Rule(sign=settings.temperature, families=TEXT, blatant=True),
     Rule(sign=settings.cut_short, families=TEXT),
     Rule(sign=settings.loud_entropy, blatant=True),
@@ -61,6 +62,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.filter_starvation, always=True),  # after what may have brought it about
     Rule(sign=failures.gradient_died, always=True),
     Rule(sign=settings.length_runaway, families=TEXT, always=True),
+    Rule(sign=settings.mostly_cut, families=TEXT, always=True),  # of a run whose length is paid for, after that
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall, alone=True),
 )

@@ -191,6 +191,27 @@ class Record:
                 return name, [Point(step=step, value=value) for step, value in sorted(found.items())]
         raise AssertionError("the score is the last resort")
 
+    @property
+    def evaluated(self) -> list[tuple[int, Mapping[str, Any]]]:
+        """(step, figures) of each evaluation, in order: before the first step, amid the run, after the last."""
+        found = [(0, self.summary.get("before") or {}), *((int(row["step"]), row) for row in self.rows)]
+        found += [(int(self.summary.get("steps", len(self.rows))), self.summary.get("after") or {})]
+        return [(step, figures) for step, figures in found if "eval/score" in figures]
+
+    @property
+    def empties(self) -> list[tuple[int, float, float]]:
+        """(step, share of the samples without text, of the greedy answers) of each evaluation that says so."""
+        names = ("eval/empty_frac", "eval/greedy_empty_frac")
+        return [
+            (step, *(float(figures[name]) for name in names))
+            for step, figures in self.evaluated
+            if all(figures.get(name) is not None for name in names)
+        ]
+
+    def end(self, name: str) -> float | None:
+        """The last value of a figure of the evaluation."""
+        return next((figures[name] for _, figures in reversed(self.evaluated) if figures.get(name) is not None), None)
+
     @cached_property
     def evaluation(self) -> Change | None:
         """The evaluation from its best to its last; from its first where that is the best; None unless it was taken twice."""

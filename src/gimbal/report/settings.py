@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 
 from gimbal.report.failures import LIVE, NO_GRADIENT
-from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short
+from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short, when
 
 # Mean |change of a decision's log-probability| by one step, or the KL that goes with it. Clipping begins at a ratio of 1.2, which is
 # 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1, at a KL of
@@ -30,6 +31,10 @@ HELD, USUAL_KL = (
 )  # what the KL to the reference may cost a decision, of advantages of size 1; a usual coefficient
 # Of the returns' variance explained: clearly worse than a constant, which is more than a critic that has yet to learn.
 WORSE = -0.2
+EMPTY = 0.5  # of the evaluation's answers without text; those of healthy runs have one in a hundred at most
+MOSTLY_CUT = (
+    0.8  # rollouts at max_length, at the beginning or to the end: what is learned is learned from the few others
+)
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 ALL_CUT_OFF = 0.99
 SURE = 3.0  # standard errors, told from step to step
@@ -167,6 +172,39 @@ def cut_short(record: Record) -> Sign | None:
         )
     return Sign(
         name="max_length too small", evidence=evidence, experiment=record.again(f"sampling.max_length={4 * limit}")
+    )
+
+
+def mostly_cut(record: Record) -> Sign | None:
+    """Nearly all rollouts reach the limit, at the start or to the end, in a run that may be too short to say more."""
+    early, late = record.early("length/truncated_frac"), record.late("length/truncated_frac")
+    if early is None or late is None or record.solved or record.offline:
+        return None
+    return cut_short(record) if min(early, late) >= CUT_OFF and max(early, late) >= MOSTLY_CUT else None
+
+
+def empty_answers(record: Record) -> Sign | None:
+    """The evaluation's answers hold no text: there was nothing to score."""
+    end = max(record.empties, default=None)
+    if end is None or (record.end("eval/pass@1") or 0.0) + max(end[1:]) > 1:  # an empty answer may be the right one
+        return None
+    step, sampled, greedy = end
+    if max(sampled, greedy) < EMPTY:
+        return None
+    begin = max(min(record.empties)[1:])
+    evidence = (
+        f"{greedy:.0%} of the greedy answers of the evaluation {when(step)} are empty, and {sampled:.0%} of the sampled ones (limit "
+        f"{EMPTY:.0%})"
+    )
+    if begin < EMPTY and step:
+        evidence += f"; at first {begin:.0%} were: the policy has learned to end at once"
+        return Sign(name="empty answers", evidence=evidence, experiment=record.again(record.rate(0.3)))
+    evidence += (
+        "; they were so from the start: the model ends its answer before it begins. Does the prompt end with the end-of-text token, or "
+        "the chat template without the assistant's turn? The page shows prompts and answers"
+    )
+    return Sign(
+        name="empty answers", evidence=evidence, experiment=shlex.join(["gimbal", "report", str(record.directory)])
     )
 
 

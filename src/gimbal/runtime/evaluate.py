@@ -17,6 +17,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
@@ -45,12 +46,16 @@ class EvalResult:
     pass_at: dict[int, float]
     greedy: float | None
     vote_at: Mapping[int, float] = field(default_factory=dict)  # share of tasks that the commonest of k answers solves
+    shares: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of texts that are empty or cut off; {} where none is written
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
 
     def metrics(self) -> dict[str, float]:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
         figures |= {f"eval/maj@{k}": value for k, value in self.vote_at.items()}
+        figures |= {f"eval/{name}": value for name, value in self.shares.items()}
         kind = "pass@1" if self.pass_at else "score"
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
@@ -147,10 +152,21 @@ def evaluate(
         vote_at=voted(ballots, [k for k in ks if k > 1]),
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
         by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
+        shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
     )
 
 
 examine = evaluate  # former name
+
+
+def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:
+    """Of the texts: samples and greedy answers without a word, and samples that end at max_length."""
+    sampled = [episode for index, found in arrived.items() if index % 2 == 0 for episode in found]
+    greedy = [episode for index, found in arrived.items() if index % 2 for episode in found]
+    shares = {"empty_frac": [not episode.text.strip() for episode in sampled]}
+    shares["truncated_frac"] = [episode.stop == "length" for episode in sampled]
+    shares["greedy_empty_frac"] = [not episode.text.strip() for episode in greedy]
+    return {name: float(np.mean(found)) for name, found in shares.items() if found}
 
 
 def _answer(rollout: Rollout, rewards: Sequence[AbstractReward]) -> str | None:
