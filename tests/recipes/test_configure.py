@@ -230,8 +230,11 @@ def test_the_closed_loop_and_an_exact_divergence_as_they_are_typed():
     assert recipes.load("stable", {"stability": Text("none")}).stability is None
 
 
-def test_an_evaluation_of_a_run_on_written_answers_draws_its_own():
-    """It would copy the written answers otherwise, or ask held-out rows for some."""
+def test_an_evaluation_of_a_run_on_written_answers_draws_its_own(tmp_path, monkeypatch):
+    """It would ask held-out rows for written answers otherwise; where they have some, it is a loss."""
+    monkeypatch.chdir(tmp_path)
+    Path("test.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    Path("written.jsonl").write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n')
     data = {"tasks": Text("pairs.jsonl"), "held_out": Text("test.jsonl"), "held_out.rewards": Text("ExactAnswer()")}
     exam = recipes.load("dpo", data).held_out
     recipe = recipes.load("dpo").held_out
@@ -239,3 +242,5 @@ def test_an_evaluation_of_a_run_on_written_answers_draws_its_own():
     for name in ("dpo", "sft"):
         with pytest.raises(ValueError, match=r"no reward can score them: give held_out\.rewards="):
             recipes.load(name, {key: value for key, value in data.items() if key != "held_out.rewards"})
+    written = recipes.load("dpo", {"tasks": Text("pairs.jsonl"), "held_out": Text("written.jsonl")})
+    assert written.held_out.workflow == written.workflow and written.held_out.engine == written.engine

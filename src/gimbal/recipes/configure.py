@@ -27,6 +27,7 @@ from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, HeldOut, Run
+from gimbal.workflows.demonstrated import Demonstrated
 
 # Several names for one key. Those of datasets are TRL's, verl's and OpenRLHF's.
 _NAMES = {
@@ -120,8 +121,13 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
         return run
     now = replace(now, engine=now.engine or before.engine, workflow=now.workflow or before.workflow)
     if now.engine is not None and now.rewards is None and all(isinstance(reward, Recorded) for reward in run.rewards):
+        if isinstance(run.workflow, Demonstrated) and len(now.tasks) and "completion" in now.tasks[0].columns:
+            return replace(
+                run, held_out=replace(now, engine=run.engine, workflow=run.workflow)
+            )  # evaluated by its loss
         raise ValueError(
-            "the evaluation samples answers, but no reward can score them: give held_out.rewards=FILE.py:FUNCTION, or held_out=none"
+            "the evaluation samples answers, but no reward can score them: give held_out.rewards=FILE.py:FUNCTION, rows with written "
+            "answers for a held-out loss, or held_out=none"
         )
     return replace(run, held_out=now)
 

@@ -53,7 +53,8 @@ def improved(
             f"held_out.save_best is {held_out.save_best}, and this run's evaluation has no such figure: it has {known}"
         )
     best = totals.get("best")
-    if best is not None and not figures[metric] > best["value"]:
+    sign = -1 if held_out.save_best == "loss" else 1  # the lower the better
+    if best is not None and not sign * figures[metric] > sign * best["value"]:
         return None
     totals["best"] = {"step": step, "metric": metric, "value": figures[metric]}
     return {**totals["best"], "figures": dict(figures)} if step else None

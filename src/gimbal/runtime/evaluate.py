@@ -9,10 +9,13 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
+from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Request, drained
 from gimbal.environments.base import AbstractTasks
-from gimbal.learning.base import AbstractTrained
+from gimbal.learning.base import AbstractLearner, AbstractTrained
+from gimbal.learning.learner import Learner
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
@@ -24,9 +27,11 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
 from gimbal.rewards.scoring import answered, follow_ups, score
 from gimbal.runtime.run import KS, AbstractRun
+from gimbal.workflows.demonstrated import Demonstrated
 
 CANARIES = 3  # rollouts that a delivery is proved on ...
 CANARY_LENGTH = 64  # ... and the most decisions of each
+PAIRS = "pair/accuracy"  # what a loss of pairs calls it
 SAMPLED, GREEDY = "sampled", "greedy"
 
 
@@ -75,6 +80,11 @@ def evaluate_held_out(
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
+    if by_loss(run):
+        raise ValueError(
+            "this evaluation is the loss on held-out rows: it is eval/loss in the run's metrics.jsonl and summary.json. To draw answers add "
+            "held_out.engine='Native()' held_out.workflow='SingleTurn()' held_out.rewards=FILE.py:FUNCTION"
+        )
     engine = run.evaluator.start(policy)
     with ExitStack() as opened:
         opened.enter_context(closing(engine))
@@ -85,6 +95,57 @@ def evaluate_held_out(
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
             DeliveryProof(source, canary(run, engine, held_out.tasks[0]))(engine, version)
         return evaluate(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutLoss:
+    """The evaluation of supervised training: the run's loss on held-out rows, whose answers are written and not drawn.
+
+    ``accuracy``: of pairs, the share whose better answer the policy prefers more than the reference does; None where there are none.
+    """
+
+    loss: float
+    accuracy: float | None
+
+    def metrics(self) -> dict[str, float]:
+        figures = {"eval/loss": self.loss}
+        return figures if self.accuracy is None else figures | {"eval/pair/accuracy": self.accuracy}
+
+
+def by_loss(run: AbstractRun) -> bool:
+    """Whether the evaluation copies written answers, so that a loss is all there is to say of them."""
+    return run.held_out is not None and isinstance(run.evaluator.workflow, Demonstrated)
+
+
+def held_out_loss(run: AbstractRun, learner: AbstractLearner, rewards: Sequence[AbstractReward]) -> HeldOutLoss:
+    """The loss that training lowers, of the present weights on all held-out rows at once; nothing is learned from it."""
+    assert run.held_out is not None
+    if not isinstance(learner, Learner):
+        raise ValueError(
+            "a loss on held-out rows is measured in one process only: leave out torchrun, or add held_out=none"
+        )
+    tasks, engine = run.held_out.tasks, run.evaluator.start(learner.policy)
+    with closing(engine), running(engine, learner, learner.version):
+        for index in range(len(tasks)):
+            for sample in range(run.num_generations):
+                engine.submit(
+                    Request(group=index, task=tasks[index], sample=sample, sampling=run.sampling, seed=run.seed)
+                )
+        arrived = _drawn(engine)
+    groups = [
+        score(Group(index=i, task=tasks[i], episodes=tuple(found)), rewards) for i, found in arrived.items() if found
+    ]
+    kept = [group for group in groups if isinstance(group, Group)]
+    method, models = learner.method, learner.models
+    loss, right = 0.0, 0.0
+    with torch.no_grad():
+        batch, _ = method.prepare(models, pack(kept).to(models.device))
+        batch, _ = method.survey(models, batch)
+        tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
+        for micro in learner.ranks.micro_batches(batch, tokens, policy=models.policy, whole_groups=whole):
+            found = next(iter(method.losses(models, micro)))
+            loss, right = loss + float(found.value), right + found.metrics.get(PAIRS, 0.0)
+    return HeldOutLoss(loss=loss, accuracy=right if PAIRS in found.metrics else None)
 
 
 def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout]:

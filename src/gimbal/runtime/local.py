@@ -52,7 +52,7 @@ from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.devices import placed
-from gimbal.runtime.evaluate import EvalResult, canary, evaluate_held_out
+from gimbal.runtime.evaluate import EvalResult, HeldOutLoss, by_loss, canary, evaluate_held_out, held_out_loss
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
@@ -226,8 +226,10 @@ class Trainer:
             family.unit: float(self.pipeline.generated["decisions"]),
         }
 
-    def evaluate(self) -> EvalResult:
-        """The held-out evaluation of the present weights, by an engine that does nothing else."""
+    def evaluate(self) -> EvalResult | HeldOutLoss:
+        """The held-out evaluation of the present weights, by an engine that does nothing else, or by the loss on written answers."""
+        if by_loss(self.run):
+            return held_out_loss(self.run, self.learner, self.rewards)
         return evaluate_held_out(
             self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
         )

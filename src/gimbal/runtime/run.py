@@ -46,8 +46,8 @@ class HeldOut:
 
     ``every`` > 0 also evaluates after every so many steps. ``save_best`` names the metric (score, pass@1, greedy, ...) by which the
     best model is kept as RUN/best, beside the last one in RUN/model; the initial weights take part, but are not saved again.
-    ``engine``, ``workflow`` and ``rewards`` default to those of the run; a run on offline data copies its rollouts and
-    cannot copy an evaluation's.
+    ``engine``, ``workflow`` and ``rewards`` default to those of the run. With ``workflow=Demonstrated()`` the tasks hold written
+    answers, and the evaluation is the run's loss on them (``eval/loss``, and ``eval/pair/accuracy`` for DPO).
     """
 
     tasks: AbstractTasks
@@ -63,7 +63,7 @@ class HeldOut:
             raise ValueError(
                 f"held_out.samples must be at least 1 and held_out.every at least 0; got {self.samples} and {self.every}"
             )
-        figures = ("score", "greedy_score", "greedy", *(f"pass@{k}" for k in KS if k <= self.samples))
+        figures = ("score", "greedy_score", "greedy", "loss", *(f"pass@{k}" for k in KS if k <= self.samples))
         if self.save_best not in ("no", *figures):
             raise ValueError(f"held_out.save_best is {self.save_best}; it must be no, or one of {', '.join(figures)}")
         if self.save_best != "no" and not self.every:
