@@ -203,7 +203,7 @@ class Record:
         """(step, share of the samples without text, of the greedy answers) of each evaluation that says so."""
         names = ("eval/empty_frac", "eval/greedy_empty_frac")
         return [
-            (step, *(float(figures[name]) for name in names))
+            (step, float(figures[names[0]]), float(figures[names[1]]))
             for step, figures in self.evaluated
             if all(figures.get(name) is not None for name in names)
         ]

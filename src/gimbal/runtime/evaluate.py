@@ -82,8 +82,8 @@ def evaluate_held_out(
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
     if by_loss(run):
         raise ValueError(
-            "this evaluation is the loss on held-out rows: it is eval/loss in the run's metrics.jsonl and summary.json. To draw answers add "
-            "held_out.engine='Native()' held_out.workflow='SingleTurn()' held_out.rewards=FILE.py:FUNCTION"
+            "this evaluation is the loss on held-out rows: eval/loss in the run's metrics.jsonl and summary.json. To draw answers "
+            "add held_out.engine='Native()' held_out.workflow='SingleTurn()' held_out.rewards=FILE.py:FUNCTION"
         )
     engine = run.evaluator.start(policy)
     with ExitStack() as opened:
@@ -136,16 +136,21 @@ def held_out_loss(run: AbstractRun, learner: AbstractLearner, rewards: Sequence[
         score(Group(index=i, task=tasks[i], episodes=tuple(found)), rewards) for i, found in arrived.items() if found
     ]
     kept = [group for group in groups if isinstance(group, Group)]
+    if not kept:
+        raise ValueError(
+            "no held-out row has a written answer that counts; add others with held_out=FILE, or held_out=none"
+        )
     method, models = learner.method, learner.models
-    loss, right = 0.0, 0.0
+    loss, shares = 0.0, list[float]()
     with torch.no_grad():
         batch, _ = method.prepare(models, pack(kept).to(models.device))
         batch, _ = method.survey(models, batch)
         tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
         for micro in learner.ranks.micro_batches(batch, tokens, policy=models.policy, whole_groups=whole):
             found = next(iter(method.losses(models, micro)))
-            loss, right = loss + float(found.value), right + found.metrics.get(PAIRS, 0.0)
-    return HeldOutLoss(loss=loss, accuracy=right if PAIRS in found.metrics else None)
+            loss += float(found.value)
+            shares += [found.metrics[PAIRS]] if PAIRS in found.metrics else []
+    return HeldOutLoss(loss=loss, accuracy=sum(shares) if shares else None)
 
 
 def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout]:
