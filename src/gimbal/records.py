@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.001, 1000.0  # beyond them float32 logits overflow or are all alike
-MOST_LENGTH = 10_000_000  # decisions of one rollout: the longest context of any model; more is a slip of the keyboard
+LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
