@@ -113,6 +113,11 @@ class AbstractEngine(ABC):
         """The largest mean |log-prob gap| to the trainer, at equal weights, that its precision explains."""
 
     @property
+    def computed(self) -> int | None:
+        """Tokens that rollouts have put through the model since it was started; None where nobody counts them."""
+        return None
+
+    @property
     @abstractmethod
     def in_flight(self) -> int:
         """Requests submitted and not yet finished or cancelled."""
@@ -202,6 +207,10 @@ class AbstractEngineAround(AbstractEngine):
     @property
     def tolerance(self) -> float:
         return self.inner.tolerance
+
+    @property
+    def computed(self) -> int | None:
+        return self.inner.computed
 
     @property
     def in_flight(self) -> int:

@@ -98,8 +98,7 @@ class Native(AbstractEngineSpec):
 
     @property
     def can(self) -> frozenset[str]:
-        noted = {RECORD: self.entropy, RIVALS: self.rivals}
-        return frozenset({DRAW, CONTINUE, FORK, *(what for what, asked in noted.items() if asked)})
+        return frozenset({DRAW, CONTINUE, FORK, *[RECORD] * self.entropy, *[RIVALS] * self.rivals})
 
     def start(self, policy: AbstractPolicy) -> NativeEngine:
         assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
@@ -134,7 +133,7 @@ class NativeEngine(AbstractEngine):
         self._version = -1
         self._prefix: tuple[tuple[Any, ...], Tensor] | None = None  # the newest prompt's, for members still queued
         self._ended: list[Ended] = []  # in the last step, where rows are extended
-        self.computed = 0  # tokens that rollouts have put through the model
+        self._computed = 0
         self._distributions: Distributions | None = None  # of the present rows
         self._longest = 0  # of the live rows, known without asking the device
 
@@ -145,6 +144,10 @@ class NativeEngine(AbstractEngine):
     @property
     def tolerance(self) -> float:
         return TOLERANCE[self.spec.precision]
+
+    @property
+    def computed(self) -> int:
+        return self._computed
 
     @property
     def in_flight(self) -> int:
@@ -190,8 +193,7 @@ class NativeEngine(AbstractEngine):
     def step(self) -> list[Finished]:
         assert self._version >= 0, "load comes before step"
         self._refill()
-        n = len(self.rows)
-        if n == 0:
+        if not (n := len(self.rows)):
             return []
         live = torch.arange(n, device=self.device)
         position_B = self.length_B[:n] - 1
@@ -218,9 +220,9 @@ class NativeEngine(AbstractEngine):
         if self.spec.rivals:
             two_B2, id_B2 = logprob_BV.index_fill(-1, self.end_ids, -torch.inf).topk(2, dim=-1)
             place_B1 = (id_B2[:, :1] == token_B[:, None]).long()  # the second where the first was drawn
-            self.rival_BL[live, at_B] = id_B2.gather(-1, place_B1)[:, 0]
-            self.rival_logprob_BL[live, at_B] = two_B2.gather(-1, place_B1)[:, 0]
-        self.computed += n
+            for column_BL, found_B2 in ((self.rival_BL, id_B2), (self.rival_logprob_BL, two_B2)):
+                column_BL[live, at_B] = found_B2.gather(-1, place_B1)[:, 0]
+        self._computed += n
         self.length_B[:n] += 1
         self._longest += 1
         ended_B = torch.isin(token_B, self.end_ids)
@@ -351,7 +353,7 @@ class NativeEngine(AbstractEngine):
         if not sequences:
             return []
         self.slots.collect()
-        self.computed += sum(map(len, sequences))
+        self._computed += sum(map(len, sequences))
         batch_BL = pad_sequence(sequences, batch_first=True)
         pixels = self._pixels(images)
         self.copy.module(input_ids=batch_BL, **pixels, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
@@ -452,7 +454,7 @@ class NativeEngine(AbstractEngine):
                 length, span = int(self.length_B[row]), slice(len(live.prompt), int(self.length_B[row]))
                 held |= {"drawn": self.ids_BL[row, span].tolist(), "behavior": self.behavior_BL[row, span].clone()}
                 held |= {"versions": self.version_BL[row, span].tolist(), "cache": self.slots.take(row, length - 1)}
-                held |= {name: getattr(self, name)[row, span].clone() for name in NOTED}
+                held |= {name.removesuffix("_BL"): getattr(self, name)[row, span].clone() for name in NOTED}
             return held
 
         return {
@@ -488,10 +490,8 @@ class NativeEngine(AbstractEngine):
             self._occupy(row, item, (*item.prompt, *item.drawn))
             span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
             for name in NOTED:
-                if name in held:  # checkpoints of before have "entropy" alone
-                    getattr(self, name)[row, span] = held[name]
-            if "entropy" in held:
-                self.entropy_BL[row, span] = held["entropy"]
+                if (column := held.get(name.removesuffix("_BL"))) is not None:  # checkpoints of before have no rivals
+                    getattr(self, name)[row, span] = column
             self.slots.reserve(self.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
         self._prefix = state["prefix"]

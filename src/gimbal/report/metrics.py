@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.policies.token import Tokens
 from gimbal.records import Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
@@ -92,6 +93,26 @@ def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool
         if bool(chosen_NS.any()):
             metrics[f"mismatch/prob_diff/{name}"] = float(ops.masked_mean(gap_NS, chosen_NS))
     return metrics
+
+
+def tree_metrics(
+    computed: int | None, sampled: Sequence[Group], extent: tuple[int, int], trained: Sequence[Group]
+) -> dict[str, float]:
+    """What groups that share beginnings cost: tokens that the sampler computed for each unique one of the groups ``sampled``, and
+    positions of the learner's forward pass, padded to the longest, for each unique one of those ``trained`` on."""
+    metrics: dict[str, float] = {}
+    if computed is not None and (unique := _unique_tokens(sampled)):
+        metrics["perf/tree_sampler"] = computed / unique
+    if unique := _unique_tokens(trained):
+        metrics["perf/tree_learner"] = extent[0] * extent[1] / unique
+    return metrics
+
+
+def _unique_tokens(groups: Sequence[Group]) -> int:
+    """Prompts once a group, and what each episode drew itself."""
+    prompts = [group.rows[0].decisions for group in groups]
+    prompt = sum(int(tokens.prompt_N[0]) for tokens in prompts if isinstance(tokens, Tokens))
+    return prompt + sum(episode.drawn for group in groups for episode in group.episodes)
 
 
 def staleness_metrics(

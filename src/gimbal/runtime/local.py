@@ -20,7 +20,7 @@ import torch
 
 from gimbal import durable
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import Unserved
+from gimbal.engines.base import FORK, Unserved
 from gimbal.environments.tables import Rewritten
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
@@ -41,6 +41,7 @@ from gimbal.report.metrics import (
     replay_metrics,
     rollout_metrics,
     staleness_metrics,
+    tree_metrics,
 )
 from gimbal.report.page import write_report
 from gimbal.report.record import Record
@@ -172,7 +173,9 @@ class Trainer:
         # A policy gradient's controllers reach the whole run.
         present = self.learner.method if isinstance(self.run, Run) else self.run
         self.pipeline.oversampling = get_at(present, "oversampling")
+        before = self.engine.computed
         groups, seen = self.pipeline.next_batch(version)
+        computed = None if before is None else (self.engine.computed or 0) - before
         self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
@@ -191,6 +194,9 @@ class Trainer:
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version)
         metrics |= carried
+        if FORK in self.run.workflow.requires and batch.decisions is not None:
+            extent = self.policy.extent(batch.decisions)
+            metrics |= tree_metrics(computed, seen, extent, groups if self.run.store.same_rows else ())
         if held := self.store.metrics():
             metrics |= held | (replay_metrics(groups, version) if self.run.store.same_rows else {})
         # Last, on all figures of the step, and after the delivery: a coefficient never moves within a step.
