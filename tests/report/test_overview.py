@@ -42,6 +42,26 @@ def test_a_change_within_the_exams_noise_is_no_change():
     assert "fell from 0.900 to 0.400 (-0.500)" in learned(worse, {}, change(0.9, 0.4, 0.04))["text"]
 
 
+def test_what_was_trained_on_is_held_against_what_was_sampled_asked_and_listed():
+    metrics = {
+        "selection/listed/success": [None, 0.4],
+        "selection/asked/success": [0.5, 0.5],
+        "selection/sampled/success": [0.3, 0.45],
+        "selection/trained/success": [0.3, 0.5],
+        "selection/sampled/length": [20.0, 21.04],
+        "selection/trained/length": [20.0, 22.0],
+        "selection/sampled/difficulty": [0.5, 0.5],
+        "selection/lost/zero_variance": [0.2, 0.35],
+        "selection/lost/stale": [0.1, 0.0],
+    }
+    found = sign("selection", metrics)
+    assert not found["bad"] and found["text"] == (
+        "success 40.0% of the task list, 50.0% asked, 45.0% sampled, 50.0% trained on; length 21.0 sampled, 22.0 trained on; "
+        "35.0% of what was sampled lost to zero_variance"
+    )
+    assert not [item for item in signs({"loss": [1.0]}, {}, NOWHERE) if item["what"] == "selection"]
+
+
 def test_without_an_exam_training_speaks():
     figure = learned(None, {"pass_rate": [0.25, 0.5, 0.75]}, None)
     assert (figure["before"], figure["after"]) == (0.25, 0.75) and "on training tasks" in figure["text"]

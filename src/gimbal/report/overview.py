@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gimbal.report import selection
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import cost, duration, figures
 from gimbal.report.doctor import judged
@@ -147,6 +148,8 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
     if done := account(metrics):
         sign("closed loop", False, done)
+    if chosen := selection.told(metrics):
+        sign("selection", False, chosen)
     returned = [i for i, version in enumerate(metrics.get("loop/returned", ())) if version is not None]
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
     broken = [i for i in broken if i not in returned]  # such a step has no loss
