@@ -18,6 +18,7 @@ LEVEL = {
     "objectives": 1,
     "advantages": 1,
     "controllers": 1,
+    "sandbox": 1,
     "policies": 2,
     "critics": 2,
     "rewards": 2,

@@ -5,9 +5,9 @@ import pytest
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Group
 from gimbal.rewards._reasoning import _score
-from gimbal.rewards.isolation import WorkerError
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.scoring import Broken, score
+from gimbal.sandbox.worker import WorkerError
 
 
 @pytest.fixture(scope="module")

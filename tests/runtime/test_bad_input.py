@@ -26,10 +26,11 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
-from gimbal.rewards.isolation import RewardError, Worker
+from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint
 from gimbal.runtime.compose import check
 from gimbal.runtime.local import run_local
+from gimbal.sandbox.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)

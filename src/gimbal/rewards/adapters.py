@@ -1,7 +1,7 @@
 """Users' reward functions: how one is found, which shape it has, how it is called. Runs in the worker: no torch
 here.
 
-A ValueError raised here is a sentence for the user, about the reward; _worker.py hands it on as it is.
+A ValueError raised here is a sentence for the user, about the reward; the sandbox's _worker.py hands it on as it is.
 """
 
 from __future__ import annotations

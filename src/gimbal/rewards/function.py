@@ -17,7 +17,8 @@ from gimbal.config.parts import WEIGHTED, at_top, label, main_file, resolve
 from gimbal.records import Group, Rollout, Task
 from gimbal.rewards.adapters import COLUMN, make
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.isolation import RewardError, Worker, WorkerError
+from gimbal.rewards.isolation import RewardError, worker
+from gimbal.sandbox.worker import Worker, WorkerError
 
 LARGEST = 1e15  # the sum of 10^8 squares of such is still finite in float32
 
@@ -89,7 +90,7 @@ class Function(AbstractReward):
 
     @cached_property
     def _worker(self) -> Worker:
-        return Worker(
+        return worker(
             self.name,
             partial(make, self._source()),
             timeout=self.timeout,

@@ -11,8 +11,9 @@ from gimbal.records import Group, Task
 from gimbal.rewards._reasoning import make
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.isolation import Worker, WorkerError
+from gimbal.rewards.isolation import worker
 from gimbal.rewards.scoring import Broken
+from gimbal.sandbox.worker import Worker, WorkerError
 
 MEMORY_GB = 4.0
 
@@ -34,7 +35,7 @@ class ReasoningScore(AbstractReward):
 
     @cached_property
     def _worker(self) -> Worker:
-        return Worker(self.name, make, timeout=self.timeout, memory_gb=MEMORY_GB, network=False)
+        return worker(self.name, make, timeout=self.timeout, memory_gb=MEMORY_GB, network=False)
 
     def open(self) -> ReasoningScore:
         self._worker.start()

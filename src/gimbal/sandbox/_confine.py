@@ -1,6 +1,6 @@
-"""How the process of a reward confines itself: a root directory of its own, then no rights, then limits.
+"""How a sandboxed process confines itself: a root directory of its own, then no rights, then limits.
 
-Each step that the kernel refuses is left out and named in what ``confine`` returns; isolation.py says what holds then.
+Each step that the kernel refuses is left out and named in what ``confine`` returns; worker.py says what holds then.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gimbal.rewards import _kernel as kernel
-from gimbal.rewards._seccomp import refuse_calls
+from gimbal.sandbox import _kernel as kernel
+from gimbal.sandbox._seccomp import refuse_calls
 
 FILES = 256  # open at once
 FILE_BYTES = 1 << 28  # largest file it may write

@@ -1,4 +1,4 @@
-"""What docs/isolation.md promises of the process of a reward, held against the battery in attacks.py."""
+"""What docs/isolation.md promises of a sandboxed process, held against the battery in attacks.py."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import attacks
 import pytest
 
-from gimbal.rewards.isolation import Worker, contained, promises
+from gimbal.sandbox.worker import Worker, contained, promises
 
 FILES, DISK, OTHERS, ENDS, MEMORY, NUMBER, PRIVILEGES, NETWORK = promises({})
 PROMISED = {  # besides that the culprit is named, the next call is answered and nothing is left

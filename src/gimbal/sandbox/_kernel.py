@@ -1,4 +1,4 @@
-"""What the containment of rewards asks of Linux, by ctypes: each call raises OSError where the kernel refuses."""
+"""What the sandbox asks of Linux, by ctypes: each call raises OSError where the kernel refuses."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gimbal.rewards import _supervisor, isolation
-from gimbal.rewards._confine import Order
-from gimbal.rewards._granted import granted
-from gimbal.rewards.isolation import RewardError, Worker, WorkerError
+from gimbal.sandbox import _supervisor
+from gimbal.sandbox import worker as sandboxed
+from gimbal.sandbox._confine import Order
+from gimbal.sandbox._granted import granted
+from gimbal.sandbox.worker import TargetError, Worker, WorkerError
 
 
 def _alive(pid: int) -> bool:
@@ -43,7 +44,7 @@ def worker():
 
 
 def _own(supervisor: int) -> int:
-    """The process of the reward, as this one sees it: the last of the supervisor's descendants."""
+    """The sandboxed process, as this one sees it: the last of the supervisor's descendants."""
     last = supervisor
     while children := Path(f"/proc/{last}/task/{last}/children").read_text().split():
         last = int(children[0])
@@ -144,7 +145,7 @@ def test_of_descriptors_with_high_numbers_none_is_inherited_either(worker):
 
 def test_a_target_that_cannot_be_sent_is_refused():
     lock = __import__("threading").Lock()
-    with pytest.raises(RewardError, match="cannot be sent"):
+    with pytest.raises(TargetError, match="cannot be sent"):
         Worker("w", lambda: (lock, []), timeout=1.0, memory_gb=0.0).start()
 
 
@@ -211,14 +212,14 @@ def test_what_prints_without_end_is_told_in_a_sentence_and_the_next_call_prints_
 
     w = worker(chatty)
     with pytest.raises(
-        WorkerError, match=r"^it wrote more than 256 MiB, .* all that a call prints \(test_isolation.py, line"
+        WorkerError, match=r"^it wrote more than 256 MiB, .* all that a call prints \(test_worker.py, line"
     ):
         w(100)
     assert w(10) == 10
 
 
 def test_a_grant_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RewardError, match=r"w is granted .*nowhere, which does not exist"):
+    with pytest.raises(TargetError, match=r"w is granted .*nowhere, which does not exist"):
         Worker("w", lambda: (None, []), timeout=1.0, memory_gb=0.0, reads=(str(tmp_path / "nowhere"),)).start()
 
 
@@ -246,10 +247,10 @@ def test_only_root_s_files_are_read_by_root_itself(worker, tmp_path):
     "steps", [("namespaces",), ("landlock",), ("calls",), ("namespaces", "landlock", "calls", "user")]
 )
 def test_less_is_said_and_works_all_the_same(worker, monkeypatch, steps):
-    monkeypatch.setattr(isolation, "WITHOUT", steps)
-    isolation._warn.cache_clear()
+    monkeypatch.setattr(sandboxed, "WITHOUT", steps)
+    sandboxed._warn.cache_clear()
     w = worker(lambda x: x + 1)
-    if all(isolation.promises(dict.fromkeys(steps, "")).values()):
+    if all(sandboxed.promises(dict.fromkeys(steps, "")).values()):
         assert w(1) == 2
     else:
         with pytest.warns(RuntimeWarning, match=f"less isolated .*{steps[0]}: left out"):
@@ -275,16 +276,16 @@ def test_of_a_home_directory_only_what_shows_is_granted(tmp_path, monkeypatch):
 
 
 def test_directories_of_runs_that_were_killed_are_swept(worker, tmp_path, monkeypatch):
-    monkeypatch.setattr(isolation.tempfile, "tempdir", str(tmp_path))
-    old, fresh, other = (tmp_path / name for name in ("gimbal-reward-old", "gimbal-reward-fresh", "other"))
+    monkeypatch.setattr(sandboxed.tempfile, "tempdir", str(tmp_path))
+    old, fresh, other = (tmp_path / name for name in ("gimbal-sandbox-old", "gimbal-sandbox-fresh", "other"))
     for path in (old, fresh, other):
         path.mkdir()
     w = worker(lambda: 1)
     assert w() == 1
     for path in (old, other, w._home):
         os.utime(path, (0, 0))
-    isolation._sweep.cache_clear()
-    isolation._sweep()
+    sandboxed._sweep.cache_clear()
+    sandboxed._sweep()
     assert sorted(tmp_path.iterdir()) == sorted([fresh, other, w._home]) and w() == 1
 
 
@@ -314,10 +315,10 @@ def test_the_worker_of_a_killed_script_without_main_guard_dies_with_it_and_its_d
         time.sleep(0.02)
     supervisor = int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()[0])
     pid = _own(supervisor)
-    assert _alive(pid) and list(tmp_path.glob("gimbal-reward-*"))
+    assert _alive(pid) and list(tmp_path.glob("gimbal-sandbox-*"))
     parent.kill()
     parent.wait()
-    assert _gone(pid) and _gone(supervisor) and not list(tmp_path.glob("gimbal-reward-*"))
+    assert _gone(pid) and _gone(supervisor) and not list(tmp_path.glob("gimbal-sandbox-*"))
 
 
 def test_an_end_that_is_told_before_the_beginning_was_read_is_no_failure_to_begin(monkeypatch):

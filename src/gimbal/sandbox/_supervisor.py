@@ -1,4 +1,4 @@
-"""Between the trainer and the process of a reward: it starts that process apart from everything else, watches what all
+"""Between the trainer and a sandboxed process: it starts that process apart from everything else, watches what all
 that descends from it takes, and ends all of it with the trainer, however the trainer ends.
 """
 
@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gimbal.rewards import _kernel as kernel
-from gimbal.rewards._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, ending, own_root
+from gimbal.sandbox import _kernel as kernel
+from gimbal.sandbox._confine import FIRST_UID, PROCESSES, UIDS, Order, confine, ending, own_root
 
 TICK = 0.1  # seconds from one look to the next
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -44,7 +44,7 @@ def supervise(order: Order, serve: Serve) -> None:
 
 
 def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
-    """The process to watch; if it is the first of a namespace, also the pipe that tells how the reward's own ended."""
+    """The process to watch; if it is the first of a namespace, also the pipe that tells how the sandboxed one ended."""
     uid, supervisor = FIRST_UID + os.getpid() % UIDS, os.getpid()
     apart = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | (0 if order.network else kernel.CLONE_NEWNET)
     why = "left out"
@@ -61,7 +61,7 @@ def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
             _first(order, serve, theirs, uid, ids if own_user else None)
         os.close(theirs)
         if child > 0:
-            # No more than the word: the reward's process may have ended by now, which is told by the same pipe.
+            # No more than the word: the sandboxed process may have ended by now, which is told by the same pipe.
             if os.read(status, len(READY)) == READY:
                 return child, status
             why = os.read(status, 1000).decode()
@@ -75,7 +75,7 @@ def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
 
 def _first(order: Order, serve: Serve, status: int, uid: int, ids: tuple[int, int] | None) -> None:
     """The first process of a PID namespace, with which all others end. It runs nothing else: signals by default do not
-    reach the first process, and a reward that crashes must end.
+    reach the first process, and one that crashes must end.
     """
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -109,7 +109,7 @@ def _run(
     rooted: bool = False,
     own_user: bool = False,
 ) -> None:
-    """The reward's process, from its first moment to its last."""
+    """The sandboxed process, from its first moment to its last."""
     code = 1
     try:
         os.setsid()

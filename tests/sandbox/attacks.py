@@ -1,4 +1,4 @@
-"""A battery of attacks on the worker of a reward. Run as a script: as whom and without which steps of the containment is
+"""A battery of attacks on a sandboxed worker. Run as a script: as whom and without which steps of the containment is
 its argument; it prints as JSON what came of each. One that gets through cannot hurt: the targets are its own, the mounts are private.
 
 An attack returns what got through, or ends its process, or does not return.
@@ -20,8 +20,8 @@ import threading
 import time
 from pathlib import Path
 
-from gimbal.rewards import isolation
-from gimbal.rewards.isolation import Worker, WorkerError
+from gimbal.sandbox import worker as sandboxed
+from gimbal.sandbox.worker import Worker, WorkerError
 
 ORDINARY = 64123
 MARK = "98765.4321"  # an argument of sleep(1) by which a process is found
@@ -432,7 +432,7 @@ def become(who: str) -> None:
 
 def main(who: str, *without: str) -> None:
     become(who)
-    isolation.WITHOUT = without
+    sandboxed.WITHOUT = without
     with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.create_server(("127.0.0.1", 0)) as server:
         for name in ("secret", "own", "open"):
             Path(place, name).mkdir()

@@ -1,4 +1,4 @@
-"""The child process of isolation.Worker: it confines itself, makes its target, answers calls until its parent is gone.
+"""The child process of worker.Worker: it confines itself, makes its target, answers calls until its parent is gone.
 
 Nothing of gimbal is imported before the target asks for it but what confines, so the child is up as soon as the
 target's own imports are done. Calls arrive pickled from the parent; answers go back as JSON, because what has handled a
@@ -20,10 +20,10 @@ from typing import Any
 
 import cloudpickle
 
-from gimbal.rewards._confine import FILE_BYTES, NONCE, Order, confine
-from gimbal.rewards._supervisor import supervise
+from gimbal.sandbox._confine import FILE_BYTES, NONCE, Order, confine
+from gimbal.sandbox._supervisor import supervise
 
-OURS = Path(__file__).parent
+OURS = (Path(__file__).parent, Path(__file__).parents[1] / "rewards")
 HIDDEN = (errno.EACCES, errno.ENOENT, errno.EROFS)  # how what is not granted looks
 MESSAGE = 400  # characters of an error that reach the parent's sentence
 
@@ -97,7 +97,7 @@ def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
             traceback.print_exc()
         file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
         if (
-            isinstance(error, ValueError) and Path(file).parent == OURS
+            isinstance(error, ValueError) and Path(file).parent in OURS
         ):  # adapters.py refused it: a sentence for the user
             return json.dumps({"nonce": nonce, "refused": str(error)[:MESSAGE]}).encode()
         if isinstance(error, SyntaxError):  # it is in a file that was being imported, not in the frame that imported it

@@ -1,4 +1,4 @@
-"""A filter of system calls, in the kernel's own small language: what a reward never needs and an attack does."""
+"""A filter of system calls, in the kernel's own small language: what sandboxed code never needs and an attack does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-from gimbal.rewards._kernel import call
+from gimbal.sandbox._kernel import call
 
 PR_SET_SECCOMP, FILTER = 22, 2
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
