@@ -48,7 +48,12 @@ SIBLINGS = {
     ("config", "durable"),
 }
 SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
-ONLY = {"ray": "runtime/ray.py", "vllm": "engines/vllm.py", "gymnasium": "environments/gym.py"}
+ONLY = {
+    "ray": "runtime/ray.py",
+    "vllm": "engines/vllm.py",
+    "gymnasium": "environments/gym.py",
+    "pydantic_monty": "sandbox/monty.py",
+}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

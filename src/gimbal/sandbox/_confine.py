@@ -47,6 +47,8 @@ class Order:
     directory: str  # the one it starts in
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    serves: bool = False  # it starts programs, and shuts each of them in itself
+    within: bool = False  # namespaces and a root directory of its own are made already
     without: tuple[str, ...] = ()  # steps to leave out, as on a kernel that lacks them
 
     def dumps(self) -> str:
@@ -67,12 +69,12 @@ def own_root(order: Order) -> None:
     root = order.scratch  # any directory would do: it is seen only from here
     options = f"size={DISK_BYTES},mode=755"
     kernel.mount("gimbal", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-    mounts = _mounts(order)
-    for path, writable in mounts.items():
+    there = mounts(order)
+    for path, writable in there.items():
         _bind(path, root + path, writable)
     for path in ("/tmp", "/dev/shm", "/proc"):
         os.makedirs(root + path, exist_ok=True)
-    if _nearest(order.scratch, mounts) is not None:
+    if _nearest(order.scratch, there) is not None:
         kernel.mount("gimbal", root + order.scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     else:
         os.makedirs(root + order.scratch)
@@ -89,7 +91,7 @@ def own_root(order: Order) -> None:
         os.makedirs(os.path.expanduser("~"), exist_ok=True)
 
 
-def _mounts(order: Order) -> dict[str, bool]:
+def mounts(order: Order) -> dict[str, bool]:
     """Every path to mount and whether it may be written, a directory before what is in it; one that another brings with
     it is left out.
     """
@@ -156,7 +158,7 @@ def confine(order: Order, *, uid: int, rooted: bool, own_user: bool) -> dict[str
         refused["signals"] = (
             f"Landlock has version {kernel.landlock_version()} here; signals are its since {SIGNALS_SINCE}"
         )
-    step("calls", lambda: refuse_calls(network=order.network, hidden_memory=not order.memory))
+    step("calls", lambda: refuse_calls(network=order.network, hidden_memory=not order.memory, metadata=rooted))
     return refused
 
 
@@ -169,8 +171,13 @@ def _landlock(order: Order, rooted: bool) -> None:
         reads = ["/"]
         writes += ["/tmp", "/dev/shm", os.path.expanduser("~")]
     else:
-        reads = [*order.reads, *(f"/proc/{name}" for name in PROC)]
+        # What starts programs must see them; they themselves do not see the rest of /proc: shut_in.
+        reads = [*order.reads, *(["/proc"] if order.serves else own_proc())]
     kernel.landlock(version, reads, writes, order.network)
+
+
+def own_proc() -> list[str]:
+    return [f"/proc/{name}" for name in PROC]
 
 
 def _become_nobody(order: Order, uid: int, rooted: bool) -> None:

@@ -45,11 +45,12 @@ ETC += ("fonts", "crypto-policies")
 ACCELERATORS = ("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/accel*")
 
 
-def granted(places: Iterable[str]) -> tuple[str, ...]:
+def granted(places: Iterable[str], *, imports: bool = True) -> tuple[str, ...]:
     """These, and what any program of this Python needs. Of the home directory, and of those above it, only what does not
-    begin with a dot: keys lie there, and people start runs there.
+    begin with a dot: keys lie there, and people start runs there. Without ``imports`` only this Python itself, and nothing of the run.
     """
-    own = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *sys.path, *_imported(), *places]
+    own = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *places]
+    own += [*sys.path, *_imported()] if imports else []
     own += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     paths = [*SYSTEM, *(f"/etc/{name}" for name in ETC)]
     home = os.path.realpath(os.path.expanduser("~"))

@@ -65,9 +65,35 @@ REFUSED = {
 }
 
 
-def refuse_calls(*, network: bool, hidden_memory: bool) -> None:
+# Landlock does not keep a file's owner from changing its mode, owner, times and attributes, granted or not.
+PRETENDED = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+}
+
+
+def refuse_calls(*, network: bool, hidden_memory: bool, metadata: bool) -> None:
     """For this process and its children. Needs PR_SET_NO_NEW_PRIVS. ``hidden_memory``: memory that is on no process's
-    account may be made.
+    account may be made. ``metadata``: that of files may be changed; else such calls do nothing and say that they did, for programs
+    copy modes along and do not expect to be refused.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURE:
@@ -81,6 +107,8 @@ def refuse_calls(*, network: bool, hidden_memory: bool) -> None:
     # "No such call", of which libc knows what to do instead. clone3's flags lie where a filter cannot read.
     for numbers in [SPECIAL["clone3"], *([] if hidden_memory else MEMORY.values())]:
         code += [(EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, absent)]
+    for numbers in () if metadata else PRETENDED.values():
+        code += [] if numbers[column] is None else [(EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, REFUSE)]
     code += [(EQUAL, 0, 4, SPECIAL["clone"][column]), (LOAD, 0, 0, FIRST)]
     code += [(ANY_BIT, 0, 1, NAMESPACES), (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)]
     if not network:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def supervise(order: Order, serve: Serve) -> None:
     try:
         said = _watch(order, child)
     finally:
-        _end(child)
+        end_family(child)
     if status is not None and (told := os.read(status, 100)):
         said = ending(os.waitstatus_to_exitcode(int(told)))
     with contextlib.suppress(BrokenPipeError):  # nobody is left to read it
@@ -45,11 +46,12 @@ def supervise(order: Order, serve: Serve) -> None:
 
 def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
     """The process to watch; if it is the first of a namespace, also the pipe that tells how the sandboxed one ended."""
-    uid, supervisor = FIRST_UID + os.getpid() % UIDS, os.getpid()
+    supervisor = os.getpid()  # in another's namespace it is the same for all
+    uid = FIRST_UID + (zlib.crc32(order.scratch.encode()) if order.within else supervisor) % UIDS
     apart = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | (0 if order.network else kernel.CLONE_NEWNET)
     why = "left out"
     # Root needs no user namespace; in a container that has taken root's rights away it may still have one.
-    for own_user in (False, True) if "namespaces" not in order.without else ():
+    for own_user in (False, True) if "namespaces" not in order.without and not order.within else ():
         status, theirs = os.pipe()
         ids = os.geteuid(), os.getegid()
         try:
@@ -68,6 +70,8 @@ def _launch(order: Order, serve: Serve) -> tuple[int, int | None]:
             os.waitpid(child, 0)
         os.close(status)
     child = os.fork()
+    if child == 0 and order.within:
+        _run(order, serve, {}, uid, rooted=True, own_user=os.geteuid() != 0)
     if child == 0:
         _run(order, serve, {"namespaces": why}, uid, parent=supervisor)
     return child, None
@@ -87,7 +91,7 @@ def _first(order: Order, serve: Serve, status: int, uid: int, ids: tuple[int, in
         child = os.fork()
         if child == 0:
             _run(order, serve, {}, uid, rooted=True, own_user=ids is not None)
-        _close_all_but(status)
+        close_all_but(status)
         os.write(status, READY)
         while True:
             pid, how = os.wait()
@@ -114,7 +118,7 @@ def _run(
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        _close_all_but(order.connection)  # one of a directory would lead out of any root
+        close_all_but(order.connection)  # one of a directory would lead out of any root
         if not os.path.exists("/proc/thread-self/children"):
             lacking["children"] = "the kernel was built without lists of children"
         lacking |= confine(order, uid=uid, rooted=rooted, own_user=own_user)
@@ -129,7 +133,7 @@ def _run(
         os._exit(code)
 
 
-def _close_all_but(kept: int) -> None:
+def close_all_but(kept: int) -> None:
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):  # it was that of the listing
@@ -145,25 +149,28 @@ def _watch(order: Order, child: int) -> str:
                 return ending(os.waitstatus_to_exitcode(how))
         if os.getppid() != order.parent or (heard is not None and heard.si_signo == signal.SIGTERM):
             return ""
-        family = _family()
-        if len(family) > PROCESSES:
-            return f"had {len(family)} processes, more than {PROCESSES}, and was ended"
-        if order.memory and sum(map(_resident, family)) > order.memory:  # pages that they share count several times
-            used = sum(map(_proportional, family))
+        pids = family()
+        if len(pids) > PROCESSES:
+            return f"had {len(pids)} processes, more than {PROCESSES}, and was ended"
+        if order.memory and sum(map(resident, pids)) > order.memory:  # pages that they share count several times
+            used = sum(map(proportional, pids))
             if used > order.memory:
                 most = order.memory / 2**30
-                return f"used {used / 2**30:.2g} GB in {len(family)} processes, more than {most:.2g}, and was ended"
+                return f"used {used / 2**30:.2g} GB in {len(pids)} processes, more than {most:.2g}, and was ended"
 
 
-def _end(child: int) -> None:
-    """Of a namespace, all ends with its first process. Else what descends from this one is looked for until none is left."""
+def end_family(child: int) -> int:
+    """Of a namespace, all ends with its first process. Else what descends from this one is looked for until none is left.
+    Returns how the child ended, as waitpid says it.
+    """
+    how = 0
     while True:
         try:
-            while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                how = ended[1] if ended[0] == child else how
         except ChildProcessError:
-            return
-        for pid in _family() or [child]:
+            return how
+        for pid in family() or [child]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.001)
@@ -175,7 +182,7 @@ def _ended() -> Iterator[tuple[int, int]]:
             yield ended
 
 
-def _family() -> list[int]:
+def family() -> list[int]:
     """All that descend from this process; without a namespace, also those whose parents have ended."""
     found, waiting = [], [os.getpid()]
     while waiting:
@@ -187,19 +194,19 @@ def _family() -> list[int]:
     return found[1:]
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
-def _proportional(pid: int) -> int:
+def proportional(pid: int) -> int:
     """Resident bytes, those that several processes share divided among them."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     except PermissionError:  # it has said that it is not to be looked into
-        return _resident(pid)
+        return resident(pid)
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)

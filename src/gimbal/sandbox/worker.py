@@ -101,7 +101,9 @@ class Worker:
 
     ``start`` returns at once while the child imports; ``needs`` waits for it. A call that passes ``timeout`` seconds,
     or that ends the process, raises WorkerError; the next call has a fresh process. Arguments are pickled, values are
-    whatever JSON can hold. Pickled itself (or copied), a worker is one not yet started.
+    whatever JSON can hold. Pickled itself (or copied), a worker is one not yet started. ``imports``: what the trainer imports
+    can be read, and imported, there too. ``within``: a command that starts the process where a namespace and a root directory
+    of its own are made already.
     """
 
     def __init__(
@@ -117,6 +119,8 @@ class Worker:
         reads: tuple[str, ...] = (),
         writes: tuple[str, ...] = (),
         raises: type[ValueError] = TargetError,
+        imports: bool = True,
+        within: Callable[[Order], list[str]] | None = None,
     ) -> None:
         if not 0 < timeout < MOST_SECONDS:
             raise ValueError(
@@ -129,6 +133,7 @@ class Worker:
         self.name, self.make, self.timeout, self.memory_gb = name, make, timeout, memory_gb
         self.network, self.variables, self.directory = network, variables, directory
         self.reads, self.writes, self.raises = reads, writes, raises
+        self.imports, self.within = imports, within
         self.lacking: dict[str, str] = {}  # the steps of its containment that were not taken, and why; after ``needs``
         self._process: subprocess.Popen[bytes] | None = None
         self._needs: list[str] | None = None
@@ -147,6 +152,8 @@ class Worker:
             reads=self.reads,
             writes=self.writes,
             raises=self.raises,
+            imports=self.imports,
+            within=self.within,
         )
         return again, ()
 
@@ -172,11 +179,13 @@ class Worker:
         self._connection, theirs = Pipe()
         self._verdict, verdict = os.pipe()
         passed = (theirs.fileno(), verdict, lock)
-        (self._home / "order").write_text(self._order(*passed, reads, writes).dumps())
+        order = self._order(*passed, reads, writes)
+        (self._home / "order").write_text(order.dumps())
+        before = [] if self.within is None else self.within(order)
         # Held open, so that it can be read whatever the child does to its directory. Appending: the child truncates it.
         self._output = (self._home / "output").open("a+b")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gimbal.sandbox._worker", str(self._home / "order")],
+            [*before, os.path.abspath(sys.executable), "-P", "-m", "gimbal.sandbox._worker", str(self._home / "order")],
             pass_fds=passed,
             cwd=self._home,
             env=self._environment(),
@@ -207,14 +216,16 @@ class Worker:
             connection=connection,
             verdict=verdict,
             lock=lock,
-            parent=os.getpid(),
+            parent=1 if self.within else os.getpid(),  # in a PID namespace that another program made
             target=str(self._home / "target"),
             memory=int(self.memory_gb * 2**30),
             network=self.network,
             scratch=scratch,
             directory=str(self.directory or scratch),
-            reads=granted([*reads, *([str(self.directory)] if self.directory else [])]),
+            reads=granted([*reads, *([str(self.directory)] if self.directory else [])], imports=self.imports),
             writes=(*writes, *(() if self.memory_gb else accelerators())),  # no limit: as a GPU needs it
+            serves=not self.imports,
+            within=self.within is not None,
             without=WITHOUT,
         )
 
@@ -251,6 +262,11 @@ class Worker:
         self.close()
         if not ended:
             raise WorkerError("it answered a call that nobody made, and was ended")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the next call will be answered by the process of the last one; it has said nothing that nobody asked."""
+        return self._process is not None and self._process.poll() is None and not self._connection.poll()
 
     def close(self) -> None:
         if self._process is None:
@@ -301,7 +317,7 @@ class Worker:
 
     def _kill(self) -> None:
         assert self._process is not None
-        if sys.platform == "linux":  # the supervisor ends all that there is
+        if sys.platform == "linux" and self.within is None:  # the supervisor ends all that there is
             self._process.terminate()
             return
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -327,7 +343,7 @@ class Worker:
         said = ""
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._verdict, MESSAGE).decode(errors="replace")
-        if not said and ended and sys.platform != "linux":
+        if not said and ended and (sys.platform != "linux" or self.within is not None):
             said = ending(self._process.returncode)
         said = said or "sent an invalid answer, and was ended"
         self._output.seek(0)
@@ -342,7 +358,9 @@ class Worker:
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         # USER: where it runs under a number that no name belongs to, libraries would fail to look one up.
         start = {"USER": "sandbox"} | dict.fromkeys(THREADS, "1")
-        return start | kept | {"PYTHONPATH": path, "TMPDIR": str(self._home / "scratch")}
+        # Where only this Python is imported, programs are to do the same again: sets in the same order.
+        start |= {} if self.imports else {"PYTHONHASHSEED": "0"}
+        return kept | start | {"PYTHONPATH": path, "TMPDIR": str(self._home / "scratch")}
 
 
 def _plain(text: Any) -> str:

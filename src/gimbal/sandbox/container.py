@@ -1,0 +1,25 @@
+"""Containers, by name: what a rung beyond this machine's own means would want."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from gimbal.sandbox.base import AbstractSandbox, AbstractSandboxSpec, Unavailable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container(AbstractSandboxSpec):
+    """An image in ``engine`` (docker, podman, or gVisor's runsc). gimbal does not start containers: it says what this wants, and runs
+    nothing. Start the whole run in the container and choose Landlock within it.
+    """
+
+    image: str
+    engine: str = "docker"
+
+    def start(self) -> AbstractSandbox:
+        there = "is installed" if shutil.which(self.engine) else "is not installed"
+        raise Unavailable(
+            f"Container({self.image!r}) wants {self.engine}, which {there}, with no network, no mounts and no privileges; gimbal "
+            "does not start containers: run it in one, and choose Landlock() there"
+        )

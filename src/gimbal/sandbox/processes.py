@@ -1,0 +1,224 @@
+"""The rungs that run real programs: a contained process that starts them, behind the interface of a sandbox."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from gimbal.sandbox._confine import DISK_BYTES, Order, mounts
+from gimbal.sandbox._granted import granted
+from gimbal.sandbox._programs import SHUT, make
+from gimbal.sandbox.base import (
+    DEADLINE,
+    MEMORY,
+    OUTPUT,
+    PROCESSES,
+    SIZE,
+    AbstractSandbox,
+    AbstractSandboxSpec,
+    Lost,
+    Outcome,
+    OverLimit,
+    Program,
+    Unavailable,
+    inside,
+)
+from gimbal.sandbox.worker import TargetError, Worker, WorkerError
+
+SERVES_GB = 0.25  # beside what its programs may take, for what starts them
+GRACE = 10.0  # seconds past a program's deadline in which what starts it must have said so
+MOST_SECONDS = 3600.0
+TREE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractProcesses(AbstractSandboxSpec):
+    """Limits of one program: seconds, GB of memory in all its processes, how many these are, characters that it says."""
+
+    timeout: float = 5.0
+    memory_gb: float = 0.5
+    processes: int = 32
+    output: int = 65_536
+
+    def __post_init__(self) -> None:
+        checked(self, ("timeout", self.timeout, MOST_SECONDS), ("memory_gb", self.memory_gb, 1024))
+        checked(self, ("processes", self.processes, 128), ("output", self.output, 1 << 20))
+
+    @abstractmethod
+    def within(self) -> Callable[[Order], list[str]] | None:
+        """The command in which its process starts; None: it needs none. Raises Unavailable."""
+
+    def start(self) -> Contained:
+        return Contained(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landlock(AbstractProcesses):
+    """Python programs and commands under Linux's own mechanisms, without any package: namespaces where they are allowed,
+    Landlock, a filter of system calls, limits, as root another user.
+
+    Files last from call to call; each program is a new process. It is run as it is in a fork of a Python that has started, so
+    a call takes milliseconds. A program sees the system's programs, this Python with its packages, and its own directory;
+    nothing of the run, and no network.
+    """
+
+    def within(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bubblewrap(AbstractProcesses):
+    """As Landlock, in the namespaces that ``bwrap`` makes: for machines that let this program make them, and no other.
+
+    ``program`` names it, or its place.
+    """
+
+    program: str = "bwrap"
+
+    def within(self) -> Callable[[Order], list[str]]:
+        if (found := shutil.which(self.program)) is None:
+            raise Unavailable(
+                f"Bubblewrap needs the program {self.program}, which is not installed: apt install bubblewrap, or choose Landlock()"
+            )
+        return partial(_bubble, found)
+
+
+def _bubble(program: str, order: Order) -> list[str]:
+    """bwrap's arguments. Root keeps its rights until it has become another user, which _confine.py does with them."""
+    root = os.geteuid() == 0
+    command = [
+        program,
+        *(["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"] if root else ["--unshare-all"]),
+    ]
+    command += ["--cap-add", "ALL"] if root else []
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    for path in ("/tmp", "/dev/shm"):
+        command += ["--perms", "1777", "--size", str(DISK_BYTES), "--tmpfs", path]
+    home, made = str(Path(order.target).parent), {"/", "/dev", "/tmp", "/dev/shm"}
+    for path, writable in [*mounts(order).items(), (home, None)]:  # after what they may lie in
+        for above in reversed(Path(path).parents):  # bwrap itself makes them for its own user alone
+            command += ["--perms", "0755", "--dir", str(above)] if str(above) not in made else []
+            made.add(str(above))
+        made.add(path)
+        command += ["--perms", "0755", "--dir", path] if writable is None else []
+        command += ["--dev-bind" if writable else "--ro-bind", path, path] if writable is not None else []
+    command += ["--size", str(DISK_BYTES), "--tmpfs", order.scratch]
+    for path in (order.target, f"{home}/order"):
+        command += ["--ro-bind", path, path]
+    return [*command, "--chdir", home, "--"]
+
+
+class Contained(AbstractSandbox):
+    """One contained process, which starts programs in forks of itself."""
+
+    def __init__(self, spec: AbstractProcesses) -> None:
+        if sys.platform != "linux":
+            raise Unavailable(f"{type(spec).__name__} needs Linux, and this is {sys.platform}: choose Monty()")
+        self.spec, self.lost, self.asked = spec, "", False
+        limits = (int(spec.memory_gb * 2**30), spec.processes, spec.output)
+        self.reads = (str(TREE / "sandbox"), str(TREE / "__init__.py"), str(Path(cloudpickle.__file__).parent))
+        self.worker = Worker(
+            type(spec).__name__,
+            partial(make, *limits),
+            timeout=spec.timeout + GRACE,
+            memory_gb=spec.memory_gb + SERVES_GB,
+            network=False,
+            reads=self.reads,
+            imports=False,
+            within=spec.within(),
+        )
+        self.worker.start()
+
+    def exec(self, program: Program, *, stdin: str = "", seconds: float | None = None) -> Outcome:
+        seconds = self.spec.timeout if seconds is None else seconds
+        if not 0 < seconds <= MOST_SECONDS:
+            raise ValueError(
+                f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"
+            )
+        what = program if isinstance(program, str) else list(map(str, program))
+        if not what:
+            raise ValueError("the program is empty; expected the text of a Python program, or a command: ['ls', '-l']")
+        self.worker.timeout = seconds + GRACE
+        said = self._ask("exec", what, stdin.encode(errors="replace"), seconds)
+        if said["broke"]:
+            raise OverLimit(said["broke"], self._words(said["broke"], seconds))
+        if said["code"] == SHUT and not said["output"] and not said["errors"]:
+            raise Unavailable("the program was not run, for it could not be shut in")
+        output, errors = (base64.b64decode(said[name]).decode(errors="replace") for name in ("output", "errors"))
+        return Outcome(code=said["code"], output=output, errors=errors, left=said["left"])
+
+    def _words(self, limit: str, seconds: float) -> str:
+        spec = self.spec
+        return {
+            DEADLINE: f"did not return within {seconds:g} seconds and was ended",
+            MEMORY: f"used more than {spec.memory_gb:g} GB and was ended",
+            PROCESSES: f"had more than {spec.processes} processes and was ended",
+            OUTPUT: f"said more than {spec.output:,} bytes and was ended",
+        }[limit]
+
+    def write(self, path: str, content: bytes) -> None:
+        self._ask("write", inside(path), base64.b64encode(content).decode())
+
+    def read(self, path: str) -> bytes:
+        return base64.b64decode(self._ask("read", inside(path)))
+
+    def fork(self) -> Contained:
+        packed = self._ask("pack")
+        other = Contained(self.spec)
+        other._ask("unpack", packed)
+        return other
+
+    def close(self) -> None:
+        self._lose(self.lost or "was closed")
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        """What the contained process answers. It does nothing by itself, so one that ends has been ended."""
+        if self.lost:
+            raise Lost(f"{self.lost}; its files are gone: open another")
+        try:
+            if not self.asked and self.worker.needs != []:
+                raise WorkerError("it answered what nobody asked")
+            if not self.asked and "namespaces" in self.worker.lacking:
+                self.worker("begin", granted(self.reads, imports=False), "landlock" not in self.worker.lacking)
+            if "children" in self.worker.lacking:
+                raise WorkerError(f"what a program leaves could not be ended: {self.worker.lacking['children']}")
+            if self.asked and not self.worker.alive:  # else the worker would start afresh, without the files
+                raise WorkerError("it has ended between two calls")
+            self.asked = True
+            answer = self.worker(what, *arguments)
+        except TargetError as error:
+            self._lose(str(error))
+            raise Unavailable(str(error)) from error
+        except WorkerError as error:
+            self._lose(f"was lost: {error}")
+            raise Lost(f"{self.lost}; its files are gone: open another") from error
+        if "value" in answer:
+            return answer["value"]
+        if "over" in answer:
+            raise OverLimit(SIZE, answer["over"])
+        if what != "exec":
+            raise OSError(answer["failed"])
+        self._lose(f"could not start a program: {answer['failed']}")
+        raise Lost(f"{self.lost}; its files are gone: open another")
+
+    def _lose(self, why: str) -> None:
+        self.lost = why
+        self.worker.close()
+
+
+def checked(spec: Any, *limits: tuple[str, float | int, float | int]) -> None:
+    for name, value, most in limits:
+        if not 0 < value <= most:
+            raise ValueError(
+                f"{type(spec).__name__} has {name}={value}; expected a number above 0, at most {most:,.0f}"
+            )

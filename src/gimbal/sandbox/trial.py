@@ -1,0 +1,139 @@
+"""What a sandbox does to itself before it is trusted: ten attacks, in programs that every rung can be asked to run.
+
+One that gets through hurts nobody: it reads and writes a file that was made for it, knocks at this process with signal 0, and
+takes twice the memory that it may have without touching it. It says "through" where it got through; a rung whose language has no
+words for it holds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from gimbal.sandbox.base import AbstractSandbox, AbstractSandboxSpec, Lost, OverLimit
+
+SECRET = "hidden words"
+READS = "print('through' if {secret!r} in open({file!r}).read() else '')"
+WRITES = "open({file!r}, 'a').write('more')\nprint('through')"
+ENVIRONMENT = """
+import os
+found = []
+def look(read):
+    try:
+        found.append(str(read()))
+    except Exception:
+        pass
+look(lambda: dict(os.environ))
+look(lambda: os.getenv('GIMBAL_TRIAL'))
+look(lambda: open('/proc/{trainer}/environ', 'rb').read())
+look(lambda: open('/proc/%d/environ' % os.getppid(), 'rb').read())
+print('through' if {secret!r} in str(found) else '')
+"""
+MEMORY_OF_OTHERS = """
+import os
+for pid in ({trainer}, os.getppid()):
+    try:
+        open('/proc/%d/mem' % pid, 'rb')
+        print('through')
+    except OSError:
+        pass
+"""
+SIGNALS = "import os\nos.kill({trainer}, 0)\nprint('through')"
+NETWORK = "import socket\nsocket.create_connection(('127.0.0.1', {port}), 1.0)\nprint('through')"
+LINK = "import os\nos.symlink({file!r}, 'link')"
+DAEMON = """
+import fcntl, os, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        lock = open('lock', 'w')
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(write, b'x')
+        os.close(1)
+        os.close(2)
+        time.sleep(60)
+    os._exit(0)
+os.read(read, 1)
+"""
+DAEMON_LIVES = """
+import fcntl
+try:
+    fcntl.flock(open('lock', 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print('through')
+"""
+FORKS = """
+import os, time
+for _ in range({processes}):
+    if os.fork() == 0:
+        time.sleep(5)
+        os._exit(0)
+time.sleep(0.5)
+print('through')
+"""
+TAKES_MEMORY = "x = bytes({memory})\nprint('through')"
+SECONDS = 20.0  # for an attack, on a machine that is busy
+PROCESSES, MEMORY_GB = 40, 4  # more than a rung allows by default
+
+
+@cache
+def held(spec: AbstractSandboxSpec) -> dict[str, bool]:
+    """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits."""
+    with tempfile.TemporaryDirectory(prefix="gimbal-trial-") as place, socket.create_server(("127.0.0.1", 0)) as server:
+        file = Path(place, "file")
+        file.write_text(SECRET)
+        words = {"file": str(file), "secret": SECRET, "trainer": os.getpid(), "port": server.getsockname()[1]}
+        words |= {
+            "processes": most(spec, "processes", PROCESSES),
+            "memory": int(2 * most(spec, "memory_gb", MEMORY_GB) * 2**30),
+        }
+        had = os.environ.get("GIMBAL_TRIAL")
+        os.environ["GIMBAL_TRIAL"] = SECRET
+        sandbox = spec.start()
+        try:
+            return attacked(sandbox, file, words)
+        finally:
+            sandbox.close()
+            del os.environ["GIMBAL_TRIAL"]
+            if had is not None:
+                os.environ["GIMBAL_TRIAL"] = had
+
+
+def attacked(sandbox: AbstractSandbox, file: Path, words: dict[str, object]) -> dict[str, bool]:
+    def through(program: str) -> bool:
+        try:
+            return "through" in sandbox.exec(program.format(**words), seconds=SECONDS).output
+        except OverLimit:
+            return False
+
+    found = {
+        "reading a file": not through(READS),
+        "writing a file": not through(WRITES) and file.read_text() == SECRET,
+        "reading the environment": not through(ENVIRONMENT),
+        "opening the memory of others": not through(MEMORY_OF_OTHERS),
+        "signalling the run": not through(SIGNALS),
+        "reaching the network": not through(NETWORK),
+        "leading out by a link": not through(LINK) and not reads(sandbox, "link"),
+        "leaving a process behind": not through(DAEMON) and not through(DAEMON_LIVES),
+        "taking memory": not through(TAKES_MEMORY),
+    }
+    try:  # last, as it may cost the sandbox
+        return found | {"forking without end": not through(FORKS)}
+    except Lost:
+        return found | {"forking without end": True}
+
+
+def reads(sandbox: AbstractSandbox, path: str) -> bool:
+    try:
+        return SECRET.encode() in sandbox.read(path)
+    except OSError:
+        return False
+
+
+def most(spec: AbstractSandboxSpec, name: str, otherwise: float | int) -> float | int:
+    """A limit of the rung, and somewhat more, where it has one of this name."""
+    return vars(spec)[name] + 8 if name == "processes" and name in vars(spec) else vars(spec).get(name, otherwise)
