@@ -18,7 +18,7 @@ from pathlib import Path
 from attacks import MARK, become, marked
 
 from gimbal.sandbox import worker as sandboxed
-from gimbal.sandbox.base import OverLimit, SandboxError
+from gimbal.sandbox.live import OverLimit, SandboxError
 from gimbal.sandbox.processes import Bubblewrap, Landlock
 
 # ruff: noqa: F821, SIM115 - the attacks find these names in the program that they are put into

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gimbal.sandbox.base import OverLimit
+from gimbal.sandbox.live import OverLimit
 from gimbal.sandbox.monty import Monty
 
 pydantic_monty = pytest.importorskip("pydantic_monty")

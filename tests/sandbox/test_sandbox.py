@@ -13,8 +13,9 @@ import pytest
 
 from gimbal.sandbox import trial
 from gimbal.sandbox import worker as sandboxed
-from gimbal.sandbox.base import AbstractSandbox, AbstractSandboxSpec, Lost, Outcome, OverLimit, Unavailable
+from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.container import Container
+from gimbal.sandbox.live import AbstractSandbox, Lost, Outcome, OverLimit, Unavailable
 from gimbal.sandbox.monty import Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
 

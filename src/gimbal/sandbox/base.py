@@ -3,72 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gimbal.composition import AbstractPart
-
-DEADLINE, MEMORY, PROCESSES, OUTPUT, SIZE = "deadline", "memory", "processes", "output", "size"
-Program = str | Sequence[str]  # the text of a Python program, or a command and its arguments
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a program ended by itself. An exception in it is an ``code`` of 1, its words in ``errors``."""
-
-    code: int  # below 0: by the signal of that number
-    output: str = ""
-    errors: str = ""
-    left: int = 0  # processes that it left running; they were ended
-
-
-class SandboxError(Exception):
-    """A third outcome, neither success nor failure of whoever wrote the program: it must not pass for a reward of 0.
-
-    The text says what broke, in words that follow the sandbox's name.
-    """
-
-
-class Unavailable(SandboxError):
-    """This rung is not to be had here, or does not hold. Nothing was run, and no weaker one took its place."""
-
-
-class OverLimit(SandboxError):
-    """The program was ended at a limit, which ``limit`` names. The sandbox is as usable as before."""
-
-    def __init__(self, limit: str, said: str) -> None:
-        super().__init__(said)
-        self.limit = limit
-
-    def __reduce__(self) -> tuple[type[OverLimit], tuple[str, str]]:
-        return OverLimit, (self.limit, str(self))
-
-
-class Lost(SandboxError):
-    """The sandbox has ended, and its files with it. A program has killed what served it, or the machine has."""
-
-
-class AbstractSandbox(ABC):
-    """One live sandbox. Calls come one at a time, from any thread. All that a call started has ended when it returns."""
-
-    @abstractmethod
-    def exec(self, program: Program, *, stdin: str = "", seconds: float | None = None) -> Outcome:
-        """Run it to its end, in ``seconds`` at most (None: the rung's own). Raises SandboxError."""
-
-    @abstractmethod
-    def write(self, path: str, content: bytes) -> None:
-        """A file beneath the working directory; directories on the way are made."""
-
-    @abstractmethod
-    def read(self, path: str) -> bytes: ...
-
-    @abstractmethod
-    def fork(self) -> AbstractSandbox:
-        """Another one in the same state, which goes its own way."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Nothing of it is left. A second time does nothing."""
+from gimbal.sandbox.live import AbstractSandbox, Unavailable
+from gimbal.sandbox.trial import held
 
 
 class AbstractSandboxSpec(AbstractPart, ABC):
@@ -79,8 +17,6 @@ class AbstractSandboxSpec(AbstractPart, ABC):
     """
 
     def open(self) -> AbstractSandbox:
-        from gimbal.sandbox.trial import held  # it opens what it attacks
-
         if through := [name for name, holds in held(self).items() if not holds]:
             raise Unavailable(
                 f"{type(self).__name__} does not hold on this machine: {', '.join(through)} got through. Untrusted code is not "
@@ -91,13 +27,3 @@ class AbstractSandboxSpec(AbstractPart, ABC):
     @abstractmethod
     def start(self) -> AbstractSandbox:
         """A live one, not attacked first."""
-
-
-def inside(path: str) -> str:
-    """A path beneath the working directory, or a ValueError."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or ".." in parts or "\0" in path:
-        raise ValueError(
-            f"a path in a sandbox is {path!r}; expected one beneath its working directory, such as 'data/in.txt'"
-        )
-    return "/".join(part for part in parts if part not in ("", "."))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from gimbal.sandbox.base import AbstractSandbox, AbstractSandboxSpec, Unavailable
+from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.live import AbstractSandbox, Unavailable
 
 
 @dataclass(frozen=True, kw_only=True)

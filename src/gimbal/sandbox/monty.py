@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from gimbal.sandbox.base import (
+from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
     OUTPUT,
     SIZE,
     AbstractSandbox,
-    AbstractSandboxSpec,
     Lost,
     Outcome,
     OverLimit,

@@ -18,14 +18,14 @@ import cloudpickle
 from gimbal.sandbox._confine import DISK_BYTES, Order, mounts
 from gimbal.sandbox._granted import granted
 from gimbal.sandbox._programs import SHUT, make
-from gimbal.sandbox.base import (
+from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
     OUTPUT,
     PROCESSES,
     SIZE,
     AbstractSandbox,
-    AbstractSandboxSpec,
     Lost,
     Outcome,
     OverLimit,

@@ -12,8 +12,9 @@ import socket
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
-from gimbal.sandbox.base import AbstractSandbox, AbstractSandboxSpec, Lost, OverLimit
+from gimbal.sandbox.live import AbstractSandbox, Lost, OverLimit
 
 SECRET = "hidden words"
 READS = "print('through' if {secret!r} in open({file!r}).read() else '')"
@@ -80,8 +81,14 @@ SECONDS = 20.0  # for an attack, on a machine that is busy
 PROCESSES, MEMORY_GB = 40, 4  # more than a rung allows by default
 
 
+class Startable(Protocol):
+    """A choice of a rung with its limits; hashed by them."""
+
+    def start(self) -> AbstractSandbox: ...
+
+
 @cache
-def held(spec: AbstractSandboxSpec) -> dict[str, bool]:
+def held(spec: Startable) -> dict[str, bool]:
     """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits."""
     with tempfile.TemporaryDirectory(prefix="gimbal-trial-") as place, socket.create_server(("127.0.0.1", 0)) as server:
         file = Path(place, "file")
@@ -134,6 +141,6 @@ def reads(sandbox: AbstractSandbox, path: str) -> bool:
         return False
 
 
-def most(spec: AbstractSandboxSpec, name: str, otherwise: float | int) -> float | int:
+def most(spec: Startable, name: str, otherwise: float | int) -> float | int:
     """A limit of the rung, and somewhat more, where it has one of this name."""
     return vars(spec)[name] + 8 if name == "processes" and name in vars(spec) else vars(spec).get(name, otherwise)
