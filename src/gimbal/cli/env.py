@@ -11,10 +11,16 @@ from gimbal.cli.words import table
 def environment(argv: Sequence[str]) -> int:
     """Nothing private: no paths, names or addresses."""
     if list(argv) == ["--help"]:
-        print("gimbal env\n\nPrints the versions of gimbal and its dependencies, and the machine, for a bug report.")
+        print(
+            "gimbal env [--sandbox]\n\nPrints the versions of gimbal and its dependencies, and the machine, for a bug report.\n\n"
+            "--sandbox  attack each sandbox instead, with limits, and print what held (docs/isolation.md)"
+        )
+        return 0
+    if list(argv) == ["--sandbox"]:
+        table(_sandboxes())
         return 0
     if argv:
-        raise ValueError(f"gimbal env takes no arguments; got {' '.join(argv)}")
+        raise ValueError(f"gimbal env takes no arguments but --sandbox; got {' '.join(argv)}")
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -48,3 +54,25 @@ def environment(argv: Sequence[str]) -> int:
     facts["gpu"] = f"{', '.join(found)} (CUDA {torch.version.cuda})" if found else "none"
     table(facts)
     return 0
+
+
+def _sandboxes() -> dict[str, str]:
+    """Each rung with what held of the ten attacks on itself."""
+    from gimbal.sandbox.live import SandboxError
+    from gimbal.sandbox.monty import Monty
+    from gimbal.sandbox.processes import Bubblewrap, Landlock
+    from gimbal.sandbox.trial import held
+
+    found = {}
+    for spec in (Monty(), Landlock(), Bubblewrap()):
+        name = type(spec).__name__
+        try:
+            result = held(spec)
+        except SandboxError as error:
+            found[name] = str(error)
+            continue
+        through = [attack for attack, holds in result.items() if not holds]
+        found[name] = f"holds {len(result) - len(through)} of {len(result)} attacks" + (
+            f"; refused, as these got through: {', '.join(through)}" if through else ""
+        )
+    return found

@@ -146,8 +146,8 @@ class Contained(AbstractSandbox):
                 f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"
             )
         what = program if isinstance(program, str) else list(map(str, program))
-        if not what:
-            raise ValueError("the program is empty; expected the text of a Python program, or a command: ['ls', '-l']")
+        if what == []:
+            raise ValueError("the command is empty; expected a program and its arguments: ['ls', '-l']")
         self.worker.timeout = seconds + GRACE
         said = self._ask("exec", what, stdin.encode(errors="replace"), seconds)
         if said["broke"]:

@@ -12,7 +12,7 @@ import socket
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gimbal.sandbox.live import AbstractSandbox, Lost, OverLimit
 
@@ -81,6 +81,7 @@ SECONDS = 20.0  # for an attack, on a machine that is busy
 PROCESSES, MEMORY_GB = 40, 4  # more than a rung allows by default
 
 
+@runtime_checkable
 class Startable(Protocol):
     """A choice of a rung with its limits; hashed by them."""
 

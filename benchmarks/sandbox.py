@@ -1,0 +1,84 @@
+"""What a call of a sandbox costs: seconds of an empty and of a small program in a warm one, of a start, a fork, and the ten attacks.
+
+    python benchmarks/sandbox.py --out benchmarks/sandbox.json
+
+On a machine that is busy a program waits for its turn far longer than it runs: ``chrt -r 1 python benchmarks/sandbox.py`` (as root) is served
+first. The load and the scheduling are part of what is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gimbal.sandbox.live import SandboxError
+from gimbal.sandbox.monty import Monty
+from gimbal.sandbox.processes import Bubblewrap, Landlock
+from gimbal.sandbox.trial import held
+
+SMALL = "total = 0\nfor n in range(100):\n    total += n * n\nprint(total)"
+
+
+def milliseconds(action: Callable[[], object], times: int) -> dict[str, float]:
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        action()
+        taken.append(1e3 * (time.perf_counter() - start))
+    taken.sort()
+    return {"median": statistics.median(taken), "p10": taken[times // 10], "p90": taken[times * 9 // 10]}
+
+
+def measure(spec: Monty | Landlock | Bubblewrap, calls: int) -> dict[str, object]:
+    start = time.perf_counter()
+    sandbox = spec.start()
+    sandbox.exec("")
+    first = time.perf_counter() - start
+    sandbox.write("file", b"x" * 1000)
+    found: dict[str, object] = {
+        "first_call_ms": 1e3 * first,
+        "empty": milliseconds(lambda: sandbox.exec(""), calls),
+        "small": milliseconds(lambda: sandbox.exec(SMALL), calls),
+        "write": milliseconds(lambda: sandbox.write("file", b"x" * 1000), calls),
+        "read": milliseconds(lambda: sandbox.read("file"), calls),
+        "fork": milliseconds(lambda: sandbox.fork().close(), max(3, calls // 40)),
+    }
+    sandbox.close()
+    start = time.perf_counter()
+    holds = held(spec)
+    return found | {
+        "held": sum(holds.values()),
+        "attacks": len(holds),
+        "attacks_ms": 1e3 * (time.perf_counter() - start),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--calls", type=int, default=200)
+    options = parser.parse_args()
+    found: dict[str, object] = {
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER,
+        "root": os.geteuid() == 0,
+    }
+    for spec in (Monty(), Landlock(), Bubblewrap()):
+        name = type(spec).__name__
+        try:
+            found[name] = measure(spec, options.calls)
+        except SandboxError as error:
+            found[name] = {"unavailable": str(error)}
+        print(name, json.dumps(found[name], indent=1))
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
