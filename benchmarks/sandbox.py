@@ -2,8 +2,8 @@
 
     python benchmarks/sandbox.py --out benchmarks/sandbox.json
 
-On a machine that is busy a program waits for its turn far longer than it runs: ``chrt -r 1 python benchmarks/sandbox.py`` (as root) is served
-first. The load and the scheduling are part of what is written.
+On a machine that is busy a program waits for its turn far longer than it runs: ``chrt -r 1 python benchmarks/sandbox.py`` (as root)
+is served first. The load and the scheduling are part of what is written.
 """
 
 from __future__ import annotations
