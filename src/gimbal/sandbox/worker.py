@@ -31,6 +31,7 @@ from typing import Any
 
 import cloudpickle
 
+from gimbal import durable
 from gimbal.sandbox._confine import NONCE, Order, ending
 from gimbal.sandbox._granted import accelerators, granted
 
@@ -175,12 +176,14 @@ class Worker:
             (self._home / name).touch(mode=0o600)
         (self._home / "scratch").mkdir()
         self._home.chmod(0o711)  # the scratch directory may become another user's
-        (self._home / "target").write_bytes(target)
+        with durable.named(self._home / "target"):
+            (self._home / "target").write_bytes(target)
         self._connection, theirs = Pipe()
         self._verdict, verdict = os.pipe()
         passed = (theirs.fileno(), verdict, lock)
         order = self._order(*passed, reads, writes)
-        (self._home / "order").write_text(order.dumps())
+        with durable.named(self._home / "order"):
+            (self._home / "order").write_text(order.dumps())
         before = [] if self.within is None else self.within(order)
         # Held open, so that it can be read whatever the child does to its directory. Appending: the child truncates it.
         self._output = (self._home / "output").open("a+b")
