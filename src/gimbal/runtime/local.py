@@ -37,12 +37,7 @@ from gimbal.report.console import Console
 from gimbal.report.doctor import judged
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
 from gimbal.report.gradient import gradient_metrics
-from gimbal.report.metrics import (
-    replay_metrics,
-    rollout_metrics,
-    staleness_metrics,
-    tree_metrics,
-)
+from gimbal.report.metrics import replay_metrics, rollout_metrics, staleness_metrics, tree_metrics
 from gimbal.report.page import write_report
 from gimbal.report.record import Record
 from gimbal.report.reference import watch
