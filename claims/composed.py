@@ -81,7 +81,7 @@ def measure(job: Job) -> dict[str, Any]:
             begin = time.process_time()
             metrics, _, _ = trainer.advance()
             spent, drawn = spent + time.process_time() - begin, metrics["tokens"]
-            if drawn >= marks[-1][0] // MARK * MARK + MARK:
+            if drawn >= min(marks[-1][0] // MARK * MARK + MARK, MOST):
                 found = tokens.pass_rate(trainer, held_out_tasks(size=128), trainer.run.engine, 2)
                 marks.append((int(drawn), round(spent, 2), found))
     except NotFinite as error:

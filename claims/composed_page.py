@@ -50,12 +50,15 @@ def rows(runs: Runs, arm: str) -> list[str]:
 
 def row(name: str, rate: float, runs: Runs) -> str:
     spent = [tokens.cost(run, composed.TARGET) for run in runs]
-    drawn = sum(run["marks"][-1][0] for run in runs)
+    there = [
+        run for run in runs if run["marks"][-1][2] >= composed.TARGET
+    ]  # the last mark of the others is not their end
+    drawn = sum(run["marks"][-1][0] for run in there)
     ends = [run["marks"][-1][2] for run in runs]
     cells = [name, f"{rate:g}", f"{sum(one.reached for one in spent)} of {len(runs)}"]
     cells += [_spread([one.tokens for one in spent], "{:,.0f}"), _spread([one.seconds for one in spent], "{:.0f}")]
-    cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in runs) / drawn:.2f}"]
-    cells.append(f"{1000 * sum(run['groups'] for run in runs) / drawn:.2f}")
+    cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in there) / drawn:.2f}" if there else ""]
+    cells.append(f"{1000 * sum(run['groups'] for run in there) / drawn:.2f}" if there else "")
     return f"| {' | '.join(cells)} |"
 
 
