@@ -7,6 +7,7 @@ TITLES = {
     "vs_trl_seeds": "Beside TRL: how good the model is",
     "generate": "Generation, beside transformers and vLLM",
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
+    "speculative": "Speculative decoding on a processor",
     "tree": "Rows that begin alike: trees in learner and sampler",
     "memory": "Memory of two steps of a 0.5 B model",
     "overhead": "What the method layer costs",
@@ -28,9 +29,20 @@ GROUPS = {
     "rows": "Schedules at their best split",
     "proof": "Proof of delivery",
     "cells": "Bytes by learning rate",
+    "turns": "With drafts and without",
+    "overlaps": "The model and its copy in 8 bits: what is accepted, by the same random number and by rejection",
+    "widths": "A pass over several tokens",
 }
 ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
 NAMES = {
+    "ms_a_token": "processor time a token of a row, ms (median)",
+    "plain_by_this": "plain / this",
+    "passes_a_token": "passes a token",
+    "other_texts": "texts unlike those of plain decoding",
+    "same_random_number": "accepted with the same random number",
+    "overlap": "accepted by rejection (1 - TV)",
+    "model_ms": "the model, ms",
+    "rounded_ms": "its copy in 8 bits, ms",
     "tokens": "tokens",
     "group": "groups of",
     "tokens_alone": "tokens, rows one by one",

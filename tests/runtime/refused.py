@@ -31,6 +31,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
+from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
@@ -218,6 +219,11 @@ REFUSALS = [
         {"engine": Native()},
     ),
     ({"devices": Devices(samplers=2)}, "need processes of their own", {"runtime": Ray()}),
+    (
+        {"engine": Native(device="cuda", drafter=SelfSpeculation())},
+        "in int8 on processors.*engine.drafter='PromptLookup",
+        {"engine": Native(drafter=SelfSpeculation())},
+    ),
     ({"devices": Devices(gpus=2)}, "samples on one device", {"engine": VLLMServer()}),
     ({"devices": Devices(), "engine": VLLMServer(url="http://a:1")}, "has its own GPUs", {"engine": VLLMServer()}),
     ({"devices": Devices(), "engine": VLLM()}, "cannot place VLLM", {"engine": Native()}),

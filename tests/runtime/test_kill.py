@@ -18,6 +18,8 @@ from small import rows, small_run
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
+from gimbal.engines.drafting.prompt_lookup import PromptLookup
+from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.objectives import TruncatedWeight
@@ -30,6 +32,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 
 SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
+FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
 KILLS = 8  # at least, of each run
 KINDS = {"a reward's process": ("operation", "time", "child"), SLOW: ("operation", "call", "time")}
@@ -53,15 +56,17 @@ def cart():
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
     "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
-    "three behind, cache rebuilt, what went well again": lambda home: tokens(
+    "three behind, cache rebuilt, what went well again, drafts": lambda home: tokens(
         14,
         3,
-        Native(slots=4, cache="recompute"),
+        Native(slots=4, cache="recompute", drafter=PromptLookup(**FREE)),
         tasks=rows(3),
         store=Successes(least=0.0, low=0.9, spread=1.0, each=2),
         **WEIGHED,
     ),
-    "stop strings, entropies": lambda home: tokens(22, 1, Native(slots=5, entropy=True), stop=("7",)),
+    "stop strings, entropies, drafts": lambda home: tokens(
+        22, 1, Native(slots=5, entropy=True, drafter=SelfSpeculation(**FREE)), stop=("7",)
+    ),
     "deltas, one checkpoint every second step": lambda home: tokens(
         20,
         3,

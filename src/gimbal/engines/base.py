@@ -179,6 +179,10 @@ class AbstractEngine(ABC):
         """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
         return []
 
+    def metrics(self) -> Mapping[str, float]:
+        """What it says of itself since the last call, under its own name."""
+        return {}
+
     def rest(self) -> None:
         """Give memory back until the next ``load``; nothing is in flight, and nothing is drawn or read meanwhile."""
         return None
@@ -252,6 +256,9 @@ class AbstractEngineAround(AbstractEngine):
 
     def heard(self, *, wait: bool) -> list[Receipt]:
         return self.inner.heard(wait=wait)
+
+    def metrics(self) -> Mapping[str, float]:
+        return self.inner.metrics()
 
     def rest(self) -> None:
         self.inner.rest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -18,7 +18,7 @@ EXTENT = 16  # attention reads the cache in multiples of this many positions
 class SlotCache(Cache):
     """One row a live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
 
-    ``decode``: one token a row, written at that row's own position; attention sees the first ``extent`` positions of the live rows.
+    ``decode``: tokens of the rows, written at each row's own positions; attention sees the first ``extent`` positions of the live rows.
     ``collect``: a batch of prompts apart from the rows; their keys and values are kept for ``place`` to copy into rows.
     """
 
@@ -30,13 +30,13 @@ class SlotCache(Cache):
         self.capacity = 0
         self.least = 0  # capacity of the first reservation: what the cache had in the run that this one continues with
         self._collected: list[tuple[Tensor, Tensor]] | None = None
-        self._row_B = self._position_B = torch.empty(0, dtype=torch.long)
+        self._row_B1 = self._position_BK = torch.empty(0, 0, dtype=torch.long)
         self._extent = 0
 
-    def decode(self, position_B: Tensor, extent: int) -> None:
+    def decode(self, position_BK: Int[Tensor, "B K"], extent: int) -> None:
         self._collected = None
-        self._row_B = torch.arange(len(position_B), device=position_B.device)
-        self._position_B, self._extent = position_B, extent
+        self._row_B1 = torch.arange(len(position_BK), device=position_BK.device)[:, None]
+        self._position_BK, self._extent = position_BK, extent
 
     def collect(self) -> None:
         self._collected, self._extent = [], 0
@@ -52,9 +52,9 @@ class SlotCache(Cache):
             self._collected.append((key_states, value_states))
             return key_states, value_states
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        keys[self._row_B, :, self._position_B] = key_states[:, :, 0]
-        values[self._row_B, :, self._position_B] = value_states[:, :, 0]
-        n = len(self._row_B)
+        keys[self._row_B1, :, self._position_BK] = key_states.transpose(1, 2)
+        values[self._row_B1, :, self._position_BK] = value_states.transpose(1, 2)
+        n = len(self._row_B1)
         return keys[:n, :, : self._extent], values[:n, :, : self._extent]
 
     def place(self, rows: list[int], prefix: Float[Tensor, "layers two heads L width"]) -> None:
@@ -90,6 +90,11 @@ class SlotCache(Cache):
             setattr(self, name, new)
         self.capacity = capacity
 
+    def clear(self) -> None:
+        """Give the memory back. It will be as wide again as it was: what is read must not depend on a rest."""
+        self.least, self.capacity = self.capacity, 0
+        self.keys, self.values, self._collected = [], [], None
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # positions and masks are always passed explicitly
 
@@ -100,15 +105,20 @@ class SlotCache(Cache):
 _continuing: dict[str, tuple[bool, str]] = {}
 
 
-def check_continues(model: Any) -> None:
-    """Refuse a model that says something else token by token, with this cache, than in one forward pass of its own."""
-    if (known := exact.kind(model)) not in _continuing:
+def check_continues(model: Any, width: int = 1) -> None:
+    """Refuse a model that says something else with this cache, so many tokens at a time, than in one forward pass of its own."""
+    if (known := f"{width} {exact.kind(model)}") not in _continuing:
         with torch.inference_mode(), exact.narrow(model):
             ids = exact.tried(model)
             wanted = model(input_ids=ids, use_cache=False).logits[:, exact.PROMPT :]
-            found, why = exact.attempted(lambda: _token_by_token(model, ids))
+            found, why = exact.attempted(lambda: _continued(model, ids, width))
             _continuing[known] = found is not None and not exact.far(found, wanted), why
     continues, why = _continuing[known]
+    if not continues and width > 1:
+        raise ValueError(
+            f"{exact.name_of(model)} says something else where several tokens of a row go through it at once, as drafts do: "
+            "engine.drafter=None" + (f" ({why})" if why else "")
+        )
     if not continues:
         kinds = vars(model.config.get_text_config()).get("layer_types") or ()
         others = ", ".join(sorted(set(kinds) - exact.LAYERS))
@@ -119,7 +129,7 @@ def check_continues(model: Any) -> None:
         )
 
 
-def _token_by_token(model: Any, ids: Tensor) -> Tensor:
+def _continued(model: Any, ids: Tensor, width: int) -> Tensor:
     """The logits after the prompt of ``exact.tried``, as the engine comes to them."""
     cache, first = SlotCache(len(ids)), exact.PROMPT
     cache.collect()
@@ -129,16 +139,16 @@ def _token_by_token(model: Any, ids: Tensor) -> Tensor:
         cache.reserve(ids.shape[1], collected[:, :, row])
         cache.place([row], collected[:, :, row])
     logits, place_1L = [], torch.arange(cache.capacity, device=ids.device)[None]
-    for at in range(first, ids.shape[1]):
-        position_B1 = torch.full((len(ids), 1), at, device=ids.device)
-        cache.decode(position_B1[:, 0], cache.capacity)
+    for at in range(first, ids.shape[1], width):
+        position_BK = torch.arange(at, min(at + width, ids.shape[1]), device=ids.device).repeat(len(ids), 1)
+        cache.decode(position_BK, cache.capacity)
         logits.append(
             model(
-                input_ids=ids[:, at : at + 1],
-                position_ids=position_B1,
-                attention_mask=attention(model, (place_1L <= position_B1)[:, None], position_B1, place_1L),
+                input_ids=ids[:, at : at + width],
+                position_ids=position_BK,
+                attention_mask=attention(model, place_1L <= position_BK[..., None], position_BK, place_1L),
                 past_key_values=cache,
                 use_cache=True,
-            ).logits[:, -1]
+            ).logits
         )
-    return torch.stack(logits, 1)
+    return torch.cat(logits, 1)

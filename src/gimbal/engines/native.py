@@ -3,6 +3,10 @@
 A rollout occupies one row from its first decision to its last; live rows are the first ``n``, so a step is one forward pass over
 exactly them. A row that ends is filled by the last one, and the queue refills the rows. The cache of a row holds all its tokens
 but the newest; a step feeds the newest and draws the next. Prompts therefore enter the cache up to their last token, once a group.
+
+With a drafter a row may be drawn ahead of its ``length``, up to ``known``: each step still shows one more decision of every row, and
+the model is called when some row has nothing in store. So all that is asked between steps (stops, limits, pauses, cancelling, new
+weights) finds what it finds without drafts. New weights void what is in store.
 """
 
 from __future__ import annotations
@@ -32,23 +36,18 @@ from gimbal.engines.base import (
     check_slots,
     overtaken,
 )
-from gimbal.engines.cache import EXTENT, SlotCache, check_continues
+from gimbal.engines.cache import SlotCache, check_continues
+from gimbal.engines.decoding import NOTED, Decoder, Table
+from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
-from gimbal.engines.sampling import Distributions, completed, draw, processed
+from gimbal.engines.sampling import Distributions, completed, processed
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.images import images_of
-from gimbal.policies.layout import attention, laid
+from gimbal.policies.layout import laid
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
-
-NOTED = (
-    "entropy_BL",
-    "rival_BL",
-    "rival_logprob_BL",
-)  # of a decision where they are asked for, and of none that was passed on
-COLUMNS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # per row and position
 
 
 @dataclass(kw_only=True)
@@ -81,7 +80,8 @@ class Native(AbstractEngineSpec):
     weights, so later decisions mix versions: the exact log-probabilities of their version differ by .004 nats on average
     and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
     ``entropy`` records the entropy of every distribution sampled from, ``rivals`` the likeliest token beside the one that was drawn, of
-    those that end no text. ``device`` is the device of the sampler's model; "" is that of the policy.
+    those that end no text. ``device`` is the device of the sampler's model; "" is that of the policy. ``drafter``: who guesses tokens
+    ahead, so that one pass draws several; what is drawn stays the same.
     """
 
     slots: int = 128
@@ -90,6 +90,7 @@ class Native(AbstractEngineSpec):
     entropy: bool = False
     rivals: bool = False
     device: str = ""
+    drafter: AbstractDrafter | None = None
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
@@ -117,25 +118,14 @@ class NativeEngine(AbstractEngine):
         self.copy = ModelCopy(policy.model, spec.precision)
         self.copy.move(self.device)
         check_continues(self.copy.module)
-        self.slots = SlotCache(spec.slots)
+        self.slots, self.table = SlotCache(spec.slots), Table(spec.slots, self.device)
+        self.decoder = Decoder(self.copy.module, self.table, self.slots, spec.drafter)
         self.queue: deque[Live] = deque()
         self.rows: list[Live] = []
         self.end_ids = torch.tensor(policy.end_ids, dtype=torch.long, device=self.device)
-        self.length_B = torch.zeros(spec.slots, dtype=torch.long, device=self.device)
-        self.limit_B = torch.zeros(spec.slots, dtype=torch.long, device=self.device)
-        self.ids_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
-        self.behavior_BL = torch.zeros(spec.slots, 0, device=self.device)
-        self.entropy_BL = torch.zeros(spec.slots, 0, device=self.device)
-        self.rival_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
-        self.rival_logprob_BL = torch.zeros(spec.slots, 0, device=self.device)
-        self.version_BL = torch.zeros(spec.slots, 0, dtype=torch.long, device=self.device)
-        self.uniform_BL = torch.zeros(spec.slots, 0, dtype=torch.float64, device=self.device)
         self._version = -1
         self._prefix: tuple[tuple[Any, ...], Tensor] | None = None  # the newest prompt's, for members still queued
         self._ended: list[Ended] = []  # in the last step, where rows are extended
-        self._computed = 0
-        self._distributions: Distributions | None = None  # of the present rows
-        self._longest = 0  # of the live rows, known without asking the device
 
     @property
     def version(self) -> int:
@@ -146,12 +136,15 @@ class NativeEngine(AbstractEngine):
         return TOLERANCE[self.spec.precision]
 
     @property
-    def computed(self) -> int:
-        return self._computed
-
-    @property
     def in_flight(self) -> int:
         return len(self.queue) + len(self.rows)
+
+    @property
+    def computed(self) -> int:
+        return self.decoder.computed
+
+    def metrics(self) -> Mapping[str, float]:
+        return {} if self.decoder.pace is None else self.decoder.pace.metrics()
 
     def submit(self, request: Request) -> None:
         # Requests of one group come one after another: their prompt is encoded once.
@@ -170,8 +163,13 @@ class NativeEngine(AbstractEngine):
         self.copy.load(state)
         self._version = version
         self._forget()
+        self.table.void(len(self.rows))  # what is in store is of the old weights
+        if self.decoder.drafts is not None:
+            self.decoder.drafts.load()
         if self.spec.cache == "recompute" and self.rows:
-            known = [self.ids_BL[row, : max(1, int(self.length_B[row]) - 1)] for row in range(len(self.rows))]
+            known = [
+                self.table.ids_BL[row, : max(1, int(self.table.length_B[row]) - 1)] for row in range(len(self.rows))
+            ]
             for row, prefix in enumerate(self._prefill(known, [live.images for live in self.rows])):
                 self.slots.place([row], prefix)
 
@@ -179,9 +177,8 @@ class NativeEngine(AbstractEngine):
         """Keys and values go; the weights wait in main memory."""
         assert not self.in_flight, "an engine rests when nothing is in flight"
         self.copy.move(torch.device("cpu"))
-        room, self.slots = self.slots.capacity, SlotCache(self.spec.slots)
+        self.slots.clear()
         self._forget()
-        self.slots.least = room  # as wide again as it was: what is read must not depend on a rest
 
     def _forget(self) -> None:
         """Keys and values of old weights must not start a new rollout."""
@@ -193,40 +190,15 @@ class NativeEngine(AbstractEngine):
     def step(self) -> list[Finished]:
         assert self._version >= 0, "load comes before step"
         self._refill()
-        if not (n := len(self.rows)):
+        n = len(self.rows)
+        if n == 0:
             return []
-        live = torch.arange(n, device=self.device)
-        position_B = self.length_B[:n] - 1
-        extent = -(-self._longest // EXTENT) * EXTENT
-        self.slots.decode(position_B, extent)
-        place_1L = torch.arange(extent, device=self.device)[None]
-        mask_B1L = (place_1L <= position_B[:, None])[:, None]
-        logits_BV = self.copy.module(
-            input_ids=self.ids_BL[live, position_B][:, None],
-            position_ids=position_B[:, None],
-            attention_mask=attention(self.copy.module, mask_B1L, position_B[:, None], place_1L),
-            past_key_values=self.slots,
-            use_cache=True,
-        ).logits[:, -1]
-        if self._distributions is None:
-            self._distributions = Distributions.of([row.request.sampling for row in self.rows], self.device)
-        at_B = self.length_B[:n]
-        token_B, behavior_B, logprob_BV = draw(logits_BV, self.uniform_BL[live, at_B], self._distributions)
-        self.ids_BL[live, at_B] = token_B
-        self.behavior_BL[live, at_B] = behavior_B
-        self.version_BL[live, at_B] = self._version
-        if self.spec.entropy:
-            self.entropy_BL[live, at_B] = torch.special.entr(logprob_BV.exp()).sum(-1)
-        if self.spec.rivals:
-            two_B2, id_B2 = logprob_BV.index_fill(-1, self.end_ids, -torch.inf).topk(2, dim=-1)
-            place_B1 = (id_B2[:, :1] == token_B[:, None]).long()  # the second where the first was drawn
-            for column_BL, found_B2 in ((self.rival_BL, id_B2), (self.rival_logprob_BL, two_B2)):
-                column_BL[live, at_B] = found_B2.gather(-1, place_B1)[:, 0]
-        self._computed += n
-        self.length_B[:n] += 1
-        self._longest += 1
+        if self.decoder.due(n):
+            rows = [(row.request, len(row.prompt)) for row in self.rows]
+            self.decoder.draw(rows, self._version, self.end_ids, entropy=self.spec.entropy, rivals=self.spec.rivals)
+        token_B = self.table.show(n)
         ended_B = torch.isin(token_B, self.end_ids)
-        done_B = ended_B | (self.length_B[:n] >= self.limit_B[:n])
+        done_B = ended_B | (self.table.length_B[:n] >= self.table.limit_B[:n])
         stops = dict.fromkeys(ended_B.nonzero()[:, 0].tolist(), "stop")
         stops = {row: stops.get(row, "length") for row in done_B.nonzero()[:, 0].tolist()}
         return self._finish(stops | self._stop_strings(stops))
@@ -304,14 +276,14 @@ class NativeEngine(AbstractEngine):
             self.rows.append(self.queue.popleft())
         if start == len(self.rows):
             return
-        self._distributions = None
+        self.decoder.distributions = None
         prefixes: dict[tuple[Any, ...], list[int]] = {}  # the same words about another image are another prefix
         for row in range(start, len(self.rows)):
             live = self.rows[row]
             known = (*live.prompt, *live.drawn)
             self._occupy(row, live, known)
             if live.cache is not None:
-                self.slots.reserve(self.ids_BL.shape[1], live.cache)
+                self.slots.reserve(self.table.ids_BL.shape[1], live.cache)
                 self.slots.place([row], live.cache)
                 live.cache = None
                 continue
@@ -319,7 +291,7 @@ class NativeEngine(AbstractEngine):
             prefixes.setdefault((*live.images, *(known[:-1] or known)), []).append(row)
         missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
         if self._prefix is not None and self._prefix[0] in prefixes:
-            self.slots.reserve(self.ids_BL.shape[1], self._prefix[1])  # this one may be longer than all before it
+            self.slots.reserve(self.table.ids_BL.shape[1], self._prefix[1])  # this one may be longer than all before it
             self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
         images = [self.rows[prefixes[prefix][0]].images for prefix in missing]
         known = [prefix[len(paths) :] for prefix, paths in zip(missing, images, strict=True)]
@@ -332,16 +304,21 @@ class NativeEngine(AbstractEngine):
     def _occupy(self, row: int, live: Live, known: tuple[int, ...]) -> None:
         request, first = live.request, len(live.prompt)
         limit = first + request.sampling.max_length
-        self._reserve(limit + 1)
-        self.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
-        self.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
-        self.version_BL[row, first : len(known)] = torch.tensor(live.versions, dtype=torch.long, device=self.device)
+        self.table.reserve(limit + 1 + self.decoder.spare)
+        self.table.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
+        self.table.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
+        self.table.version_BL[row, first : len(known)] = torch.tensor(
+            live.versions, dtype=torch.long, device=self.device
+        )
         for name in NOTED:
-            getattr(self, name)[row, first : len(known)] = 0  # not passed on; what stands there is of an earlier row
+            getattr(self.table, name)[row, first : len(known)] = (
+                0  # not passed on; what stands there is of an earlier row
+            )
         stream = philox(*request.stream).random(request.sampling.max_length)
-        self.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
-        self.length_B[row], self.limit_B[row] = len(known), limit
-        self._longest = max(self._longest, len(known))
+        self.table.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
+        self.table.length_B[row] = self.table.known_B[row] = len(known)
+        self.table.limit_B[row] = limit
+        self.table.longest = max(self.table.longest, len(known))
 
     def _pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
         return {name: pixels.to(self.copy.module.dtype) for name, pixels in self.policy.pixels(rows).items()}
@@ -353,25 +330,25 @@ class NativeEngine(AbstractEngine):
         if not sequences:
             return []
         self.slots.collect()
-        self._computed += sum(map(len, sequences))
+        self.decoder.computed += sum(map(len, sequences))
         batch_BL = pad_sequence(sequences, batch_first=True)
         pixels = self._pixels(images)
         self.copy.module(input_ids=batch_BL, **pixels, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
         collected = self.slots.collected()
         prefixes = [collected[:, :, i, :, : len(ids)].clone() for i, ids in enumerate(sequences)]
         # Every row will hold at least its prefix and one more token.
-        self.slots.reserve(max(self.ids_BL.shape[1], batch_BL.shape[1] + 1), prefixes[0])
+        self.slots.reserve(max(self.table.ids_BL.shape[1], batch_BL.shape[1] + 1), prefixes[0])
         return prefixes
 
     def _stop_strings(self, already: Mapping[int, str]) -> dict[int, str]:
         """Rows whose newest token completed one of their stop strings."""
         found: dict[int, str] = {}
         for row, live in enumerate(self.rows):
-            stops, length = of_tokens(live.request.sampling).stop, int(self.length_B[row])
+            stops, length = of_tokens(live.request.sampling).stop, int(self.table.length_B[row])
             if not stops or row in already:
                 continue
             tail = min(self._drawn(row), max(map(len, stops)) + 8)
-            ids = self.ids_BL[row, length - tail : length].tolist()
+            ids = self.table.ids_BL[row, length - tail : length].tolist()
             if completed(ids, stops, self.policy.decode):
                 found[row] = "stop"
         return found
@@ -383,17 +360,20 @@ class NativeEngine(AbstractEngine):
         self._ended = []
         for row in sorted(stops, reverse=True):
             if self.extended:
-                length = int(self.length_B[row]) - 1  # the newest token has not been put through the model
-                ids = self.ids_BL[row, :length].tolist()
+                length = int(self.table.length_B[row]) - 1  # the newest token has not been put through the model
+                ids = self.table.ids_BL[row, :length].tolist()
                 self._ended.append(Ended(ids, self.rows[row].images, self.slots.take(row, length)))
+            if self.decoder.drafts is not None:
+                first, length = len(self.rows[row].prompt), int(self.table.length_B[row])
+                self.decoder.drafts.ended(self.rows[row].request, self.table.ids_BL[row, first:length].tolist())
             self._free(row)
         return finished
 
     @torch.inference_mode(False)  # what leaves the engine are ordinary tensors
     def _rollout(self, row: int, stop: str) -> Rollout:
-        live, length = self.rows[row], int(self.length_B[row])
+        live, length = self.rows[row], int(self.table.length_B[row])
         first = len(live.prompt)
-        ids = self.ids_BL[row, :length].tolist()
+        ids = self.table.ids_BL[row, :length].tolist()
         count = length - first
 
         def column(column_BL: Tensor) -> Tensor:
@@ -404,16 +384,16 @@ class NativeEngine(AbstractEngine):
             sample=live.request.sample,
             row=live.request.row,
             decisions=Tokens.row(live.prompt, ids[first:], live.images),
-            behavior_S=column(self.behavior_BL),
-            version_S=column(self.version_BL),
+            behavior_S=column(self.table.behavior_BL),
+            version_S=column(self.table.version_BL),
             mask_S=torch.ones(count, dtype=torch.bool),
             reward_S=torch.zeros(count),
             stop=stop,
             sampling=live.request.sampling,
             text=self.policy.decode(ids[first:]),
-            entropy_S=column(self.entropy_BL) if self.spec.entropy else None,
-            rival_S=column(self.rival_BL) if self.spec.rivals else None,
-            rival_logprob_S=column(self.rival_logprob_BL) if self.spec.rivals else None,
+            entropy_S=column(self.table.entropy_BL) if self.spec.entropy else None,
+            rival_S=column(self.table.rival_BL) if self.spec.rivals else None,
+            rival_logprob_S=column(self.table.rival_logprob_BL) if self.spec.rivals else None,
         )
 
     def _free(self, row: int) -> None:
@@ -421,19 +401,11 @@ class NativeEngine(AbstractEngine):
         last = len(self.rows) - 1
         if row != last:
             self.rows[row] = self.rows[last]
-            for name in (*COLUMNS, "length_B", "limit_B"):
-                tensor = getattr(self, name)
-                tensor[row] = tensor[last]
-            self.slots.move(last, row, int(self.length_B[row]))
+            self.table.move(last, row)
+            self.slots.move(last, row, int(self.table.known_B[row]))
         self.rows.pop()
-        self._distributions = None
-        self._longest = int(self.length_B[: len(self.rows)].max()) if self.rows else 0
-
-    def _reserve(self, length: int) -> None:
-        if length > self.ids_BL.shape[1]:
-            grow = max(length, 2 * self.ids_BL.shape[1]) - self.ids_BL.shape[1]
-            for name in COLUMNS:
-                setattr(self, name, torch.nn.functional.pad(getattr(self, name), (0, grow)))
+        self.decoder.distributions = None
+        self.table.measure(len(self.rows))
 
     def _row(self, key: tuple[int, int]) -> int:
         for row, live in enumerate(self.rows):
@@ -442,7 +414,7 @@ class NativeEngine(AbstractEngine):
         raise KeyError(f"no request {key} is in flight")
 
     def _drawn(self, row: int) -> int:
-        return int(self.length_B[row]) - len(self.rows[row].prompt)
+        return int(self.table.length_B[row]) - len(self.rows[row].prompt)
 
     def state_dict(self) -> dict[str, Any]:
         """Requests, tokens and the cache of live rows; the streams of uniforms follow from the requests."""
@@ -451,10 +423,18 @@ class NativeEngine(AbstractEngine):
             held = {"request": live.request, "prompt": live.prompt, "drawn": live.drawn}
             held |= {"behavior": live.behavior, "versions": live.versions, "known": live.cache}
             if row is not None:
-                length, span = int(self.length_B[row]), slice(len(live.prompt), int(self.length_B[row]))
-                held |= {"drawn": self.ids_BL[row, span].tolist(), "behavior": self.behavior_BL[row, span].clone()}
-                held |= {"versions": self.version_BL[row, span].tolist(), "cache": self.slots.take(row, length - 1)}
-                held |= {name.removesuffix("_BL"): getattr(self, name)[row, span].clone() for name in NOTED}
+                length, span = int(self.table.length_B[row]), slice(len(live.prompt), int(self.table.length_B[row]))
+                held |= {
+                    "drawn": self.table.ids_BL[row, span].tolist(),
+                    "behavior": self.table.behavior_BL[row, span].clone(),
+                }
+                held |= {
+                    "versions": self.table.version_BL[row, span].tolist(),
+                    "cache": self.slots.take(row, length - 1),
+                }
+                held |= {name.removesuffix("_BL"): getattr(self.table, name)[row, span].clone() for name in NOTED}
+                if (known := int(self.table.known_B[row])) > length:
+                    held |= {"store": self.table.store(row), "cache": self.slots.take(row, known - 1)}
             return held
 
         return {
@@ -462,8 +442,9 @@ class NativeEngine(AbstractEngine):
             "queue": [plain(live, None) for live in self.queue],
             "prefix": self._prefix,
             "ended": [(row.ids, row.images, row.cache) for row in self._ended],
+            "drafts": self.decoder.state_dict(),
             # Kernels may round by how matrices lie in memory.
-            "room": (self.ids_BL.shape[1], max(self.slots.capacity, self.slots.least)),
+            "room": (self.table.ids_BL.shape[1], max(self.slots.capacity, self.slots.least)),
         }
 
     @torch.inference_mode()
@@ -481,7 +462,7 @@ class NativeEngine(AbstractEngine):
                 f"{len(state['rows'])} rollouts are in progress but engine.slots is {self.spec.slots}: each needs a slot"
             )
         width, self.slots.least = state["room"]
-        self._reserve(width)
+        self.table.reserve(width)
         self.queue = deque(live(held) for held in state["queue"])
         self.rows = []
         for row, held in enumerate(state["rows"]):
@@ -491,10 +472,13 @@ class NativeEngine(AbstractEngine):
             span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
             for name in NOTED:
                 if (column := held.get(name.removesuffix("_BL"))) is not None:  # checkpoints of before have no rivals
-                    getattr(self, name)[row, span] = column
-            self.slots.reserve(self.ids_BL.shape[1], held["cache"])
+                    getattr(self.table, name)[row, span] = column
+            self.slots.reserve(self.table.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
+            if self.decoder.drafts is not None:
+                self.table.restore(row, held.get("store", {}))
         self._prefix = state["prefix"]
         # Checkpoints of before have no rows that ended, nor what was known of those that wait: it is computed.
         self._ended = [Ended(*row) for row in state.get("ended", ())]
-        self._distributions = None
+        self.decoder.distributions = None
+        self.decoder.load_state_dict(state.get("drafts") or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -42,6 +42,13 @@ class Distributions:
             top_p_B=column([s.top_p if s.top_p < 1 else torch.inf for s in drawn], torch.inf),
             min_p_B=column([float(s.min_p) for s in drawn], 0),
         )
+
+    def repeated(self, count: int) -> Distributions:
+        """Each row ``count`` times: one for each of its positions."""
+        if count == 1:
+            return self
+        columns = {name: column.repeat_interleave(count) for name, column in vars(self).items() if column is not None}
+        return replace(self, **columns)
 
 
 def processed(logits_BV: Float[Tensor, "B V"], rows: Distributions) -> Float[Tensor, "B V"]:

@@ -94,7 +94,7 @@ class Local(AbstractRuntimeSpec):
 
     def open(self, wanted: Wanted) -> Host:
         engine = wanted.engine.start(wanted.policy)
-        return Host(engine=engine, scorer=AtOnce(wanted.opened), close=engine.close)
+        return Host(engine=engine, scorer=AtOnce(wanted.opened), close=engine.close, metrics=engine.metrics)
 
 
 class AtOnce(AbstractScorer):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.optimizers import stacks
@@ -119,6 +120,8 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
     if isinstance(run.engine, Native):
         size = 2 if run.engine.precision == "bfloat16" else 4
         found["sampler"] = float(size * (shape.weights + (trained if policy.lora is not None else 0)))
+        if isinstance(run.engine.drafter, SelfSpeculation):
+            found["drafter"] = float(shape.weights)
         found["cache"] = float(2 * size * shape.cached * run.engine.slots * length)  # its room doubles when it grows
     if (rule := run.learns.stability) is not None:
         found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
