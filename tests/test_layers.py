@@ -53,6 +53,7 @@ ONLY = {
     "vllm": "engines/vllm.py",
     "gymnasium": "environments/gym.py",
     "pydantic_monty": "sandbox/monty.py",
+    "pyspiel": "environments/games.py",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

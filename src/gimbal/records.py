@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,7 @@ from torch import Tensor
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
+Fault = Literal["provider", "tool", "sandbox", "environment"]  # what broke; never the policy's doing
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
@@ -218,6 +219,7 @@ class Episode:
     error: str = ""
     origin: str = ""
     spent: int = 0  # decisions that were drawn for it and stand in none of its rows
+    fault: Fault = "environment"  # whose the error is; it counts as {fault}_error
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -365,9 +367,7 @@ class TrainBatch:
     parent_N: Int[Tensor, " N"] | None = None  # the row that it split off, -1 where it began at the prompt
     fork_N: Int[Tensor, " N"] | None = None  # how many first decisions it took over from that row; they are masked here
     role_N: Int[Tensor, " N"] | None = None  # who acted: a place in ``roles``
-    current_NS: Float[Tensor, "N S"] | None = (
-        None  # the policy being trained, as this minibatch begins, without gradient
-    )
+    current_NS: Float[Tensor, "N S"] | None = None  # the policy as this minibatch begins, without gradient
     hidden_NSH: Float[Tensor, "N S H"] | None = None  # last hidden state, of which the decision was drawn
     score_norm_N: Float[Tensor, " N"] | None = None  # norm of the gradient of the row's summed log-probability
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update

@@ -93,10 +93,10 @@ def test_a_group_of_which_nothing_is_left_is_dropped_for_what_befell_it():
 
 def test_where_rollouts_broke_their_error_is_told_and_no_advice_on_tasks():
     engine = Pruning(longest=0)
-    broken = Drop("error", drawn=1, said="tool Mine for task 3, turn 0 raised KeyError: 'x' (mine.py, line 7)")
+    broken = Drop("tool_error", drawn=1, said="tool Mine for task 3, turn 0 raised KeyError: 'x' (mine.py, line 7)")
     engine.step = lambda: [Finished(key=i.key, outcome=broken) for i in Pruning.step(engine)]
     line = pipeline(engine, patience=2)
-    with pytest.raises(Starved, match=r"6 error\), so there is nothing .*with: tool Mine .*line 7\)$") as told:
+    with pytest.raises(Starved, match=r"6 tool_error\), so there is nothing .*with: tool Mine .*line 7\)$") as told:
         next(batches(line, 1))
     assert "too hard" not in str(told.value)
 
@@ -124,7 +124,7 @@ def test_an_episode_whose_environment_broke_is_neither_a_success_nor_a_failure()
     (groups,) = batches(line, 1)
     assert len(told) == 3 and all("the sandbox is gone" in sentence for sentence in told)
     assert all([episode.sample for episode in group.episodes] == [1, 2, 3] for group in groups)
-    assert line.drops["rollouts/error"] >= 3
+    assert line.drops["rollouts/environment_error"] >= 3
 
 
 def test_how_few_an_estimator_compares():

@@ -27,12 +27,23 @@ def seen(prompts, completions, completion_ids, answer, id, source):
 """
 
 
+def test_the_function_is_a_tool(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks.write_files(METHOD, ".")
+    typed = Text(re.search(r'workflow="(Dialogue\(tool=tools.py.*)"', METHOD)[1])
+    tool = recipes.load("grpo", {"workflow": typed}).workflow.tool
+    said = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+    assert "5 pages about x" in tool(Task(id="t"), said)
+    told = tool.schemas[0]["function"]["parameters"]["properties"]
+    assert told["limit"] == {"type": "integer", "description": "how many pages at most", "default": 5}
+
+
 def test_the_tool_answers_from_its_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks.write_files(METHOD, ".")
     run = recipes.load(
         "grpo",
-        {"workflow": Text(re.search(r'workflow="(Dialogue\(.*)"', METHOD)[1])},
+        {"workflow": Text(re.search(r'workflow="(Dialogue\(.*Weekday.*)"', METHOD)[1])},
     )
     tool = run.workflow.tool
     assert tool.triggers == ("<day>",) and tool(Task(id="t"), "it is <day>") == "never"

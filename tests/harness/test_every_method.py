@@ -97,6 +97,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
         group_N=torch.tensor([7, 7, 3, 3, 9, 9])[:n],
         episode_N=torch.arange(n),
         parent_N=torch.full((n,), -1),
+        role_N=torch.tensor([0, 0, 0, 1, 1, 1])[:n],
         fork_N=torch.zeros(n, dtype=torch.long),
         turn_NS=(torch.arange(s) >= 2).long().expand(n, s).clone(),
         part_NS=torch.where(mask_NS, Part.RESPONSE, Part.OBSERVATION),

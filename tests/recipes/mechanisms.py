@@ -10,7 +10,7 @@ from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
 from trials import APART, hastened
 
 from gimbal import recipes
-from gimbal.advantages import GAE, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
@@ -254,6 +254,12 @@ MECHANISMS: dict[str, Mechanism] = {
         "kl_adaptive",
         4,
         controllers=varies(KL).by(controllers={"regularisers.0.coef": AdaptiveKL(target=0.05, gain=1.0)}),
+    ),
+    "kuhn": of(
+        "grpo",
+        prompts=12,
+        advantage=ADVANTAGE.by(advantage=GroupCentered()),
+        regularisers=GRADIENT.by(regularisers=()),
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(

@@ -58,7 +58,7 @@ CALLS = {
     "Fork with at=-1;": lambda row: Fork(row=row, at=-1),
     "Fork with row=None; it must be a row": lambda row: bad(Fork(row=row, at=1), row=None),
     "Draw with the token 1000000000 in told; this model knows 0 to": lambda row: Draw(row=row, told=[10**9]),
-    "Draw with told=5; it must be text, or a list": lambda row: bad(Draw(row=row), told=5),
+    "Draw with told=5; it must be text, a list of token ids": lambda row: bad(Draw(row=row), told=5),
     "Draw with told=half of a surrogate pair": lambda row: Draw(row=row, told="\ud800"),
     "Draw with told and no row": lambda row: Draw(told="1"),
     "Draw with most=-1; .* 1 or above": lambda row: Draw(row=row, most=-1),

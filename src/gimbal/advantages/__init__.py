@@ -18,6 +18,7 @@ from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentere
 from gimbal.advantages.estimators.polychromic import Polychromic
 from gimbal.advantages.estimators.position_normalized import PositionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
+from gimbal.advantages.estimators.seat_centered import SeatCentered
 from gimbal.advantages.estimators.signed_outcome import SignedOutcome
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.advantages.estimators.turn_gae import TurnGAE
@@ -83,6 +84,7 @@ __all__ = [
     "ReturnToGo",
     "RewardDecoupled",
     "RunningNormalized",
+    "SeatCentered",
     "SignedOutcome",
     "SpreadReturn",
     "StepBlended",

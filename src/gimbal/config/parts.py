@@ -35,6 +35,7 @@ WEIGHTED = re.compile(rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?
 SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
     "AbstractTasks": "gimbal.environments.forms:short",
+    "AbstractEnvironmentSpec": "gimbal.environments.functions:short",
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "HeldOut": "gimbal.runtime.run:short",
 }

@@ -59,7 +59,7 @@ class LiveEpisode:
         """Its end where the environment broke: the steps until then, which leave the statistics, or nothing at all."""
         key = self.request.key
         if not self.length:
-            return Finished(key=key, outcome=Drop("error", said=error))
+            return Finished(key=key, outcome=Drop("environment_error", said=error))
         return Finished(key=key, outcome=Episode(rows=(self.rollout("error"),), error=error))
 
     def rollout(self, stop: str) -> Rollout:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from gimbal.composition import AbstractPart
-from gimbal.records import Task
+from gimbal.records import Fault, Task
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 
 class AbstractTasks(AbstractPart, ABC):
@@ -46,12 +48,22 @@ def question(task: Task) -> int:
     return hash((task.asked, *task.columns.get("images", ())))
 
 
+class Failure(Exception):
+    """Raised by an environment that knows what broke: not the policy's doing, and no reward. ``fault`` is one of FAULTS."""
+
+    def __init__(self, said: str, fault: str = "environment") -> None:
+        if fault not in FAULTS:
+            raise ValueError(f"fault is {fault!r}; choose {', '.join(FAULTS)}")
+        super().__init__(said)
+        self.fault: Fault = FAULTS[FAULTS.index(fault)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What an environment answers: a vector, or text (None: it says nothing), and whether this is the end.
+    """What an environment answers: a vector, text or messages of a chat (None: it says nothing), and whether this is the end.
 
     ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
-    "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0.
+    "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is.
     """
 
     observation: Any = None
@@ -59,6 +71,7 @@ class Moment:
     terminated: bool = False
     truncated: bool = False
     error: str = ""
+    fault: Fault = "environment"
 
     @property
     def ended(self) -> bool:
@@ -101,6 +114,16 @@ class AbstractEnvironmentSpec(AbstractPart, ABC):
     def triggers(self) -> tuple[str, ...]:
         """Strings that end a turn of a policy that writes; none: the policy ends its turns itself."""
         return ()
+
+    @property
+    def schemas(self) -> tuple[Mapping[str, Any], ...]:
+        """The functions that it offers to a model, as the chat template is given them."""
+        return ()
+
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is where it raises or is late, and does not say itself (``Failure``)."""
+        return "environment"
 
     @abstractmethod
     def open(self) -> AbstractEnvironment: ...

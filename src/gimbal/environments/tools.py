@@ -7,11 +7,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
-from gimbal.records import Task
+from gimbal.records import Fault, Task, is_chat
 
 
 class AbstractTool(AbstractEnvironmentSpec):
-    """(task, text so far) -> what it says at the end of that text, or None: nothing, the policy continues.
+    """(task, text so far) -> what it says at the end of that text (text, or messages of a chat, which the model's template writes), or
+    None: nothing, the policy continues.
 
     It is asked whenever one of its ``triggers`` has just been written, several at a time from several threads. A frozen dataclass,
     without state: the text says it all.
@@ -21,8 +22,12 @@ class AbstractTool(AbstractEnvironmentSpec):
     @abstractmethod
     def triggers(self) -> tuple[str, ...]: ...
 
+    @property
+    def fault(self) -> Fault:
+        return "tool"
+
     @abstractmethod
-    def __call__(self, task: Task, text: str) -> str | None: ...
+    def __call__(self, task: Task, text: str) -> str | list[dict[str, str]] | None: ...
 
     def open(self) -> AbstractEnvironment:
         return Answering(self)
@@ -40,7 +45,7 @@ class Answering(AbstractEnvironment):
     def step(self, action: str) -> Moment:
         assert self.task is not None, "reset comes before step"
         said = self.tool(self.task, action)
-        if said is not None and not isinstance(said, str):
+        if said is not None and not isinstance(said, str) and not is_chat(said):
             raise TypeError(f"it returned {type(said).__name__}; a tool returns text (str), or None for nothing")
         return Moment(observation=said)
 

@@ -71,6 +71,30 @@ def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, whe
     return whole
 
 
+def continued(reader: Any, task: Task, told: Sequence[Mapping[str, Any]]) -> str:
+    """What the chat template writes from the end of the assistant's text on where these messages follow it, up to where it answers
+    again: the end of its turn first."""
+    messages = [*map(for_template, task.columns["messages"]), {"role": "assistant", "content": UNSAID}, *told]
+    try:
+        whole = reader.apply_chat_template(
+            messages, tools=task.columns.get("tools"), add_generation_prompt=True, tokenize=False
+        )
+    except (
+        Exception
+    ) as error:  # a template may raise anything, for roles that its model was not trained on first of all
+        raise ValueError(
+            f"the model's chat template refuses task {task.id} with {', '.join(roles(told))} behind its answer: {error}"
+        ) from error
+    after = whole.rpartition(UNSAID)[2] if UNSAID in whole else ""
+    for message in told:
+        if str(message["content"]).strip() not in after:
+            raise ValueError(
+                f"the model's chat template does not read messages of the role {message['role']}, and task {task.id} is answered by "
+                "one: the model would not see the answer; use a task of plain text, which is answered by text"
+            )
+    return after
+
+
 def _without(messages: Sequence[Mapping[str, Any]], tools: Any) -> Iterator[tuple[str, list[dict[str, Any]], Any]]:
     """(What may be left out, the chat without it or with another in its place, the tools): another text, if the template reads it."""
     plain = [dict(message) for message in messages]

@@ -23,7 +23,7 @@ from gimbal.policies.layout import Layout, Sharing, laid, planned
 from gimbal.policies.loading import TINY, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
-from gimbal.records import AbstractDecisions, AbstractSampling, Task
+from gimbal.records import AbstractDecisions, AbstractSampling, Rollout, Task
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
@@ -130,6 +130,21 @@ class TokenPolicy(AbstractPolicy):
                 f"the prompt of task {task.id} has the token {strange[0]}; this model knows 0 to {size - 1}"
             )
         return ids
+
+    def encode_told(self, row: Rollout | None, told: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
+        """The tokens of what a row is told: text, ids, or messages, which the chat template puts behind its turn."""
+        if isinstance(told, str):
+            return self.tokenizer.encode(told, add_special_tokens=False) if told else []
+        messages = [one for one in told if isinstance(one, Mapping)]
+        if row is None or not messages:
+            return [one for one in told if isinstance(one, int)]
+        text = prompts.continued(self.tokenizer if self.images is None else self.images.processor, row.task, messages)
+        decisions = row.decisions
+        assert isinstance(decisions, Tokens), type(decisions)
+        last = int(decisions.ids_NL[0, int(decisions.length_N[0]) - 1])
+        if last in self.end_ids:  # it has ended its turn itself
+            text = text.removeprefix(self.tokenizer.decode([last]))
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     @cached_property
     def context(self) -> int:

@@ -228,7 +228,7 @@ class Pipeline:
         (index, sample), outcome = finished.key, finished.outcome
         if isinstance(outcome, Episode) and outcome.error:
             # A broken environment is no failure of the policy: at a reward of 0 it would learn to avoid tasks that break.
-            outcome = Drop("error", drawn=outcome.drawn, said=outcome.error)
+            outcome = Drop(f"{outcome.fault}_error", drawn=outcome.drawn, said=outcome.error)
         if isinstance(outcome, Drop) and outcome.said:
             self.broke = outcome
             self._tell(self.tasks[index], outcome)

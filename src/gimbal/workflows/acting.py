@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gimbal.config.own import raised
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
-from gimbal.records import Task
+from gimbal.records import Fault, Task, is_chat
 from gimbal.workflows.base import Act
 
 LONGEST_ANSWER = 200_000  # characters of an observation: to encode a megabyte only to cut it takes longer than a step
@@ -43,6 +43,7 @@ class Seat:
         self.live: AbstractEnvironment | None = None
         self.done = 0  # of the history, by the live one
         self.broken = ""
+        self.fault: Fault = spec.fault
 
     def follow(self, other: Seat, actions: int) -> None:
         """Begin as ``other`` was after so many actions."""
@@ -85,7 +86,7 @@ class Seat:
     def answer(self, call: Call, act: Act, place: int) -> Moment:
         """What came of the call, an error as data: what somebody's environment raises says nothing of the policy."""
         if self.broken:
-            return Moment(error=self.broken)
+            return Moment(error=self.broken, fault=self.fault)
         try:
             # A resumed run does again what was done before, within the same time each.
             moment = call.result(act.deadline * max(1, place + 1 - self.done))
@@ -98,12 +99,13 @@ class Seat:
             if error is not call.error:
                 raise
             self.broken = f"{call.name} raised {raised(error)}"
+            self.fault = error.fault if isinstance(error, Failure) else self.fault
         else:
             if not (fault := _unusable(moment)):
                 return moment
             self.broken = f"{call.name} {fault}"
         self.live = None  # whatever state it is in, and a thread that hangs may still be in it
-        return Moment(error=self.broken)
+        return Moment(error=self.broken, fault=self.fault)
 
     def close(self) -> None:
         """Its end is not waited for."""
@@ -146,6 +148,8 @@ def _unusable(moment: Any) -> str:
     if not isinstance(moment, Moment):
         return f"answered with {type(moment).__name__}; an environment's step returns a Moment"
     said = moment.observation
+    if is_chat(said):  # messages: what is said in them
+        said = "".join(message["content"] for message in said if isinstance(message["content"], str))
     if isinstance(said, Moment):
         return "began with a Moment; reset returns the first observation alone (text, or None)"
     if isinstance(said, str):
@@ -158,6 +162,8 @@ def _unusable(moment: Any) -> str:
 
 def _alike(one: Moment, other: Moment) -> bool:
     mine: Sequence[Any] = (one.reward, one.terminated, one.truncated)
+    if is_chat(one.observation) or is_chat(other.observation):
+        return mine == (other.reward, other.terminated, other.truncated) and one.observation == other.observation
     return mine == (other.reward, other.terminated, other.truncated) and np.array_equal(
         np.asarray(one.observation), np.asarray(other.observation)
     )

@@ -34,12 +34,12 @@ class Draw:
     """Draw a row from the attempt's prompt (or that of ``task``), or continue with ``row`` after what it is ``told``. Answered with it.
 
     The row ends as ``sampling`` (the attempt's own) says. At one of the strings ``stop``, or after ``most`` decisions, it is only
-    PAUSED. What it is told is an observation: not masked in, but part of its length; where there is no room for it the row has
-    ended by ``length``.
+    PAUSED. What it is told (text, tokens, or messages, which the chat template puts behind its turn) is an observation: not masked
+    in, but part of its length; where there is no room for it the row has ended by ``length``.
     """
 
     row: Rollout | None = None
-    told: str | Sequence[int] | None = None
+    told: str | Sequence[int] | Sequence[Mapping[str, Any]] | None = None
     sample: int | None = None
     task: Task | None = None
     sampling: AbstractSampling | None = None

@@ -20,7 +20,7 @@ from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy
-from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task
+from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_chat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
 from gimbal.workflows.flow import Flow
 
@@ -115,11 +115,14 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
     if isinstance(said, str):
         if not _is_text(said):
             yield "told=half of a surrogate pair, which is no text"
+    elif is_chat(said):
+        if not is_chat(call.row.task.columns.get("messages") if call.row else None):
+            yield "messages in told, and the task is no chat; tell it text"
     elif not isinstance(said, Sequence) or not all(map(_counts, said)):
-        yield f"told={told(said)}; it must be text, or a list of token ids"
+        yield f"told={told(said)}; it must be text, a list of token ids, or messages with role and content"
     elif isinstance(policy, TokenPolicy):
         size = policy.model.get_input_embeddings().weight.shape[0]
-        if strange := [token for token in said if not 0 <= token < size]:
+        if strange := [token for token in said if isinstance(token, int) and not 0 <= token < size]:
             yield f"the token {strange[0]} in told; this model knows 0 to {size - 1}"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -11,7 +13,7 @@ from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.environments.tools import Calculator
-from gimbal.records import Drop, Episode, Part, Rollout
+from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -60,11 +62,12 @@ class Dialogue(AbstractWorkflow):
             # What is no tool shows itself before the policy says anything.
             seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
             if seen.error:
-                return Drop("environment", said=seen.error)
+                return Drop(f"{seen.fault}_error", said=seen.error)
             attempt = replace(
                 attempt, task=replace(attempt.task, prompt=attempt.task.prompt + (seen.observation or ""))
             )
         turns = attempt.task.columns.get(TURNS)
+        attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
         while given < self.answers and self._asks(row):
@@ -81,7 +84,7 @@ class Dialogue(AbstractWorkflow):
             )
             moment = yield act
             if moment.error:
-                return Episode(rows=(replace(labelled(row), stop="error"),), error=moment.error)
+                return Episode(rows=(replace(labelled(row), stop="error"),), error=moment.error, fault=moment.fault)
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")
@@ -96,6 +99,13 @@ class Dialogue(AbstractWorkflow):
     def _asks(self, row: Rollout) -> bool:
         """Whether its turn is over and the row is not."""
         return row.stop == (PAUSED if self.tool.triggers else "stop")
+
+
+def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:
+    """The task with these functions among those that the chat template is given; a text has no place for them."""
+    if not schemas or not is_chat(task.columns.get("messages")):
+        return task
+    return replace(task, columns={**task.columns, "tools": [*(task.columns.get("tools") or ()), *schemas]})
 
 
 def answered(row: Rollout, upto: int) -> int:

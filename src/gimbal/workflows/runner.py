@@ -404,9 +404,7 @@ class Runner(AbstractEngineAround):
         return flow.attempt.sampling if row is None else row.sampling
 
     def _told(self, call: Draw) -> list[int] | None:
-        if call.told is None or not isinstance(call.told, str):
-            return None if call.told is None else list(call.told)
-        return self._tokens(call).tokenizer.encode(call.told, add_special_tokens=False) if call.told else []
+        return None if call.told is None else self._tokens(call).encode_told(call.row, call.told)
 
     def _fits(self, flow: Flow, call: Draw) -> bool:
         """Whether there is room for what a row is told and for a decision after it."""

@@ -1,0 +1,87 @@
+"""One policy at both seats of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gimbal.environments.base import Moment
+from gimbal.environments.games import SEATS, Game, Turn, decisions, nash_conv
+from gimbal.environments.several import Several
+from gimbal.policies.token import TokenPolicy, Tokens
+from gimbal.records import Drop, Episode, Rollout, Task
+from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Draw, Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfPlay(AbstractWorkflow):
+    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all of the same deal, by the one policy.
+
+    What a seat has seen is its prompt, anew for each decision, and the first token that is drawn the number of its action: so an
+    episode has a row for each decision of its seat. Each seat earns what the game gave it, on its last decision, and ``role`` of its
+    rows is "seat 0" or "seat 1".
+
+    - A seat that takes an action which is not legal earns the worst of the game, and the other 0 (``Game``).
+    - Where the table of a match breaks, neither seat has an episode, and other matches go on: ``environment_error``.
+    - A seat that never came to act has none either: ``unplayed``.
+    """
+
+    game: Game = Game()
+    deadline: float = 60.0
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        count = len(attempt.samples)
+        if count % SEATS:
+            raise ValueError(f"SelfPlay needs an even num_generations, two seats a match; got {count}")
+        tables = Several(of=self.game, count=count // SEATS)
+        rows: list[list[Rollout]] = [[] for _ in attempt.samples]
+        begun = yield Act(environment=tables, deadline=self.deadline)
+        moments = begun.observation
+        while not begun.error and (open_ := [at for at, moment in enumerate(moments) if not moment.ended]):
+            turns = {at: moments[at].observation for at in open_}
+            drawn = yield [self._draw(attempt, at, turn) for at, turn in turns.items()]
+            actions: list[str | None] = [None] * len(moments)
+            for (at, turn), row in zip(turns.items(), drawn, strict=True):
+                rows[SEATS * at + turn.seat].append(replace(row, stop="stop", role=f"seat {turn.seat}"))
+                actions[at] = row.text
+            begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
+            moments = begun.observation
+        if begun.error:
+            return [Drop(f"{begun.fault}_error", drawn=_spent(own), said=begun.error) for own in rows]
+        return [_played(own, moments[at // SEATS], at % SEATS) for at, own in enumerate(rows)]
+
+    def _draw(self, attempt: Attempt, match: int, turn: Turn) -> Draw:
+        task = replace(attempt.task, prompt=f"{turn.seen}\n")
+        return Draw(task=task, sample=attempt.samples[SEATS * match + turn.seat], sampling=attempt.sampling, most=1)
+
+
+def exploitability(policy: TokenPolicy, name: str) -> float:
+    """How far a policy that plays this game as ``SelfPlay`` asks it to is from an equilibrium, exactly (``games.nash_conv``)."""
+    chances: dict[str, dict[int, float]] = {}
+    for seen, legal in decisions(name).items():
+        prompt = policy.encode_task(Task(id=name, prompt=f"{seen}\n"))
+        rows = [Tokens.row(prompt, policy.tokenizer.encode(str(a), add_special_tokens=False)[:1]) for a in legal]
+        with torch.no_grad():
+            logprob_N = policy.evaluate(Tokens.stack(rows)).logprob_NS[:, 0]
+        chances[seen] = dict(zip(legal, logprob_N.exp().tolist(), strict=True))
+    return nash_conv(name, chances)
+
+
+def _spent(rows: list[Rollout]) -> int:
+    return sum(row.drawn for row in rows)
+
+
+def _played(rows: list[Rollout], end: Moment, seat: int) -> Episode | Drop:
+    """What came of a seat whose match ended so."""
+    if end.error:  # told once: it is one table that broke
+        return Drop(f"{end.fault}_error", drawn=_spent(rows), said=end.error if seat == 0 else "")
+    if not rows:
+        return Drop("unplayed")
+    reward_S = rows[-1].reward_S.clone()
+    reward_S[-1] += end.observation.returns[seat]
+    return Episode(rows=(*rows[:-1], replace(rows[-1], reward_S=reward_S, stop="terminated")))

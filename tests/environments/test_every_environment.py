@@ -1,0 +1,194 @@
+"""One conformance for all environments of the package, which the harness finds, and the faults that it catches."""
+
+import importlib
+import inspect
+import pickle
+import pkgutil
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import own_tools
+
+import gimbal.environments
+from gimbal.config.parts import plain, read
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.conformance import Conformance
+from gimbal.environments.functions import Functions
+from gimbal.environments.games import Deals, Game
+from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.environments.several import Several
+from gimbal.environments.tools import Calculator
+from gimbal.records import Task
+
+
+def found(kind):
+    """Final classes of this kind in the package."""
+    classes = {}
+    for module in pkgutil.walk_packages(gimbal.environments.__path__, "gimbal.environments."):
+        for name, thing in vars(importlib.import_module(module.name)).items():
+            if inspect.isclass(thing) and issubclass(thing, kind) and not name.startswith("Abstract"):
+                classes[name] = thing
+    return classes
+
+
+def answered(text):
+    """A tool scores 1 where one of its answers holds this."""
+    return lambda task, moments: float(any(text in str(moment.observation) for moment in moments))
+
+
+def once(text):
+    return lambda task, seen: text if seen is None else None
+
+
+BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+# Of each environment: who solves it, who does nothing of use, and what these earn.
+CASES = {
+    "Calculator": lambda: Conformance(
+        spec=Calculator(), tasks=[Task(id="sum")], oracle=once("12+30="), null=once("="), score=answered("42")
+    ),
+    "Functions": lambda: Conformance(
+        spec=Functions(functions=(own_tools.search,)),
+        tasks=[Task(id="text"), Task(id="chat", columns={"messages": [{"role": "user", "content": "hi"}]})],
+        oracle=once(CALL),
+        null=once("<tool_call>{}</tool_call>"),
+        score=answered("5 pages of x"),
+    ),
+    "Registered": lambda: Conformance(
+        spec=Registered(source="CartPole-v1"),
+        tasks=[Gymnasium()[0]],
+        oracle=lambda task, seen: np.array([int(BALANCED @ seen > 0)]),
+        null=lambda task, seen: np.array([0]),
+        best=500.0,
+        worst=11.0,  # a pole that is always pushed one way falls in 8 to 11 steps
+    ),
+    # Whoever bets wins the ante of somebody who always passes, whatever the cards; "x" is no action.
+    "Game": lambda: Conformance(
+        spec=Game(),
+        tasks=[Deals()[index] for index in range(12)],
+        oracle=lambda task, turn: str(1 - turn.seat),
+        null=lambda task, turn: "x",
+        best=1.0,
+        worst=-2.0,
+        score=lambda task, moments: moments[-1].observation.returns[0],
+    ),
+    "Several": lambda: Conformance(
+        spec=Several(of=Count(), count=2),
+        tasks=COUNT.tasks,
+        oracle=lambda task, seen: (1, 1),
+        null=lambda task, seen: (1, 0),  # the second gives up at once, and waits for the first
+        score=lambda task, moments: float(moments[-1].observation[1].reward),
+    ),
+}
+NEEDS = {"Game": "pyspiel", "Registered": "gymnasium"}
+
+
+@pytest.mark.parametrize("name", sorted(found(AbstractEnvironmentSpec)))
+def test_it_conforms(name):
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
+    case = CASES[name]()  # a new environment says there who solves it
+    case.check()
+    assert read(plain(case.spec), AbstractEnvironmentSpec, "environment") == case.spec, "it is saved with the run"
+    assert pickle.loads(pickle.dumps(case.spec)) == case.spec, "it travels to where it acts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(AbstractEnvironmentSpec):
+    """Count up to the task's answer. ``how`` is what is wrong with it."""
+
+    how: str = ""
+
+    def open(self):
+        return Counting(self.how)
+
+
+TOTAL = [0]
+
+
+class Counting(AbstractEnvironment):
+    def __init__(self, how):
+        self.how, self.at = how, [0]
+
+    def reset(self, task, seed):
+        self.at, self.goal = (TOTAL if self.how == "shared" else [0]), int(task.answer)
+        if self.how != "kept":
+            self.at[0] = 0
+        if self.how == "kept":
+            TOTAL[0] += 1
+            return TOTAL[0]
+        return 0
+
+    def step(self, action):
+        self.at[0] += action
+        over = self.at[0] == self.goal or not action
+        reward = float(self.at[0] == self.goal) * (0.5 if self.how == "half" else 1.0) + (self.how == "gift")
+        if self.how == "nan":
+            reward = float("nan")
+        if self.how == "bare":
+            return self.at[0]
+        return Moment(observation=self.at[0], reward=reward, terminated=over and self.how != "endless")
+
+    def fork(self):
+        other = Counting(self.how)
+        other.at, other.goal = (self.at if self.how == "one" else [*self.at]), self.goal
+        return other
+
+
+COUNT = Conformance(
+    spec=Count(),
+    tasks=[Task(id="4", answer="4"), Task(id="2", answer="2")],
+    oracle=lambda task, seen: 1,
+    null=lambda task, seen: 0,
+    longest=20,
+)
+
+
+@pytest.mark.parametrize(
+    "how, sentence",
+    [
+        ("half", r"Count, task 4: the oracle scores 0.5, and 1 is to be had"),
+        ("gift", r"the null policy scores 1, and 0 is all"),
+        ("kept", r"after the same seed and 0 actions another environment answers otherwise"),
+        ("endless", r"has not come to an end after 20 actions"),
+        ("nan", r"the reward nan"),
+        ("bare", r"returns a int, not a Moment"),
+        ("one", r"a copy made after 2 actions and what it is of do not go on alike"),
+    ],
+)
+def test_what_does_not_conform_is_named(how, sentence):
+    COUNT.check()
+    with pytest.raises(ValueError, match=sentence):
+        replace(COUNT, spec=Count(how=how)).check()
+
+
+# Made of other tasks or of files, which the tests of each give it.
+OF_OTHERS = {
+    "Alternating",
+    "Dataset",
+    "FormPairs",
+    "HiddenQuestion",
+    "Jsonl",
+    "Mixed",
+    "MultipleChoice",
+    "Reworded",
+    "Rows",
+    "Split",
+    "Within",
+}
+
+
+@pytest.mark.parametrize("name", sorted(found(AbstractTasks).keys() - OF_OTHERS))
+def test_the_same_index_is_the_same_task(name):
+    """To the byte, whatever was asked for before, and each index another one."""
+    one, other = (found(AbstractTasks)[name]() for _ in range(2))
+    first = {index: pickle.dumps(one[index]) for index in (0, 1, 5)}
+    again = {index: pickle.dumps(other[index]) for index in (5, 0, 1)}
+    assert first == again and len(set(first.values())) == 3
+    assert len({one[index].id for index in first}) == 3

@@ -1,0 +1,189 @@
+"""One policy at both seats: who earns what, and what becomes of a match that breaks."""
+
+import pytest
+
+pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (the extra games)")
+import torch
+
+from gimbal.advantages import SeatCentered
+from gimbal.dataflow.packing import pack
+from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.environments import games
+from gimbal.environments.games import Deals, Game, Table, decisions, nash_conv, uniform
+from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.records import Drop, Group, Rollout
+from gimbal.workflows.runner import Driven
+from gimbal.workflows.self_play import SelfPlay, exploitability
+
+POLICY = CausalLM().load()
+TRUTH = {(0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)}
+
+
+class Player(AbstractEngineSpec):
+    """An engine that writes what a function of (what was seen, sample) says."""
+
+    def __init__(self, choose):
+        self.choose = choose
+
+    @property
+    def can(self):
+        return frozenset({DRAW})
+
+    def start(self, policy):
+        return Playing(policy, self.choose)
+
+
+class Playing(AbstractEngine):
+    version, tolerance = 0, 0.0
+
+    def __init__(self, policy, choose):
+        self.policy, self.choose, self.rows = policy, choose, []
+
+    @property
+    def in_flight(self):
+        return len(self.rows)
+
+    def submit(self, request):
+        self.rows.append(request)
+
+    def step(self):
+        rows, self.rows = self.rows, []
+        return [Finished.of(request.key, self.row(request)) for request in rows]
+
+    def row(self, request):
+        text = self.choose(request.task.prompt.strip(), request.sample)
+        zero_S = torch.zeros(1)
+        return Rollout(
+            task=request.task, sample=request.sample, row=request.row, stop="length", sampling=request.sampling, text=text,
+            decisions=Tokens.row(self.policy.encode_task(request.task), self.policy.tokenizer.encode(text)),
+            behavior_S=zero_S, version_S=zero_S.long(), mask_S=zero_S == 0, reward_S=zero_S,
+        )  # fmt: skip
+
+    def cancel(self, key): ...
+    def score(self, rollout): ...
+    def state_dict(self): ...
+    def load_state_dict(self, state): ...
+    def load(self, version, state): ...
+
+
+def outcomes(choose, task=None, samples=4):
+    """What comes of each sample of a group."""
+    live, task = Driven(engine=Player(choose), workflow=SelfPlay()).start(POLICY), task or Deals()[0]
+    for sample in range(samples):
+        live.submit(Request(group=0, task=task, sample=sample, sampling=Sampling(max_length=1), seed=1))
+    done = {}
+    while len(done) < samples:
+        done |= {item.key[1]: item.outcome for item in live.step()}
+    return [done[sample] for sample in range(samples)]
+
+
+def bold(seen, sample):
+    """Match 0 bets always; in match 1 seat 0 passes and folds."""
+    return "1" if sample != 2 else "0"
+
+
+def test_each_seat_earns_its_own_and_has_a_row_for_each_decision():
+    one, other, shy, taker = outcomes(bold)
+    first, second = one.rows[0].task.prompt[0], other.rows[0].task.prompt[0]
+    assert (
+        one.earned == (2 if first > second else -2) and other.earned == -one.earned
+    )  # bet, call: the higher card wins two
+    assert [row.task.prompt for row in other.rows] == [f"{second}b\n"]
+    assert (shy.earned, taker.earned) == (-1, 1)  # pass, bet, fold
+    assert [row.task.prompt for row in shy.rows] == [f"{first}\n", f"{first}pb\n"]
+    assert [row.role for row in (*one.rows, *other.rows)] == ["seat 0", "seat 1"]
+    assert shy.rows[0].reward_S.tolist() == [0] and shy.rows[1].reward_S.tolist() == [-1]
+
+
+def test_what_a_deal_is_worth_to_a_seat_is_taken_off():
+    """Of the same deal: seat 0 by bets and by passes, each against the mean of the two; GroupCentered would take off nothing."""
+    episodes = outcomes(bold)
+    batch = pack([Group(index=0, task=Deals()[0], episodes=tuple(episodes))])
+    advantage_N = SeatCentered().of_rows(batch)[:, 0]
+    one, _, shy, _ = (episode.earned for episode in episodes)
+    half = (one - shy) / 2
+    assert advantage_N.tolist() == [half, -half, -half, -half, half]  # match 0 has two rows, match 1 three
+    assert batch.roles == ("seat 0", "seat 1") and batch.return_N.tolist() == [one, -one, -1, -1, 1]
+
+
+def test_an_illegal_action_loses_and_says_nothing_of_the_other():
+    one, other, *_ = outcomes(lambda seen, sample: "7" if sample == 1 else "1")
+    assert (one.earned, other.earned) == (0, -2)
+    one, other, *_ = outcomes(lambda seen, sample: "x")
+    assert one.earned == -2 and other == Drop("unplayed")
+
+
+def test_a_table_that_breaks_voids_both_seats_of_its_match_and_no_other(monkeypatch):
+    step = Table.step
+
+    def breaks(table, action):
+        if table.broken and len(table._state.history()) == 3:
+            raise OSError("the cards are gone")
+        return step(table, action)
+
+    made = []
+    monkeypatch.setattr(Table, "step", breaks)
+    monkeypatch.setattr(
+        Game,
+        "open",
+        lambda spec: made.append(Table(spec.name)) or vars(made[-1]).update(broken=len(made) == 1) or made[-1],
+    )
+    found = outcomes(lambda seen, sample: "1")
+    void = [one for one in found if isinstance(one, Drop)]
+    assert [drop.reason for drop in void] == ["environment_error"] * 2 and [drop.drawn for drop in void] == [1, 1]
+    assert "the cards are gone" in void[0].said and void[1].said == ""
+    assert sorted(one.earned for one in found if not isinstance(one, Drop)) == [-2, 2]
+
+
+def test_all_deals_come_and_a_deal_is_its_tasks():
+    dealt = []
+    for index in range(120):
+        table = Table("kuhn_poker")
+        table.reset(Deals()[index], 0)
+        dealt.append(tuple(table._state.history()))
+    assert set(dealt) == TRUTH and min(map(dealt.count, TRUTH)) >= 10  # 20 each; 10 is 2.4 standard deviations below
+
+
+def test_an_odd_group_is_refused():
+    with pytest.raises(ValueError, match="even num_generations"):
+        outcomes(bold, samples=3)
+
+
+def equilibrium(a):
+    """Kuhn's (1950), one for each a of 0 to 1/3: what the first seat bets with the lowest card."""
+    bets = {"0": a, "1": 0, "2": 3 * a, "0pb": 0, "1pb": a + 1 / 3, "2pb": 1}
+    bets |= {"0b": 0, "1b": 1 / 3, "2b": 1, "0p": 1 / 3, "1p": 0, "2p": 1}
+    return {seen: {0: 1.0 - p, 1: float(p)} for seen, p in bets.items()}
+
+
+def test_the_distance_to_an_equilibrium():
+    assert nash_conv("kuhn_poker", uniform("kuhn_poker")) == pytest.approx(11 / 12)
+    for a in (0, 0.2, 1 / 3):
+        assert nash_conv("kuhn_poker", equilibrium(a)) == pytest.approx(0, abs=1e-9)
+    timid = equilibrium(0.2) | {"1b": {0: 1.0, 1: 0.0}}  # folds the middle card to any bet
+    assert nash_conv("kuhn_poker", timid) > 0.05
+    told = {seen: {0: 0.2, 1: 0.2, 9: 0.6} for seen in uniform("kuhn_poker")}  # what is not legal is left out
+    assert nash_conv("kuhn_poker", told) == pytest.approx(11 / 12)
+
+
+def test_a_model_that_cannot_tell_what_it_sees_is_told_its_distance():
+    """With weights of nothing it takes all actions alike."""
+    policy = CausalLM().load()
+    for weight in policy.model.parameters():
+        weight.data.zero_()
+    assert exploitability(policy, "kuhn_poker") == pytest.approx(11 / 12, abs=1e-5)
+
+
+def test_what_a_seat_sees_tells_its_decisions_apart():
+    assert len(decisions("kuhn_poker")) == 12
+    leduc = decisions("leduc_poker")
+    assert len(leduc) == 936 and max(map(len, leduc)) < 20
+    assert nash_conv("leduc_poker", uniform("leduc_poker")) == pytest.approx(4.747, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name, sentence", [("chequers_", "has no game chequers_"), ("hearts", "is for 4"), ("goofspiel", "take turns")]
+)
+def test_what_is_no_game_for_two_is_refused(name, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        games.loaded(name)
