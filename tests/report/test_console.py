@@ -26,7 +26,7 @@ def test_elsewhere_a_line_a_step(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "before: 0.1",
         "step 3/10  reward 0.250  |p-p'| 0.0123  age 1  left 14 s",
-        "step 4/10  reward 0.250  |p-p'| 0.0123  age 1  lr x 2.3  left 18 s",
+        "step 4/10  reward 0.250  |p-p'| 0.0123  age 1  lr x 2.35  left 18 s",
         "  e.g. 3 + 4 = -> seven⏎·[31m  [0.5]",
     ]
 

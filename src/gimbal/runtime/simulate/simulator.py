@@ -46,7 +46,7 @@ class Setup:
     prompts_per_step: int = 16
     num_generations: int = 8
     budget: AbstractBudgetSpec = Fixed()
-    max_length: int = 1_000_000_000  # maximum decisions per rollout
+    max_length: int = 10_000_000  # maximum decisions per rollout
     max_staleness: int = 1  # k of bounded-async and partial-rollout, and of serial
     ahead: Literal["ready", "full"] = "ready"  # "full" only applies to serial: elsewhere it would leave no overlap
     recompute: bool = False  # whether caches are recomputed when weights arrive in the middle of rollouts
