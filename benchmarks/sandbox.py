@@ -24,14 +24,14 @@ from gimbal.sandbox.trial import held
 SMALL = "total = 0\nfor n in range(100):\n    total += n * n\nprint(total)"
 
 
-def milliseconds(action: Callable[[], object], times: int) -> dict[str, float]:
+def milliseconds(name: str, action: Callable[[], object], times: int) -> dict[str, float]:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
         action()
         taken.append(1e3 * (time.perf_counter() - start))
     taken.sort()
-    return {"median": statistics.median(taken), "p10": taken[times // 10], "p90": taken[times * 9 // 10]}
+    return {f"{name}_ms": statistics.median(taken), f"{name}_p90_ms": taken[times * 9 // 10]}
 
 
 def measure(spec: Monty | Landlock | Bubblewrap, calls: int) -> dict[str, object]:
@@ -42,11 +42,11 @@ def measure(spec: Monty | Landlock | Bubblewrap, calls: int) -> dict[str, object
     sandbox.write("file", b"x" * 1000)
     found: dict[str, object] = {
         "first_call_ms": 1e3 * first,
-        "empty": milliseconds(lambda: sandbox.exec(""), calls),
-        "small": milliseconds(lambda: sandbox.exec(SMALL), calls),
-        "write": milliseconds(lambda: sandbox.write("file", b"x" * 1000), calls),
-        "read": milliseconds(lambda: sandbox.read("file"), calls),
-        "fork": milliseconds(lambda: sandbox.fork().close(), max(3, calls // 40)),
+        **milliseconds("empty", lambda: sandbox.exec(""), calls),
+        **milliseconds("small", lambda: sandbox.exec(SMALL), calls),
+        **milliseconds("write", lambda: sandbox.write("file", b"x" * 1000), calls),
+        **milliseconds("read", lambda: sandbox.read("file"), calls),
+        **milliseconds("fork", lambda: sandbox.fork().close(), max(3, calls // 40)),
     }
     sandbox.close()
     start = time.perf_counter()
@@ -69,13 +69,16 @@ def main() -> None:
         "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER,
         "root": os.geteuid() == 0,
     }
+    rungs = []
     for spec in (Monty(), Landlock(), Bubblewrap()):
         name = type(spec).__name__
         try:
-            found[name] = measure(spec, options.calls)
+            rungs.append({"rung": name, **measure(spec, options.calls)})
         except SandboxError as error:
-            found[name] = {"unavailable": str(error)}
-        print(name, json.dumps(found[name], indent=1))
+            print(f"{name}: {error}")
+            continue
+        print(json.dumps(rungs[-1], indent=1))
+    found["rungs"] = rungs
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
