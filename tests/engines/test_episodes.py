@@ -257,7 +257,7 @@ def test_an_environment_that_never_returns_costs_its_own_episode_alone():
         f"environment step for task {tasks[2].id}, turn 2 raised OSError: gone (test_episodes.py"
     )
     assert (done[1].length, done[2].length, done[1].stop) == (2, 2, "error")
-    assert done[4].reason == "error"
+    assert done[4].reason == "environment_error"
     assert done[4].said.startswith(
         f"environment reset for task {tasks[4].id}, turn 0 raised OSError: no server (test_ep"
     )

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from gimbal.engines import native
+from gimbal.engines import decoding
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.serve.server import CompletionServer
@@ -28,7 +28,7 @@ def client(monkeypatch):
     policy = CausalLM().load()
     policy.tokenizer.chat_template = TEMPLATE
     script = [*policy.tokenizer.encode(CALL, add_special_tokens=False), policy.end_ids[0]]
-    drawn, draw = [], native.draw
+    drawn, draw = [], decoding.draw
 
     def scripted(logits_BV, uniform_B, rows):
         _, _, logprob_BV = draw(logits_BV, uniform_B, rows)
@@ -36,7 +36,7 @@ def client(monkeypatch):
         drawn.append(int(token_B))
         return token_B, logprob_BV[0, token_B], logprob_BV
 
-    monkeypatch.setattr(native, "draw", scripted)
+    monkeypatch.setattr(decoding, "draw", scripted)
     engine = Native(slots=1, precision="float32").start(policy)
     engine.load(0, policy.state_dict())
     with CompletionServer(engine, policy, Sampling(max_length=len(script) + 5), name="tiny") as server:

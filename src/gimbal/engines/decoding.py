@@ -20,7 +20,7 @@ NOTED = ("entropy_BL", "rival_BL", "rival_logprob_BL")
 POSITIONS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # by row and position
 
 
-class Table:
+class RowTable:
     """The rows of the engine as parallel arrays. A row shows its first ``length``; ``known`` of it are drawn, the rest is void."""
 
     def __init__(self, slots: int, device: torch.device) -> None:
@@ -76,7 +76,7 @@ class Table:
 class Decoder:
     """Draws from the engine's model, by its cache, into the table."""
 
-    def __init__(self, model: Any, table: Table, slots: SlotCache, drafter: AbstractDrafter | None) -> None:
+    def __init__(self, model: Any, table: RowTable, slots: SlotCache, drafter: AbstractDrafter | None) -> None:
         self.model, self.table, self.slots = model, table, slots
         self.computed = 0  # tokens that rollouts have put through the model
         self.distributions: Distributions | None = None  # of the present rows

@@ -37,7 +37,7 @@ from gimbal.engines.base import (
     overtaken,
 )
 from gimbal.engines.cache import SlotCache, check_continues
-from gimbal.engines.decoding import NOTED, Decoder, Table
+from gimbal.engines.decoding import NOTED, Decoder, RowTable
 from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
@@ -118,7 +118,7 @@ class NativeEngine(AbstractEngine):
         self.copy = ModelCopy(policy.model, spec.precision)
         self.copy.move(self.device)
         check_continues(self.copy.module)
-        self.slots, self.table = SlotCache(spec.slots), Table(spec.slots, self.device)
+        self.slots, self.table = SlotCache(spec.slots), RowTable(spec.slots, self.device)
         self.decoder = Decoder(self.copy.module, self.table, self.slots, spec.drafter)
         self.queue: deque[Live] = deque()
         self.rows: list[Live] = []

@@ -117,14 +117,16 @@ def by_loss(run: AbstractRun) -> bool:
     return run.held_out is not None and isinstance(run.evaluator.workflow, Demonstrated)
 
 
-def held_out_loss(run: AbstractRun, learner: AbstractLearner, rewards: Sequence[AbstractReward]) -> HeldOutLoss:
+def held_out_loss(
+    run: AbstractRun, policy: AbstractPolicy, learner: AbstractLearner, rewards: Sequence[AbstractReward]
+) -> HeldOutLoss:
     """The loss that training lowers, of the present weights on all held-out rows at once; nothing is learned from it."""
     assert run.held_out is not None
     if not isinstance(learner, Learner):
         raise ValueError(
             "a loss on held-out rows is measured in one process only: leave out torchrun, or add held_out=none"
         )
-    tasks, engine = run.held_out.tasks, run.evaluator.start(learner.policy)
+    tasks, engine = run.held_out.tasks, run.evaluator.start(policy)
     with closing(engine), running(engine, learner, learner.version):
         for index in range(len(tasks)):
             for sample in range(run.num_generations):

@@ -230,7 +230,7 @@ class Trainer:
     def evaluate(self) -> EvalResult | HeldOutLoss:
         """The held-out evaluation of the present weights, by an engine that does nothing else, or by the loss on written answers."""
         if by_loss(self.run):
-            return held_out_loss(self.run, self.learner, self.rewards)
+            return held_out_loss(self.run, self.policy, self.learner, self.rewards)
         return evaluate_held_out(
             self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
         )

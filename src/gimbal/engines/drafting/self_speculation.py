@@ -53,7 +53,7 @@ class SelfSpeculation(AbstractDrafter):
                 f"engine.drafter=SelfSpeculation() computes in int8 on processors, and the sampler's model is on {device}: "
                 "engine.drafter='PromptLookup()'"
             )
-        drafts = Rounded(model)
+        drafts = RoundedCopy(model)
         saved = sum(m.kept.numel() * (m.weight.element_size() - 1) for m in drafts.matrices)
         return drafts, self.costs(model, draft=read(model) - saved)
 
@@ -81,7 +81,7 @@ class Matrix(nn.Module):
         return (y if self.bias is None else y + self.bias).reshape(*x.shape[:-1], -1)
 
 
-class Rounded(AbstractDrafts):
+class RoundedCopy(AbstractDrafts):
     """The live one."""
 
     def __init__(self, model: Any) -> None:
