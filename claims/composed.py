@@ -22,15 +22,13 @@ Written before the first recorded run.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import campaign
 import numpy as np
 import tokens
 from tokens import Cost, cost, quotient
@@ -149,22 +147,13 @@ def whole() -> int:
     return len(RATES) + len(ARMS) * len(SEEDS)
 
 
+def told(found: Mapping[str, Any]) -> str:
+    scores = " ".join(f"{value:.2f}" for _, _, value in found["marks"])
+    return f"{found['arm']} {found['rate']} {found['seed']} {scores} {found['marks'][-1]}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
-    words = parser.parse_args()
-    runs = tokens.load(words.record)
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for jobs in left(runs):
-            waiting = {pool.submit(measure, job) for job in jobs}
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    runs.append(found := future.result())
-                    scores = " ".join(f"{value:.2f}" for _, _, value in found["marks"])
-                    print(found["arm"], found["rate"], found["seed"], scores, found["marks"][-1], flush=True)
-                tokens.write(runs, words.record)
+    campaign.campaign(__doc__, RECORD, left, measure, told)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ Written before the first run of it.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -33,6 +32,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import campaign
 import grid
 import numpy as np
 from grid import Cell, Job
@@ -112,11 +112,8 @@ STUDENT = {4: 2.776, 10: 2.228}  # quantiles of .975 at six points and at twelve
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
-    words = parser.parse_args()
-    runs, first = grid.load(words.record), begin()
+    words = campaign.asked(__doc__, RECORD)
+    runs, first = campaign.load(words.record), begin()
     searches = [(setting, seed) for seed in SEEDS for setting in SETTINGS]
     with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
 
@@ -137,7 +134,7 @@ def main() -> None:
                 setting = Setting(found["updates"], found["group"], found["age"])
                 print(setting, found["seed"], f"{rate(found['n']):.2g}", f"{found['score']:.3f}", flush=True)
                 waiting |= ask(setting, found["seed"])
-            grid.write(runs, words.record)
+            campaign.write(runs, words.record)
 
 
 if __name__ == "__main__":

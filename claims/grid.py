@@ -35,16 +35,13 @@ before the long runs.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import campaign
 import numpy as np
 
 from gimbal.engines.native import Native
@@ -192,7 +189,7 @@ def held_out(trainer: Trainer, tasks: int, samples: int) -> float:
 
 
 def load(path: Path = RECORD) -> list[dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else []
+    return campaign.load(path)
 
 
 def of(
@@ -268,27 +265,12 @@ def left(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:
     return [job for job in jobs(stage, runs) if (job.arm, job.cell, job.seed, job.steps) not in done]
 
 
+def told(found: Mapping[str, Any]) -> str:
+    return " ".join(map(str, [found["arm"], *found["cell"].values(), found["seed"], f"{found['score']:.3f}"]))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
-    words = parser.parse_args()
-    runs = load(words.record)
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for stage in STAGES:
-            waiting = {pool.submit(measure, job) for job in left(stage, runs)}
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    runs.append(found := future.result())
-                    print(found["arm"], *found["cell"].values(), found["seed"], f"{found['score']:.3f}", flush=True)
-                write(runs, words.record)
-
-
-def write(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
-    partial.replace(path)
+    campaign.campaign(__doc__, RECORD, lambda runs: (left(stage, runs) for stage in STAGES), measure, told)
 
 
 if __name__ == "__main__":

@@ -33,15 +33,13 @@ Written before the first run of it, and the constant before the first of those.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import campaign
 import grid
 from grid import Cell, Job
 
@@ -159,17 +157,12 @@ def left(runs: Sequence[Mapping[str, Any]]) -> list[Trial]:
     return [t for t in trials() if (t.change, t.job.arm, t.job.cell, t.job.seed) not in done]
 
 
+def told(found: Mapping[str, Any]) -> str:
+    return f"{found['arm']} {found['change']} {found['seed']} {found['score']:.3f}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
-    words = parser.parse_args()
-    runs = grid.load(words.record)
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(measure, trial) for trial in left(runs)]):
-            runs.append(found := future.result())
-            print(found["arm"], found["change"], found["seed"], f"{found['score']:.3f}", flush=True)
-            grid.write(runs, words.record)
+    campaign.campaign(__doc__, RECORD, lambda runs: [left(runs)], measure, told)
 
 
 if __name__ == "__main__":

@@ -34,18 +34,15 @@ tuning runs two things were changed, and those runs were thrown away: rates were
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import campaign
 import numpy as np
 
 from gimbal.dataflow.budgets.deepened import Deepened
@@ -339,31 +336,16 @@ def _undone(runs: Sequence[Mapping[str, Any]], jobs: Sequence[Job]) -> list[Job]
 
 
 def load(path: Path = RECORD) -> list[dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else []
+    return campaign.load(path)
 
 
-def write(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in runs) + "\n]\n")
-    partial.replace(path)
+def told(found: Mapping[str, Any]) -> str:
+    scores = " ".join(f"{value:.2f}" for _, _, value in found["marks"])
+    return f"{found['kind']} {found['arm']} {found['rate']} {found['seed']} {scores} {found['shown']}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
-    words = parser.parse_args()
-    runs = load(words.record)
-    with ProcessPoolExecutor(words.processes, mp_context=get_context("spawn")) as pool:
-        for jobs in left(runs):
-            waiting = {pool.submit(measure, job) for job in jobs}
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    runs.append(found := future.result())
-                    scores = " ".join(f"{value:.2f}" for _, _, value in found["marks"])
-                    print(found["kind"], found["arm"], found["rate"], found["seed"], scores, found["shown"], flush=True)
-                write(runs, words.record)
+    campaign.campaign(__doc__, RECORD, left, measure, told)
 
 
 if __name__ == "__main__":
