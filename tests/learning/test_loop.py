@@ -275,7 +275,10 @@ def test_a_run_of_undone_steps_ends_with_the_weights_from_before_them_and_the_ra
     learner = Learner(Shallow().load(), small_run(optimization=FAST, stability=Stability()))
     before = weights(learner.policy)
     prepared = poisoned(learner.prepare(batch))
-    rates = [learner.step(prepared)["lr"] for _ in range(9)]
+    steps = [learner.step(prepared) for _ in range(9)]
+    rates = [step["lr"] for step in steps]
+    ends = [step["loop/at_end"] for step in steps if "loop/at_end" in step]
+    assert ends == [1 / Stability().widest], "told once, when no lower rate is left"
     assert rates[:2] == [3e-2, 3e-2 / 4] and rates[-1] == 3e-2 / Stability().widest
     learner.loop.load_state_dict(learner.loop.state_dict())  # a resume counts on
     with pytest.raises(
