@@ -127,3 +127,17 @@ def test_dry_run_loads_the_reward(place, capsys):
     out, err = capsys.readouterr()
     assert "takes the column `gold`" in err and err.count("\n") == 1 and not out
     assert cli.main([*words, "reward=mine.py:scalar"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sft", "stability=Stability()"], "nobody drew these rows: stability=None"),
+        (["stable", "learning_rate=0"], "0 stays 0: learning_rate=1e-5"),
+        (["stable", "stability.region.kl=1e9"], "Region.kl is 1000000000.0"),
+        (["demo", "faults=Faults(logprob_noise=inf)"], "faults.logprob_noise is inf; it must be finite"),
+    ],
+)
+def test_a_loop_or_fault_that_means_nothing_is_refused_as_it_is_typed(place, capsys, words, sentence):
+    assert cli.main(["train", *words, "--dry-run"]) == 2
+    assert sentence in capsys.readouterr().err and not (place / "runs").exists()
