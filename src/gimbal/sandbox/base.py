@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from gimbal.composition import AbstractPart
 from gimbal.sandbox.live import AbstractSandbox, Unavailable
@@ -27,3 +28,11 @@ class AbstractSandboxSpec(AbstractPart, ABC):
     @abstractmethod
     def start(self) -> AbstractSandbox:
         """A live one, not attacked first."""
+
+
+def checked(spec: Any, *limits: tuple[str, float | int, float | int]) -> None:
+    for name, value, most in limits:
+        if not 0 < value <= most:
+            raise ValueError(
+                f"{type(spec).__name__} has {name}={value}; expected a number above 0, at most {most:,.0f}"
+            )

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DEADLINE, MEMORY, PROCESSES, OUTPUT, SIZE = "deadline", "memory", "processes", "output", "size"
+PASSED = {
+    DEADLINE: "did not return within {:g} seconds and was ended",
+    MEMORY: "used more than {:g} GB and was ended",
+    PROCESSES: "had more than {} processes and was ended",
+    OUTPUT: "said more than {:,} bytes and was ended",
+}
+MOST_SECONDS = 3600.0
 Program = str | Sequence[str]  # the text of a Python program, or a command and its arguments
 
 
@@ -37,6 +44,10 @@ class OverLimit(SandboxError):
     def __init__(self, limit: str, said: str) -> None:
         super().__init__(said)
         self.limit = limit
+
+    @classmethod
+    def of(cls, limit: str, most: float | int) -> OverLimit:
+        return cls(limit, PASSED[limit].format(most))
 
     def __reduce__(self) -> tuple[type[OverLimit], tuple[str, str]]:
         return OverLimit, (self.limit, str(self))
@@ -77,3 +88,12 @@ def inside(path: str) -> str:
             f"a path in a sandbox is {path!r}; expected one beneath its working directory, such as 'data/in.txt'"
         )
     return "/".join(part for part in parts if part not in ("", "."))
+
+
+def allowed(seconds: float) -> float:
+    """The seconds that a program is given, or a ValueError."""
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(
+            f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"
+        )
+    return seconds

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.base import AbstractSandboxSpec, checked
 from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
+    MOST_SECONDS,
     OUTPUT,
     SIZE,
     AbstractSandbox,
@@ -24,9 +25,9 @@ from gimbal.sandbox.live import (
     OverLimit,
     Program,
     Unavailable,
+    allowed,
     inside,
 )
-from gimbal.sandbox.processes import MOST_SECONDS, checked
 
 HOME = "/home"
 CALLS = 1_000  # to files, within one program
@@ -62,12 +63,15 @@ class Monty(AbstractSandboxSpec):
         return Interpreted(self, State())
 
 
+Files = tuple[tuple[str, bytes], ...]  # path and content
+
+
 @dataclass(frozen=True, kw_only=True)
 class State:
     """All that there is of a session between two calls."""
 
     session: bytes = b""  # none yet
-    files: tuple[tuple[str, bytes], ...] = ()
+    files: Files = ()
 
 
 class Interpreted(AbstractSandbox):
@@ -83,11 +87,7 @@ class Interpreted(AbstractSandbox):
             )
         if stdin:
             raise ValueError("Monty has no standard input; write a file and let the program open it")
-        seconds = self.spec.timeout if seconds is None else seconds
-        if not 0 < seconds <= MOST_SECONDS:
-            raise ValueError(
-                f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"
-            )
+        seconds = allowed(self.spec.timeout if seconds is None else seconds)
         self._open()
         monty, spec = _monty(), self.spec
         limits: dict[str, Any] = {
@@ -109,14 +109,13 @@ class Interpreted(AbstractSandbox):
                 except monty.MontyError as error:
                     code, errors = 1, self._words(error, seconds)
                 if files.late:
-                    raise OverLimit(DEADLINE, f"did not return within {seconds:g} seconds and was ended")
+                    raise OverLimit.of(DEADLINE, seconds)
                 kept = _contents(files)
-                if sum(len(content) for _, content in kept) > spec.disk_mb * 2**20 or len(kept) > FILES:
-                    raise OverLimit(SIZE, f"its files take more than {spec.disk_mb:g} MB, or are more than {FILES:,}")
+                self._fits(kept)
                 self.state = State(session=session.dump(), files=kept)
         except monty.MontyCrashedError as error:
             if error.timed_out:  # by whoever waits for it: it did not end itself
-                raise OverLimit(DEADLINE, f"did not return within {seconds:g} seconds and was ended") from error
+                raise OverLimit.of(DEADLINE, seconds) from error
             raise Lost(f"its interpreter ended ({error}); the state is that before the call") from error
         except TimeoutError as error:
             raise Lost(
@@ -134,20 +133,24 @@ class Interpreted(AbstractSandbox):
             raise error
         words = str(error)
         if "time limit exceeded" in words:
-            raise OverLimit(DEADLINE, f"did not return within {seconds:g} seconds and was ended") from error
+            raise OverLimit.of(DEADLINE, seconds) from error
         if "memory limit exceeded" in words and f"> {self.spec.output} bytes" in words:
-            raise OverLimit(OUTPUT, f"said more than {self.spec.output:,} bytes and was ended") from error
+            raise OverLimit.of(OUTPUT, self.spec.output) from error
         if "memory limit exceeded" in words:
-            raise OverLimit(MEMORY, f"used more than {self.spec.memory_gb:g} GB and was ended") from error
+            raise OverLimit.of(MEMORY, self.spec.memory_gb) from error
         shown = error.display() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else words
         return shown.rstrip("\n") + "\n"
 
     def write(self, path: str, content: bytes) -> None:
         self._open()
-        files = dict(self.state.files) | {inside(path): content}
-        if sum(map(len, files.values())) > self.spec.disk_mb * 2**20 or len(files) > FILES:
-            raise OverLimit(SIZE, f"its files take more than {self.spec.disk_mb:g} MB, or are more than {FILES:,}")
-        self.state = replace(self.state, files=tuple(sorted(files.items())))
+        kept = tuple(sorted((dict(self.state.files) | {inside(path): content}).items()))
+        self._fits(kept)
+        self.state = replace(self.state, files=kept)
+
+    def _fits(self, kept: Files) -> None:
+        most = self.spec.disk_mb
+        if sum(len(content) for _, content in kept) > most * 2**20 or len(kept) > FILES:
+            raise OverLimit(SIZE, f"its files take more than {most:g} MB, or are more than {FILES:,}")
 
     def read(self, path: str) -> bytes:
         self._open()
@@ -177,7 +180,7 @@ def _files(kept: Iterable[tuple[str, bytes]], most: int, seconds: float) -> Any:
     """The files of a program, beneath HOME. What it writes is held here, in the trainer: so it is counted, and so is the time."""
     monty = _monty()
 
-    class Files(monty.OSAccess):
+    class Counted(monty.OSAccess):
         room, until, late = most, time.monotonic() + seconds, False
 
         def __call__(self, *, name: Any, args: tuple[Any, ...], **others: Any) -> Any:
@@ -192,13 +195,13 @@ def _files(kept: Iterable[tuple[str, bytes]], most: int, seconds: float) -> Any:
                     raise OSError(28, "No space left on device")
             return super().__call__(name=name, args=args, **others)
 
-    made = Files([monty.MemoryFile(f"{HOME}/{name}", content) for name, content in kept], environ={})
+    made = Counted([monty.MemoryFile(f"{HOME}/{name}", content) for name, content in kept], environ={})
     if not kept:
         made.path_mkdir(PurePosixPath(HOME), True, True)
     return made
 
 
-def _contents(files: Any) -> tuple[tuple[str, bytes], ...]:
+def _contents(files: Any) -> Files:
     found = {}
     for file in files.files:
         path = PurePosixPath(file.path)

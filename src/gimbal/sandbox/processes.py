@@ -18,10 +18,11 @@ import cloudpickle
 from gimbal.sandbox._confine import DISK_BYTES, Order, mounts
 from gimbal.sandbox._granted import granted
 from gimbal.sandbox._programs import SHUT, make
-from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.base import AbstractSandboxSpec, checked
 from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
+    MOST_SECONDS,
     OUTPUT,
     PROCESSES,
     SIZE,
@@ -31,13 +32,13 @@ from gimbal.sandbox.live import (
     OverLimit,
     Program,
     Unavailable,
+    allowed,
     inside,
 )
 from gimbal.sandbox.worker import TargetError, Worker, WorkerError
 
 SERVES_GB = 0.25  # beside what its programs may take, for what starts them
 GRACE = 10.0  # seconds past a program's deadline in which what starts it must have said so
-MOST_SECONDS = 3600.0
 TREE = Path(__file__).parents[1]
 
 
@@ -140,31 +141,20 @@ class Contained(AbstractSandbox):
         self.worker.start()
 
     def exec(self, program: Program, *, stdin: str = "", seconds: float | None = None) -> Outcome:
-        seconds = self.spec.timeout if seconds is None else seconds
-        if not 0 < seconds <= MOST_SECONDS:
-            raise ValueError(
-                f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"
-            )
+        seconds = allowed(self.spec.timeout if seconds is None else seconds)
         what = program if isinstance(program, str) else list(map(str, program))
         if what == []:
             raise ValueError("the command is empty; expected a program and its arguments: ['ls', '-l']")
         self.worker.timeout = seconds + GRACE
         said = self._ask("exec", what, stdin.encode(errors="replace"), seconds)
         if said["broke"]:
-            raise OverLimit(said["broke"], self._words(said["broke"], seconds))
+            spec, broke = self.spec, said["broke"]
+            most = {DEADLINE: seconds, MEMORY: spec.memory_gb, PROCESSES: spec.processes, OUTPUT: spec.output}
+            raise OverLimit.of(broke, most[broke])
         if said["code"] == SHUT and not said["output"] and not said["errors"]:
             raise Unavailable("the program was not run, for it could not be shut in")
         output, errors = (base64.b64decode(said[name]).decode(errors="replace") for name in ("output", "errors"))
         return Outcome(code=said["code"], output=output, errors=errors, left=said["left"])
-
-    def _words(self, limit: str, seconds: float) -> str:
-        spec = self.spec
-        return {
-            DEADLINE: f"did not return within {seconds:g} seconds and was ended",
-            MEMORY: f"used more than {spec.memory_gb:g} GB and was ended",
-            PROCESSES: f"had more than {spec.processes} processes and was ended",
-            OUTPUT: f"said more than {spec.output:,} bytes and was ended",
-        }[limit]
 
     def write(self, path: str, content: bytes) -> None:
         self._ask("write", inside(path), base64.b64encode(content).decode())
@@ -214,11 +204,3 @@ class Contained(AbstractSandbox):
     def _lose(self, why: str) -> None:
         self.lost = why
         self.worker.close()
-
-
-def checked(spec: Any, *limits: tuple[str, float | int, float | int]) -> None:
-    for name, value, most in limits:
-        if not 0 < value <= most:
-            raise ValueError(
-                f"{type(spec).__name__} has {name}={value}; expected a number above 0, at most {most:,.0f}"
-            )
