@@ -54,6 +54,8 @@ ONLY = {
     "gymnasium": "environments/gym.py",
     "pydantic_monty": "sandbox/monty.py",
     "pyspiel": "environments/games.py",
+    "diffusers": "policies/diffusers.py",
+    "sklearn": "rewards/digits.py",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -80,6 +80,8 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
     mask_NS = torch.arange(s) < length_N[:, None]
     mask_NS[0, 2] = False
     logprob_NS = -draw().abs()
+    of_steps = torch.Generator().manual_seed(seed)
+    mean_NSD, reference_NSD = torch.randn(2, n, s, 3, generator=of_steps).to(dtype)
     return logprob_NS, TrainBatch(
         mask_NS=mask_NS,
         behavior_NS=logprob_NS + draw(0.2),
@@ -113,8 +115,13 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),
             "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
             "reference/logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
+            "mean_NSD": mean_NSD,
+            "reference/mean_NSD": reference_NSD,
+            "drawn_NSD": torch.randn(n, s, 3, generator=of_steps).to(dtype),
+            "std_NS": 0.5 + torch.rand(n, s, generator=of_steps).to(dtype),
+            "scale_NS": torch.ones(n, s, dtype=dtype),
         },
-        live=frozenset({"logprob_NSV"}),
+        live=frozenset({"logprob_NSV", "mean_NSD"}),
         value_NSM=torch.stack([draw(), draw()], -1),
         new_value_NSM=torch.stack([draw(), draw()], -1),
     )

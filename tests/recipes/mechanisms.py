@@ -24,13 +24,14 @@ from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.learning.method import Optimization
-from gimbal.objectives import ClippedRatio, ClippedWeight, KLPenalty, Reinforce, ValueLoss
+from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
@@ -190,6 +191,14 @@ MECHANISMS: dict[str, Mechanism] = {
         filters=differs("entropy/turn_1"),
     ),
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),
+    "flow_grpo": of(
+        "grpo",
+        4,
+        objective=above("clip_ratio/high").by(objective=ClippedStep(clip_low=math.inf, clip_high=math.inf)),
+        regularisers=above("kl/ref"),
+        advantage=ADVANTAGE.by(advantage=GroupNormalized()),
+        engine=differs("mismatch/k3").by(engine=Denoising()),
+    ),
     "fapo": of(
         "grpo",
         prompts=4,

@@ -21,7 +21,7 @@ from gimbal.rewards import reasoning
 from gimbal.runtime.compose import check
 from gimbal.runtime.run import Run
 
-NEEDS = {"kuhn": "pyspiel"}  # recipes of an extra
+NEEDS = {"kuhn": "pyspiel", "flow_grpo": "diffusers"}  # recipes of an extra
 
 
 class Scorer:

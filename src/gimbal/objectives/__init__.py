@@ -20,9 +20,11 @@ from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.regularisers.step_kl import StepKL
 from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.objectives.surrogates.clipped_step import ClippedStep
 from gimbal.objectives.surrogates.clipped_weight import ClippedWeight
 from gimbal.objectives.surrogates.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.surrogates.covariance_kl import CovarianceKL
@@ -57,6 +59,7 @@ __all__ = [
     "AgreementEntropyBonus",
     "BalancedClip",
     "ClippedRatio",
+    "ClippedStep",
     "ClippedWeight",
     "ContrastiveLikelihood",
     "ConvexKL",
@@ -93,6 +96,7 @@ __all__ = [
     "SequenceRatio",
     "SequenceWeight",
     "StepEntropy",
+    "StepKL",
     "TaperedRatio",
     "TotalRatioWeight",
     "TruncatedWeight",

@@ -129,3 +129,37 @@ def _peft() -> Any:
     except ImportError as error:
         raise ValueError("LoRA adapters need peft: pip install -e '.[peft]' in the clone") from error
     return peft
+
+
+def inject(model: Any, lora: LoRA, seed: int) -> None:
+    """Put adapters into a module that is not of transformers, and freeze the rest of it."""
+    peft = _peft()
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    targets = list(lora.targets) or linear
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if lora.adapter:
+            config = peft.LoraConfig.from_pretrained(lora.adapter)
+        else:
+            config = peft.LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets)
+        peft.inject_adapter_in_model(config, model, adapter_name=ADAPTER)
+    if lora.adapter:
+        found = peft.set_peft_model_state_dict(model, peft.load_peft_weights(lora.adapter, "cpu"), ADAPTER)
+        lost = [name for name in found.missing_keys if ".lora_" in name]
+        if lost or found.unexpected_keys:
+            raise ValueError(
+                f"{lora.adapter} does not load as an adapter of this model: {len(lost)} missing, "
+                f"{len(found.unexpected_keys)} unknown matrices"
+            )
+    model.peft_config = {ADAPTER: config}
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(".lora_" in name)
+
+
+def save_adapter(model: Any, directory: Path) -> None:
+    """In peft's layout."""
+    from safetensors.torch import save_file
+
+    config = model.peft_config[ADAPTER]
+    config.save_pretrained(directory)
+    save_file(_peft().get_peft_model_state_dict(model, adapter_name=ADAPTER), directory / "adapter_model.safetensors")

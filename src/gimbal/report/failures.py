@@ -126,16 +126,17 @@ def mismatch_grown(record: Record) -> Sign | None:
     rows, whole = _fresh(record), _fresh(record, ALL_FRESH)
     if not whole or (largest := _discrepancy(record, rows, whole)) < DISCREPANCY:
         return None
-    gap = statistics.median(row["mismatch/prob_diff"] for row in whole)
+    gaps = [row["mismatch/prob_diff"] for row in whole if row.get("mismatch/prob_diff") is not None]
+    told = f" and mean |p - p'| {statistics.median(gaps):.2g}" if gaps else ""  # of densities it is no figure
     evidence = (
-        f"at equal weights KL(sampler || trainer) is {largest:.2g} nats a decision (limit {DISCREPANCY:g}) and mean |p - p'| "
-        f"{gap:.2g}, over {len(whole)} step{'s' * (len(whole) != 1)} without stale decisions"
+        f"at equal weights KL(sampler || trainer) is {largest:.2g} nats a decision (limit {DISCREPANCY:g}){told}, "
+        f"over {len(whole)} step{'s' * (len(whole) != 1)} without stale decisions"
     )
     engine = record.setting("engine.precision", "float32")
     weights = max(record.directory.glob("checkpoints/step_*"), default=record.directory / "checkpoints")
     command = f"gimbal doctor {weights} --engine native:{engine} --against native:float32"
     if record.family == CONTROL:
-        command = record.again("engine.dtype=float32")
+        command = record.again(f"engine.{'precision' if record.setting('engine.precision', '') else 'dtype'}=float32")
     return Sign(name="mismatch", evidence=evidence, experiment=command)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from gimbal.composition import AbstractPart
-from gimbal.records import Group, Task
+from gimbal.records import Group, Rollout, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,10 @@ class AbstractReward(AbstractPart, ABC):
     def answer(self, text: str) -> str | None:
         """What this text answers, where it is a thing to be voted on: two texts with one answer agree."""
         return None
+
+    def figures(self, rollouts: Sequence[Rollout]) -> Mapping[str, float]:
+        """What it says of many rollouts together that is no mean of scores, such as how much of the data they cover; by name."""
+        return {}
 
     def follow_ups(self, group: Group) -> Sequence[Task]:
         """What the policy itself should answer before the group is scored; the answers come in ``group.replies[self.name]``.

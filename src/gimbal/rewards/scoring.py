@@ -61,6 +61,13 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
     return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
 
 
+def of_all(rewards: Sequence[AbstractReward], groups: Sequence[Group], kind: str = "") -> dict[str, float]:
+    """What rewards say of all rollouts of these groups together, each figure as KIND + the reward's name / the figure's."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    found = ((reward.name, reward.figures(rollouts)) for reward in rewards if rollouts)
+    return {f"{kind}{own}/{name}": value for own, told in found for name, value in told.items()}
+
+
 def _given(reward: AbstractReward, group: Group) -> list[float | None]:
     """What a reward says of a group. One of the user's own that raises ends the run as a function does: saved, and to be continued."""
     try:

@@ -25,7 +25,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
-from gimbal.rewards.scoring import answered, follow_ups, score
+from gimbal.rewards.scoring import answered, follow_ups, of_all, score
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -55,12 +55,15 @@ class EvalResult:
         default_factory=dict
     )  # of texts that are empty or cut off; {} where none is written
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
+    figures: Mapping[str, float] = field(
+        default_factory=dict
+    )  # what rewards say of all samples together, and of all greedy ones
 
     def metrics(self) -> dict[str, float]:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
         figures |= {f"eval/pass@{k}": value for k, value in self.pass_at.items()}
         figures |= {f"eval/maj@{k}": value for k, value in self.vote_at.items()}
-        figures |= {f"eval/{name}": value for name, value in self.shares.items()}
+        figures |= {f"eval/{name}": value for name, value in (*self.shares.items(), *self.figures.items())}
         kind = "pass@1" if self.pass_at else "score"
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
         return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
@@ -221,6 +224,8 @@ def evaluate(
         greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
         by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
+        figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
+        | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),
     )
 
 

@@ -43,7 +43,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.rewards.scoring import score
+from gimbal.rewards.scoring import of_all, score
 from gimbal.runtime import best, checkpoint, compose, device, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -214,7 +214,7 @@ class Trainer:
         metrics = rollout_metrics(seen or groups, judged=judged, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
             metrics |= repeat_metrics(seen)
-        metrics |= surprise_metrics(seen or groups)
+        metrics |= surprise_metrics(seen or groups) | of_all(self.rewards, seen or groups, "reward/")
         if isinstance(self.learner.method, AbstractPolicyGradient):
             method, same = self.learner.method, groups if self.run.store.same_rows else ()
             metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)

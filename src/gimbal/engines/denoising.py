@@ -1,0 +1,277 @@
+"""Generation by denoising: a rollout is a path from noise to a sample."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.engines.precision import Fit, Form, Precision
+from gimbal.engines.receipts import Reading, fingerprints, tensors, unsaved
+from gimbal.ops import philox
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.denoiser import DenoiserPolicy, NoiseSchedule, fitting
+from gimbal.policies.paths import Paths, PathSampling
+from gimbal.policies.samplers import log_density
+from gimbal.records import Rollout
+
+# Mean |log-prob gap| to a float32 trainer at equal weights that each precision explains, of sums over 64 dimensions. Measured on
+# gimbal-digits: docs/denoising.md.
+TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.5}
+
+
+@dataclass(kw_only=True)
+class LivePath:
+    """A path under way. Lists have one entry a step; ``states`` one more, the present."""
+
+    request: Request
+    sampling: PathSampling
+    schedule: NoiseSchedule
+    amplitude_S: Tensor
+    noise_SD: Tensor  # of each step
+    label: int
+    states: list[Tensor]
+    means: list[Tensor] = field(default_factory=list)
+    stds: list[float] = field(default_factory=list)
+    behavior: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        return len(self.means)
+
+    def rollout(self, stop: str) -> Rollout:
+        steps = self.length
+        amplitude_S = self.amplitude_S[:steps]
+        return Rollout(
+            task=self.request.task,
+            sample=self.request.sample,
+            row=self.request.row,
+            decisions=Paths(
+                state_NXD=torch.stack(self.states)[None],
+                level_NSL=self.schedule.level_SL[None, :steps],
+                time_NS=self.schedule.time_S[None, :steps],
+                amplitude_NS=amplitude_S[None],
+                mean_NSD=torch.stack(self.means)[None],
+                std_NS=torch.tensor([self.stds]),
+                label_N=torch.tensor([self.label]),
+                length_N=torch.tensor([steps]),
+                sampler=self.sampling.sampler,
+                reduce=self.sampling.reduce,
+            ),
+            behavior_S=torch.tensor(self.behavior),
+            version_S=torch.tensor(self.versions),
+            mask_S=amplitude_S > 0,
+            reward_S=torch.zeros(steps),
+            stop=stop,
+            sampling=self.sampling,
+        )
+
+
+class DenoisingEngine(AbstractEngine):
+    """At most ``slots`` paths under way, each at its own noise level; a step evaluates the network on all of them together."""
+
+    def __init__(self, policy: DenoiserPolicy, spec: Denoising) -> None:
+        self._spec, self._policy = spec, policy_copy(policy)
+        self._weights = HeldWeights(self._policy, policy, spec.precision)
+        self._version = -1
+        self._schedules: dict[int, NoiseSchedule] = {}
+        self._queue: deque[Request] = deque()
+        self._live: list[LivePath] = []  # in the order of their start
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self._spec.precision]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._queue) + len(self._live)
+
+    def submit(self, request: Request) -> None:
+        fitting(self._policy, request.sampling)
+        self._queue.append(request)
+
+    @torch.no_grad()
+    def step(self) -> list[Finished]:
+        assert self._version >= 0, "an engine samples only after its first load"
+        while self._queue and len(self._live) < self._spec.slots:
+            self._live.append(self._begin(self._queue.popleft()))
+        if not self._live:
+            return []
+        for sampler in dict.fromkeys(path.sampling.sampler for path in self._live):
+            self._draw(sampler, [path for path in self._live if path.sampling.sampler == sampler])
+        ended = [path for path in self._live if path.length == len(path.amplitude_S)]
+        self._live = [path for path in self._live if path.length < len(path.amplitude_S)]
+        return [Finished.of(path.request.key, path.rollout("stop")) for path in ended]
+
+    def _draw(self, sampler: str, paths: Sequence[LivePath]) -> None:
+        """The next step of each."""
+        at = [path.length for path in paths]
+        amplitude_B = torch.stack([path.amplitude_S[s] for path, s in zip(paths, at, strict=True)])
+        mean_BD, std_B = self._policy.step(
+            torch.stack([path.states[-1] for path in paths]),
+            torch.stack([path.schedule.level_SL[s] for path, s in zip(paths, at, strict=True)]),
+            torch.stack([path.schedule.time_S[s] for path, s in zip(paths, at, strict=True)]),
+            amplitude_B,
+            torch.tensor([path.label for path in paths]),
+            sampler,
+        )
+        noise_BD = torch.stack([path.noise_SD[s] for path, s in zip(paths, at, strict=True)])
+        std_B = std_B.where(amplitude_B > 0, 0)
+        next_BD = mean_BD + std_B.reshape(-1, *[1] * (noise_BD.ndim - 1)) * noise_BD
+        logprob_B = log_density(next_BD, mean_BD, std_B.where(std_B > 0, 1), 1.0).where(std_B > 0, 0)
+        parts = zip(paths, next_BD.unbind(), mean_BD.unbind(), std_B.tolist(), logprob_B, strict=True)
+        for path, next_D, mean_D, std, logprob in parts:
+            path.states.append(next_D)
+            path.means.append(mean_D)
+            path.stds.append(std)
+            scale = 1.0 if path.sampling.reduce == "sum" else 1 / next_D.numel()
+            path.behavior.append(float(scale * logprob))
+            path.versions.append(self._version)
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        for request in self._queue:
+            if request.key == key:
+                self._queue.remove(request)
+                return None
+        for path in self._live:
+            if path.request.key == key:
+                self._live.remove(path)
+                return path.rollout("cancelled") if path.length else None
+        raise KeyError(f"no request {key} is in flight")
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self._weights.load(state)
+        self._version = version
+
+    @property
+    def form(self) -> Form | None:
+        return self._weights.form
+
+    def reading(self) -> Reading:
+        return Reading(version=self._version, prints=fingerprints(tensors(self._policy)))
+
+    @torch.no_grad()
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return self._policy.evaluate(rollout.decisions).logprob_NS[0]
+
+    def partial_rollouts(self) -> list[Finished]:
+        return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Noise does not travel: it is drawn again, by the name of its request."""
+        live = [
+            {
+                "request": path.request,
+                "states": [state_D.clone() for state_D in path.states],  # each is a view of a whole step's
+                "means": [mean_D.clone() for mean_D in path.means],
+                "stds": list(path.stds),
+                "behavior": list(path.behavior),
+                "versions": list(path.versions),
+            }
+            for path in self._live
+        ]
+        return {"queue": list(self._queue), "live": live}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._queue, self._live = deque(state["queue"]), []
+        for saved in state["live"]:
+            path = self._begin(saved["request"])
+            path.states, path.means = list(saved["states"]), list(saved["means"])
+            path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
+            self._live.append(path)
+
+    def _begin(self, request: Request) -> LivePath:
+        sampling = fitting(self._policy, request.sampling)
+        steps, shape = sampling.max_length, self._policy.sample_shape
+        if steps not in self._schedules:
+            self._schedules[steps] = self._policy.schedule(steps)
+        own = philox("path", *request.stream)
+        shared = philox("start", request.seed, request.task.id)
+        amplitude_S = torch.zeros(steps)
+        if sampling.temperature > 0 and (drawn := sampling.drawn(steps)):
+            if sampling.window:
+                first = int(shared.integers(max(1, len(drawn) - sampling.window + 1)))
+                drawn = drawn[first : first + sampling.window]
+            amplitude_S[drawn.start : drawn.stop] = sampling.noise
+        start = _normal(shared if sampling.same_start else own, shape)
+        return LivePath(
+            request=request,
+            sampling=sampling,
+            schedule=self._schedules[steps],
+            amplitude_S=amplitude_S,
+            noise_SD=_normal(own, (steps, *shape)),
+            label=self._policy.label(request.task),
+            states=[start],
+        )
+
+
+def _normal(generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
+
+
+def policy_copy(policy: DenoiserPolicy) -> DenoiserPolicy:
+    return copy.deepcopy(policy).eval().requires_grad_(False)
+
+
+class HeldWeights:
+    """The tensors of a sampler's copy, loaded again and again in its precision.
+
+    bfloat16 casts the weights and computes in bfloat16, but for means and log-probabilities. int8 rounds the weight of every linear
+    layer to 8 bits, one scale an output channel, and computes in float32, as Native does.
+    """
+
+    def __init__(self, own: DenoiserPolicy, policy: DenoiserPolicy, precision: Precision) -> None:
+        frozen = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        own.to(dtype)
+        kept = unsaved(policy)
+        for name in kept:  # such as embeddings of positions, which nobody delivers
+            path, _, last = name.rpartition(".")
+            own.get_submodule(path).register_buffer(last, policy.get_buffer(name).clone(), persistent=False)
+        linear = [name for name, m in own.named_modules() if isinstance(m, nn.Linear) and ".lora_" not in name]
+        axes = {f"{name}.weight": 0 for name in linear} if precision == "int8" else {}
+        self.form = Form(dtype=dtype, axes=axes, kept=frozenset(kept))
+        self._fit = Fit(own.state_dict(keep_vars=True), frozen)
+        for name in frozen:
+            with torch.no_grad():
+                self._fit.tensors[name].copy_(self.form(name, self._fit.tensors[name]))
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        for name, new in self._fit(state).items():
+            self._fit.tensors[name].copy_(self.form(name, new.to(self._fit.tensors[name].device)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denoising(AbstractEngineSpec):
+    """Draws ``slots`` samples side by side, whatever their noise levels, in ``precision``: float32, bfloat16, or with int8 weights.
+
+    Each sample has its own random numbers, so that it does not depend on what is drawn beside it. New weights count from the next
+    step on, also in paths under way; each step records the version that drew it.
+    """
+
+    slots: int = 64
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        check_slots(self.slots)
+        if self.precision not in TOLERANCE:
+            raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
+
+    def start(self, policy: AbstractPolicy) -> DenoisingEngine:
+        if not isinstance(policy, DenoiserPolicy):
+            raise ValueError(f"Denoising samples denoising policies, not {type(policy).__name__}")
+        return DenoisingEngine(policy, self)

@@ -1,0 +1,238 @@
+"""Denoising policies: a network of diffusers draws samples step by step, and evaluates the steps that were drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gimbal import durable
+from gimbal.policies import diffusers, samplers
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.diffusers import DIGITS, LoadedParts, NoiseSchedule
+from gimbal.policies.lora import LoRA, inject, merged, save_adapter
+from gimbal.policies.paths import NO_LABEL, PATHS, Paths, PathSampling
+from gimbal.records import AbstractDecisions, AbstractSampling, Task
+
+LABEL = "label"  # column of a task: the class that is asked for
+
+
+class DenoiserPolicy(AbstractPolicy):
+    """A network that says of a noisy sample what is noise in it; by it steps are drawn, and those that were drawn evaluated.
+
+    The network is called on ``batch`` samples at a time, the last time on some that do not count: a matrix product rounds by its
+    size, and so sampler and trainer get the same bits, whatever they evaluate together. ``guidance`` w is part of the policy: what
+    the network says is v + (w - 1)(v - v of no label), at sampling as in training; 1 is without.
+
+    Columns, of drawn steps: ``mean_NSD`` of the next state, flat over the dimensions; ``std_NS``; ``scale_NS``, what log-probabilities
+    are multiplied by (1, or 1 / D where they are means); ``drawn_NSD``, (next state - the sampler's mean) / std.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "drawn_NSD"})
+
+    def __init__(self, parts: LoadedParts, *, guidance: float, batch: int, origin: Path) -> None:
+        super().__init__()
+        self.model: Any = parts.network
+        self._parts, self._origin = parts, origin
+        self.process, self.guidance, self.batch = parts.process, guidance, batch
+        config = parts.network.config
+        size = config.sample_size
+        self.sample_shape = (config.in_channels, *([size, size] if isinstance(size, int) else size))
+        transformer = "num_embeds_ada_norm" in config
+        classes = config.num_embeds_ada_norm if transformer else config.num_class_embeds
+        self.classes: int = classes or 0
+        # A DiT has an embedding more than classes, for no class in particular. Another network's classes are all it knows.
+        self.null = self.classes if transformer else None
+        self.source = str(origin)
+
+    def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
+        assert isinstance(decisions, Paths), type(decisions)
+        pixels = math.prod(self.sample_shape[1:])
+        return int(decisions.cost_N.sum()) // pixels, pixels
+
+    def schedule(self, steps: int) -> NoiseSchedule:
+        return self.process.schedule(steps)
+
+    def label(self, task: Task) -> int:
+        """The class that a task asks for, or NO_LABEL."""
+        label = task.columns.get(LABEL, NO_LABEL)
+        if not isinstance(label, int) or not NO_LABEL <= label < max(self.classes, 0):
+            raise ValueError(f"task {task.id} asks for class {label!r}; {self.source} has {self.classes} classes")
+        if label == NO_LABEL and self.classes and self.null is None:
+            raise ValueError(
+                f"task {task.id} asks for no class, and {self.source} draws only with one: give it a {LABEL}"
+            )
+        return label
+
+    def accepts(self, task: Task, length: int) -> str:
+        self.label(task)
+        return ""
+
+    def step(
+        self,
+        x_KD: Float[Tensor, "K ..."],
+        level_KL: Float[Tensor, "K 4"],
+        time_K: Float[Tensor, " K"],
+        amplitude_K: Float[Tensor, " K"],
+        label_K: Int[Tensor, " K"],
+        sampler: str,
+    ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, " K"]]:
+        """Mean and standard deviation of the states that follow these."""
+        found_KD = self.found(x_KD, time_K, label_K)
+        clean_KD, noise_KD = self.process.split(x_KD, found_KD, level_KL)
+        return samplers.step(sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
+
+    def found(
+        self, x_KD: Float[Tensor, "K ..."], time_K: Float[Tensor, " K"], label_K: Int[Tensor, " K"]
+    ) -> Float[Tensor, "K ..."]:
+        """What the network says, with guidance, in float32."""
+        said_KD = self._called(x_KD, time_K, label_K)
+        if self.guidance == 1:
+            return said_KD
+        unasked_KD = self._called(x_KD, time_K, torch.full_like(label_K, NO_LABEL))
+        return unasked_KD + self.guidance * (said_KD - unasked_KD)
+
+    def _called(self, x_KD: Tensor, time_K: Tensor, label_K: Tensor) -> Tensor:
+        label_K = label_K if self.null is None else label_K.where(label_K != NO_LABEL, self.null)
+        said = []
+        for x_BD, time_B, label_B in zip(
+            x_KD.split(self.batch), time_K.split(self.batch), label_K.split(self.batch), strict=True
+        ):
+            k, missing = len(x_BD), self.batch - len(x_BD)
+            if missing:  # copies of the first: all zeros could be a network's worst case
+                x_BD = torch.cat([x_BD, x_BD[:1].detach().expand(missing, *x_BD.shape[1:])])
+                time_B = torch.cat([time_B, time_B[:1].expand(missing)])
+                label_B = torch.cat([label_B, label_B[:1].expand(missing)])
+            labels = label_B if self.classes else None
+            said.append(self.model(x_BD.to(self.model.dtype), timestep=time_B, class_labels=labels).sample[:k].float())
+        return torch.cat(said)[:, : x_KD.shape[1]]  # a network that learned variances says them behind
+
+    def evaluate(
+        self,
+        decisions: AbstractDecisions,
+        *,
+        temperature: float = 1.0,
+        columns: Collection[str] = (),
+        checkpointing: bool = False,
+    ) -> Evaluation:
+        # Each step carries its own amplitude, so there is no temperature left to apply.
+        assert isinstance(decisions, Paths), type(decisions)
+        self.model.eval()
+        if checkpointing:
+            self.model.enable_gradient_checkpointing()
+        row_K, step_K = (decisions.amplitude_NS > 0).nonzero(as_tuple=True)
+        at = (row_K, step_K)
+        mean_KD, std_K = self.step(
+            decisions.state_NXD[at],
+            decisions.level_NSL[at],
+            decisions.time_NS[at],
+            decisions.amplitude_NS[at],
+            decisions.label_N[row_K],
+            decisions.sampler,
+        )
+        after_KD = decisions.state_NXD[row_K, step_K + 1]
+        logprob_K = samplers.log_density(after_KD, mean_KD, std_K, decisions.scale)
+
+        def scatter(x_K: Tensor) -> Tensor:
+            return x_K.new_zeros(*decisions.shape, *x_K.shape[1:]).index_put(at, x_K)
+
+        def column(name: str) -> Tensor:
+            match name:
+                case "mean_NSD":
+                    return mean_KD.flatten(1)
+                case "std_NS":
+                    return std_K
+                case "scale_NS":
+                    return torch.full_like(std_K, decisions.scale)
+                case _:
+                    own_K = decisions.std_NS[at][:, None]
+                    return (after_KD - decisions.mean_NSD[at]).flatten(1) / own_K
+
+        return Evaluation(logprob_NS=scatter(logprob_K), columns={name: scatter(column(name)) for name in columns})
+
+    def pieces(self, decisions: AbstractDecisions) -> list[str]:
+        assert isinstance(decisions, Paths), type(decisions)
+        n, steps = 0, int(decisions.length_N[0])
+        said = zip(decisions.level_NSL[n, :steps, 1].tolist(), decisions.std_NS[n, :steps].tolist(), strict=True)
+        return [f"{noise:.2f}{f'±{std:.2f}' if std else ''} " for noise, std in said]
+
+    def weights(self) -> dict[str, Tensor]:
+        """All of them, or the adapter where the rest is frozen."""
+        every = self.state_dict(keep_vars=True).items()
+        return {name: x.detach() for name, x in every if not isinstance(x, nn.Parameter) or x.requires_grad}
+
+    def save(self, directory: Path) -> None:
+        """As diffusers reads it; with adapters they are merged in, and lie beside it too, to be continued."""
+        directory.mkdir(parents=True, exist_ok=True)
+        network = self.model
+        with durable.named(directory):
+            if any(".lora_" in name for name, _ in self.model.named_parameters()):
+                save_adapter(self.model, directory)
+                network = type(self.model).from_config(self.model.config).to(self.model.dtype)
+                network.load_state_dict(merged(self.model))
+            diffusers.write(network, self._parts, directory, self._origin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denoiser(AbstractPolicySpec):
+    """A flow or diffusion model: a directory as diffusers saves it, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``,
+    which is shipped with the package.
+
+    Networks are of an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
+    and DDPM, with what the network predicts (velocity, epsilon, sample, v_prediction). ``fresh`` draws the weights by the run's
+    seed, so that configurations are enough. ``guidance`` is that of the policy, sampled and trained alike: 1 is without, which
+    the published recipes' stable runs have. ``lora`` trains adapters alone. ``batch`` samples go through the network at a time.
+    """
+
+    family: ClassVar[Family] = PATHS
+
+    model: str = DIGITS
+    fresh: bool = False
+    guidance: float = 1.0
+    lora: LoRA | None = None
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
+        if not math.isfinite(self.guidance):
+            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, 1 being none")
+
+    @property
+    def path(self) -> str:
+        return str(Path(__file__).parent.parent / "assets" / DIGITS) if self.model == DIGITS else self.model
+
+    def load(self, seed: int = 0) -> DenoiserPolicy:
+        parts = diffusers.read(self.path, seed if self.fresh else None)
+        if self.lora is not None:
+            inject(parts.network, self.lora, seed)
+        policy = DenoiserPolicy(parts, guidance=self.guidance, batch=self.batch, origin=Path(self.path))
+        if self.guidance != 1 and policy.null is None:
+            raise ValueError(
+                f"policy.guidance is {self.guidance}, and {self.model} has no class that says nothing: leave it out"
+            )
+        return policy.eval()
+
+    def at(self, directory: Path) -> Denoiser:
+        if self.lora is not None:
+            return replace(self, lora=replace(self.lora, adapter=str(directory)))
+        return replace(self, model=str(directory), fresh=False)
+
+
+def fitting(policy: DenoiserPolicy, sampling: AbstractSampling) -> PathSampling:
+    """ValueError where the sampler is not one for this kind of model."""
+    if not isinstance(sampling, PathSampling):
+        raise ValueError(f"{sampling} is not for paths: a denoising policy needs sampling=PathSampling(...)")
+    wanted = samplers.FLOWS if policy.process.flow else samplers.DIFFUSIONS
+    if sampling.sampler not in wanted:
+        raise ValueError(
+            f"sampling.sampler is {sampling.sampler}, and {policy.source} has the scheduler {policy.process.name}: choose "
+            f"{' or '.join(wanted)}"
+        )
+    return sampling

@@ -1,0 +1,178 @@
+"""Models and schedules of diffusers: read from the directories that its pipelines save, and written so that it reads them again."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.config.own import out_of_memory
+from gimbal.policies.loading import some
+
+DIGITS = "gimbal-digits"  # the model shipped in the package
+NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
+SCHEDULER, INDEX = "scheduler", "model_index.json"
+FLOW, DDIM, DDPM = "FlowMatchEulerDiscreteScheduler", "DDIMScheduler", "DDPMScheduler"
+INPUTS = {"hidden_states", "sample", "timestep", "class_labels"}  # of a forward pass, that we know how to give
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSchedule:
+    """The steps from noise to a sample: what each starts from and leads to, (signal, noise) of both, and the network's time."""
+
+    level_SL: Float[Tensor, "S 4"]
+    time_S: Float[Tensor, " S"]
+
+
+class Process:
+    """What a diffusers scheduler says of a model: its noise levels, and what the network predicts.
+
+    ``rederives``: whether the noise is taken anew from a clean sample that was clipped (DDPM does, DDIM does not).
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler, self.name = scheduler, type(scheduler).__name__
+        config = scheduler.config
+        self.flow = self.name == FLOW
+        self.rederives = self.name == DDPM
+        self.predicts = "velocity" if self.flow else config.prediction_type
+        clipped = not self.flow and config.clip_sample
+        self.clip = float(config.clip_sample_range) if clipped else math.inf
+        for name, only in self._allowed().items():
+            if name in config and config[name] not in only:
+                raise ValueError(
+                    f"the scheduler has {name}={config[name]!r}, which gimbal does not drive: set it to "
+                    f"{' or '.join(map(repr, only))} in scheduler/scheduler_config.json"
+                )
+
+    def _allowed(self) -> dict[str, tuple[Any, ...]]:
+        if self.flow:
+            return {"use_dynamic_shifting": (False,), "invert_sigmas": (False,), "stochastic_sampling": (False,)}
+        return {
+            "prediction_type": ("epsilon", "sample", "v_prediction"),
+            "thresholding": (False,),
+            "variance_type": ("fixed_small", "fixed_small_log"),
+        }
+
+    def schedule(self, steps: int) -> NoiseSchedule:
+        """As ``set_timesteps`` and ``step`` of the scheduler have it."""
+        self.scheduler.set_timesteps(steps)
+        time_S = self.scheduler.timesteps.float()
+        if self.flow:
+            sigma_X = self.scheduler.sigmas.float()
+            from_S, to_S = sigma_X[:-1], sigma_X[1:]
+            return NoiseSchedule(level_SL=torch.stack([1 - from_S, from_S, 1 - to_S, to_S], -1), time_S=time_S)
+        kept_T = self.scheduler.alphas_cumprod.double()
+        apart = self.scheduler.config.num_train_timesteps // steps
+        end = torch.ones((), dtype=torch.float64)
+        if self.name == DDIM:
+            end = torch.as_tensor(self.scheduler.final_alpha_cumprod).double()
+        now_S = kept_T[time_S.long()]
+        to_S = time_S.long() - apart
+        next_S = torch.where(to_S >= 0, kept_T[to_S.clamp(min=0)], end)
+        levels = [now_S.sqrt(), (1 - now_S).sqrt(), next_S.sqrt(), (1 - next_S).sqrt()]
+        return NoiseSchedule(level_SL=torch.stack(levels, -1).float(), time_S=time_S)
+
+    def split(
+        self, x_KD: Float[Tensor, "K ..."], found_KD: Float[Tensor, "K ..."], level_KL: Float[Tensor, "K 4"]
+    ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, "K ..."]]:
+        """(x0, eps) by what the network found in x."""
+        signal_K, noise_K = (level_KL[:, i].reshape(-1, *[1] * (x_KD.ndim - 1)) for i in (0, 1))
+        if self.flow:
+            return x_KD - noise_K * found_KD, x_KD + signal_K * found_KD
+        match self.predicts:
+            case "epsilon":
+                clean_KD, eps_KD = (x_KD - noise_K * found_KD) / signal_K, found_KD
+            case "sample":
+                clean_KD, eps_KD = found_KD, (x_KD - signal_K * found_KD) / noise_K
+            case _:
+                clean_KD, eps_KD = signal_K * x_KD - noise_K * found_KD, signal_K * found_KD + noise_K * x_KD
+        if math.isfinite(self.clip):
+            clean_KD = clean_KD.clamp(-self.clip, self.clip)
+            eps_KD = (x_KD - signal_K * clean_KD) / noise_K if self.rederives else eps_KD
+        return clean_KD, eps_KD
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedParts:
+    """What a directory holds: the network, the process, and the names of both by which a pipeline finds them."""
+
+    network: Any
+    process: Process
+    place: str
+
+
+def library() -> Any:
+    """diffusers, which takes a second to import and is an extra."""
+    try:
+        import diffusers
+    except ImportError as error:
+        raise ValueError("denoising policies need diffusers: pip install -e '.[denoising]' in the clone") from error
+    return diffusers
+
+
+def described(directory: Path) -> tuple[str, dict[str, Any]]:
+    """(where its network is, what config.json says of it)."""
+    for place in NETWORKS:
+        if (file := directory / place / "config.json").is_file():
+            return place, json.loads(file.read_text(encoding="utf-8"))
+    raise ValueError(
+        f"{directory} has no {' or '.join(f'{place}/config.json' for place in NETWORKS)}; policy.model must be a directory as a "
+        f"diffusers pipeline saves it, or {DIGITS}"
+    )
+
+
+def read(path: str, fresh: int | None) -> LoadedParts:
+    """The parts in a directory; ``fresh``: a seed to draw weights by, where only configurations are there or wanted."""
+    directory = Path(path)
+    place, config = described(directory)
+    diffusers = library()
+    name = str(config.get("_class_name"))
+    if name not in dir(diffusers):
+        raise ValueError(f"{directory}/{place}/config.json is of {name!r}, which this diffusers does not have")
+    kind = getattr(diffusers, name)
+    inputs = inspect.signature(kind.forward).parameters
+    needed = {n for n, p in inputs.items() if n != "self" and p.default is inspect.Parameter.empty}
+    if not needed <= INPUTS or not {"hidden_states", "sample"} & inputs.keys() or "timestep" not in inputs:
+        raise ValueError(
+            f"{name} is called with {', '.join(sorted(needed))}; gimbal drives networks of an image, a time and a class "
+            "(DiTTransformer2DModel, UNet2DModel)"
+        )
+    try:
+        if fresh is None:
+            network, found = kind.from_pretrained(directory / place, low_cpu_mem_usage=False, output_loading_info=True)
+            if wrong := [*found["missing_keys"], *found["unexpected_keys"], *map(str, found["mismatched_keys"])]:
+                raise ValueError(f"weights and config.json do not match: {some(wrong)}")
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(fresh)
+                network = kind.from_config(config)
+        said = json.loads((directory / SCHEDULER / "scheduler_config.json").read_text(encoding="utf-8"))
+        scheduler_name = str(said.get("_class_name"))
+        if scheduler_name not in (FLOW, DDIM, DDPM):
+            raise ValueError(f"its scheduler is {scheduler_name}; gimbal drives {FLOW}, {DDIM} and {DDPM}")
+        process = Process(getattr(diffusers, scheduler_name).from_config(said))
+    except Exception as error:
+        # For missing, malformed and truncated files diffusers raises whatever its parsing met.
+        if out_of_memory(error):
+            raise
+        raise ValueError(f"{path} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    if broken := [key for key, x in network.state_dict().items() if not bool(torch.isfinite(x).all())]:
+        raise ValueError(f"the weights in {path} are not all finite numbers: {some(broken)}")
+    return LoadedParts(network=network.eval(), process=process, place=place)
+
+
+def write(network: Any, parts: LoadedParts, directory: Path, origin: Path) -> None:
+    """The layout that was read, and the pipeline's index with it where there was one."""
+    network.save_pretrained(directory / parts.place)
+    parts.process.scheduler.save_pretrained(directory / SCHEDULER)
+    if (origin / INDEX).is_file() and origin.resolve() != directory.resolve():
+        shutil.copyfile(origin / INDEX, directory / INDEX)

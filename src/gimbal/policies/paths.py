@@ -1,0 +1,161 @@
+"""Denoising: the record of a path from noise to a sample, and how paths are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gimbal.policies.base import Family
+from gimbal.records import AbstractDecisions, AbstractSampling
+
+Sampler = Literal["flow_sde", "dance_sde", "cps", "ddim"]
+Reduce = Literal["sum", "mean"]
+NO_LABEL = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths(AbstractDecisions):
+    """N paths of S denoising steps over samples of any shape (..., with D numbers): step s leads from state s to state s + 1.
+
+    A state is signal x0 + noise eps: ``level_NSL`` holds (signal, noise) of the state that a step starts from, and of the one
+    that it leads to. ``amplitude_NS`` is the sampler's noise, 0 where the step is one of the ODE, which is no decision.
+    ``mean_NSD`` and ``std_NS`` are those of the distribution that the sampler drew from. Log-probabilities are the ``reduce`` over
+    the D dimensions: the mean is the sum divided by D, and so are the clip ranges that fit it. Rows are padded on the right.
+    """
+
+    state_NXD: Float[Tensor, "N X ..."]  # X = S + 1
+    level_NSL: Float[Tensor, "N S 4"]
+    time_NS: Float[Tensor, "N S"]  # as the network is told it
+    amplitude_NS: Float[Tensor, "N S"]
+    mean_NSD: Float[Tensor, "N S ..."]
+    std_NS: Float[Tensor, "N S"]
+    label_N: Int[Tensor, " N"]  # the class that was asked for; NO_LABEL
+    length_N: Int[Tensor, " N"]
+    sampler: Sampler
+    reduce: Reduce
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, s = self.amplitude_NS.shape
+        return n, s
+
+    @property
+    def cost_N(self) -> Int[Tensor, " N"]:
+        """Pixels of all states from which a drawn step starts: the network reads each of them once."""
+        return (self.amplitude_NS > 0).sum(-1).clamp(min=1) * math.prod(self.state_NXD.shape[-2:])
+
+    @property
+    def sample_ND(self) -> Float[Tensor, "N ..."]:
+        """The finished samples: what rewards look at, and what losses of the forward process need instead of a path."""
+        return self.state_NXD[torch.arange(len(self.length_N)), self.length_N]
+
+    @property
+    def scale(self) -> float:
+        """What a sum over the dimensions is multiplied by: 1, or 1 / D."""
+        return 1.0 if self.reduce == "sum" else 1 / math.prod(self.state_NXD.shape[2:])
+
+    def select(self, rows: Int[Tensor, " M"]) -> Paths:
+        length_N = self.length_N[rows]
+        s = int(length_N.max())
+        return self._with(
+            length_N=length_N,
+            label_N=self.label_N[rows],
+            state_NXD=self.state_NXD[rows, : s + 1],
+            **{name: value[rows, :s] for name, value in self._of_steps().items()},
+        )
+
+    @classmethod
+    def stack(cls, items: Sequence[Paths]) -> Paths:  # pyrefly: ignore[bad-override]; a batch is of one kind
+        longest = max(item.shape[1] for item in items)
+
+        def joined(values: Sequence[Tensor], length: int) -> Tensor:
+            return torch.cat(
+                [nn.functional.pad(v, (0, 0) * (v.ndim - 2) + (0, length - v.shape[1], 0, 0)) for v in values]
+            )
+
+        return items[0]._with(
+            length_N=torch.cat([item.length_N for item in items]),
+            label_N=torch.cat([item.label_N for item in items]),
+            state_NXD=joined([item.state_NXD for item in items], longest + 1),
+            **{name: joined([item._of_steps()[name] for item in items], longest) for name in items[0]._of_steps()},
+        )
+
+    def to(self, device: torch.device) -> Paths:
+        return self._with(
+            length_N=self.length_N.to(device),
+            label_N=self.label_N.to(device),
+            state_NXD=self.state_NXD.to(device),
+            **{name: value.to(device) for name, value in self._of_steps().items()},
+        )
+
+    def _of_steps(self) -> dict[str, Tensor]:
+        """The tensors with one entry a step."""
+        return {
+            "level_NSL": self.level_NSL,
+            "time_NS": self.time_NS,
+            "amplitude_NS": self.amplitude_NS,
+            "mean_NSD": self.mean_NSD,
+            "std_NS": self.std_NS,
+        }
+
+    def _with(self, **tensors: Tensor) -> Paths:
+        return Paths(sampler=self.sampler, reduce=self.reduce, **tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSampling(AbstractSampling):
+    """How samples are drawn: in ``max_length`` denoising steps, of which those of the window are drawn and the others follow the ODE.
+
+    ``sampler`` is "flow_sde" (Flow-GRPO, arXiv:2505.05470), "dance_sde" (DanceGRPO, arXiv:2505.07818) or "cps" for flows, and
+    "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, by which users draw; otherwise it is 1.
+    The drawn steps are those from ``first`` up to, but without, ``last``, which counts from the end if it is below 1: the last
+    step is never drawn, for its distribution is next to a point. ``window`` > 0 draws only so many in a row of them, from a
+    place that is drawn for each group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise.
+    ``reduce`` is that of log-probabilities over the dimensions of a sample: clip ranges follow from it (ClippedStep).
+    """
+
+    max_length: int = 10
+    sampler: Sampler = "flow_sde"
+    noise: float = 0.7
+    first: int = 0
+    last: int = -1
+    window: int = 0
+    same_start: bool = False
+    reduce: Reduce = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature not in (0, 1):
+            raise ValueError(
+                f"sampling.temperature is {self.temperature}; a path is drawn at 1, or follows the ODE at 0. How random it is says "
+                "sampling.noise"
+            )
+        if self.sampler not in get_args(Sampler) or self.reduce not in get_args(Reduce):
+            raise ValueError(
+                f"sampling.sampler is {self.sampler} and sampling.reduce {self.reduce}; choose among "
+                f"{', '.join(get_args(Sampler))}, and {' and '.join(get_args(Reduce))}"
+            )
+        if not 0 < self.noise <= 10:
+            raise ValueError(f"sampling.noise is {self.noise}; it must be above 0, and 10 at most")
+        if self.sampler in ("cps", "ddim") and self.noise > 1:
+            raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be 1 at most")
+        if self.first < 0 or self.window < 0:
+            raise ValueError(f"sampling.first is {self.first} and sampling.window {self.window}; both are 0 or above")
+
+    @property
+    def full(self) -> bool:
+        return True
+
+    def drawn(self, steps: int) -> range:
+        """The steps that may be drawn, of so many."""
+        last = self.last if self.last > 0 else steps + self.last
+        return range(self.first, min(last, steps - 1))
+
+
+PATHS = Family(unit="denoising_steps", sampling=PathSampling, densities=True)

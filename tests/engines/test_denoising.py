@@ -1,0 +1,158 @@
+"""The denoising engine: the trainer's own log-probabilities, samples that depend on nothing beside them, paths that can be resumed."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+
+from gimbal.engines.base import Request, drained
+from gimbal.engines.denoising import TOLERANCE, Denoising
+from gimbal.engines.receipts import tensors
+from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.paths import Paths, PathSampling
+from gimbal.records import Task
+
+POLICY = Denoiser(batch=16)
+
+
+@pytest.fixture(scope="module")
+def policy():
+    torch.set_num_threads(1)
+    return POLICY.load(0)
+
+
+def engine_of(policy, **fields):
+    engine = Denoising(**fields).start(policy)
+    engine.load(0, policy.weights())
+    return engine
+
+
+def ask(engine, samples, task="t", **sampling):
+    for sample in samples:
+        engine.submit(
+            Request(
+                group=0,
+                task=Task(id=task),
+                sample=sample,
+                sampling=PathSampling(**{"max_length": 5} | sampling),
+                seed=3,
+            )
+        )
+    return engine
+
+
+def drawn(engine):
+    return {key[1]: finished.rollout for key, finished in drained(engine).items()}
+
+
+def same(one, other):
+    return torch.equal(one.decisions.state_NXD, other.decisions.state_NXD) and torch.equal(
+        one.behavior_S, other.behavior_S
+    )
+
+
+def test_the_sampler_says_what_the_trainer_says_so_first_ratios_are_exactly_1(policy):
+    rows = list(drawn(ask(engine_of(policy, slots=7), range(20))).values())
+    behavior_NS = torch.stack([row.behavior_S for row in rows])
+    decisions = Paths.stack([row.decisions for row in rows])
+    logprob_NS = policy.evaluate(decisions).logprob_NS
+    assert logprob_NS.requires_grad and (logprob_NS - behavior_NS).abs().max() <= 1e-4
+    assert torch.equal((logprob_NS - behavior_NS).exp(), torch.ones_like(behavior_NS))
+    some = torch.tensor([11, 3, 17])
+    assert torch.equal(policy.evaluate(decisions.select(some)).logprob_NS, logprob_NS[some]), (
+        "whatever else is evaluated"
+    )
+    assert behavior_NS[:, :-1].abs().min() > 0 and not behavior_NS[:, -1].any(), "the last step is not drawn"
+
+
+def test_a_sample_is_the_same_whatever_is_drawn_beside_it(policy):
+    many = drawn(ask(engine_of(policy, slots=16), range(20)))
+    engine = ask(engine_of(policy, slots=3), [5])
+    engine.step()
+    few = drawn(ask(engine, [13, 2]))  # at other noise levels than the first
+    assert all(same(few[sample], many[sample]) for sample in (5, 13, 2))
+    assert not same(many[0], many[1])
+    assert not same(many[5], drawn(ask(engine_of(policy), [5], task="other"))[5])
+
+
+def test_at_temperature_0_it_is_the_ode_and_nothing_is_drawn(policy):
+    (row,) = drawn(ask(engine_of(policy), [0], temperature=0.0)).values()
+    schedule, x = policy.schedule(5), row.decisions.state_NXD[:, 0]
+    with torch.no_grad():
+        for place in range(5):
+            v = policy.found(x, schedule.time_S[place : place + 1], torch.tensor([-1]))
+            x = x - (schedule.level_SL[place, 1] - schedule.level_SL[place, 3]) * v
+    torch.testing.assert_close(x, row.decisions.sample_ND, atol=1e-5, rtol=0)
+    assert not row.mask_S.any() and not row.behavior_S.any()
+
+
+def test_windows_are_of_a_group_and_starts_can_be_shared(policy):
+    places = set()
+    for task in map(str, range(6)):
+        rows = drawn(ask(engine_of(policy), range(2), task=task, window=2, same_start=True, max_length=8))
+        assert rows[0].mask_S.tolist() == rows[1].mask_S.tolist() and rows[0].mask_S.sum() == 2
+        places.add(int(rows[0].mask_S.nonzero()[0]))
+        assert torch.equal(rows[0].decisions.state_NXD[:, 0], rows[1].decisions.state_NXD[:, 0])
+        assert not same(rows[0], rows[1])
+    assert len(places) > 1 and max(places) <= 5
+
+
+def test_a_resumed_engine_goes_on_to_the_same_bits(policy):
+    whole = ask(engine_of(policy, slots=3), range(6))
+    for _ in range(2):
+        whole.step()
+    state = pickle.loads(pickle.dumps(whole.state_dict()))
+    resumed = engine_of(policy, slots=3)
+    resumed.load_state_dict(state)
+    one, other = drawn(whole), drawn(resumed)
+    assert one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+
+
+def test_new_weights_count_from_the_next_step_on_and_each_step_says_whose_it_is(policy):
+    engine = ask(engine_of(policy), range(2))
+    engine.step()
+    moved = {name: weight + 0.02 for name, weight in policy.weights().items()}
+    engine.load(1, moved)
+    rows = drawn(engine)
+    assert rows[0].version_S.tolist() == [0, 1, 1, 1, 1] and rows[0].oldest == 0
+    plain = drawn(ask(engine_of(policy), range(2)))
+    first, later = (
+        (rows[0].decisions.state_NXD[0, s] - plain[0].decisions.state_NXD[0, s]).abs().max() for s in (1, 2)
+    )
+    assert first == 0 and later > 1e-3
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_copy_in_another_precision_differs_within_its_tolerance_and_can_be_read(policy, precision):
+    engine = ask(engine_of(policy, precision=precision), range(12), max_length=10)
+    assert engine.manifest(tensors(policy)) == engine.reading().prints
+    rows = list(drawn(engine).values())
+    decisions = Paths.stack([row.decisions for row in rows])
+    gap_NS = (policy.evaluate(decisions).logprob_NS - torch.stack([row.behavior_S for row in rows])).abs()
+    assert 0.005 < float(gap_NS.mean()) < TOLERANCE[precision]
+    scored_S = engine.score(rows[0])
+    torch.testing.assert_close(scored_S, rows[0].behavior_S, atol=2e-2 if precision == "bfloat16" else 1e-4, rtol=0)
+    wrong = {
+        name: 1.01 * weight if weight.requires_grad else weight
+        for name, weight in policy.state_dict(keep_vars=True).items()
+    }
+    assert engine.manifest(wrong) != engine.reading().prints
+
+
+def test_what_is_cancelled_comes_back_as_far_as_it_was_drawn(policy):
+    engine = ask(engine_of(policy, slots=1), range(2))
+    engine.step()
+    assert [f.rollout.length for f in engine.partial_rollouts()] == [1]
+    row = engine.cancel((0, 0))
+    assert row.length == 1 and row.stop == "cancelled" and engine.cancel((0, 1)) is None and not engine.in_flight
+
+
+def test_samplings_that_are_none_are_refused():
+    with pytest.raises(ValueError, match=r"sampling\.noise"):
+        PathSampling(temperature=0.5)
+    with pytest.raises(ValueError, match="above 0"):
+        PathSampling(noise=0.0)
+    assert list(replace(PathSampling(max_length=4), last=4).drawn(4)) == [0, 1, 2], "the last step is never drawn"
