@@ -146,8 +146,9 @@ class VLLMServerEngine(AbstractVLLM):
             self._own = OwnServer.lease(f"{spec} {policy.model.config.to_json_string()}", spec.gpus, self._made)
         self.client = Client(url=self._own.url if self._own else spec.url, patience=spec.patience)
         self._longest = greet(self.client, spec.precision)
-        # What it holds can be read only in part, so the canary is asked at every version.
-        self._form = Form(names=frozenset(self._fit.tensors), held=False)
+        # What it holds can be read only in part, so the canary is asked at every version. No fingerprint of ours is among its
+        # readings: from another process (a worker of a pool) its version is checked, and the canary.
+        self._form = Form(names=frozenset(), held=False)
         self._epoch, self._lost = 0, 0
         self._asleep = False
         self._files: Path | None = None  # of the newest version
