@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Every process of a test imports torch: compiled once, in half the time. Empty is unset, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm test-peers check docs format clean
+.PHONY: demo test test-vllm test-peers test-environments check docs format clean
 
 # torch is asked for by its exact release first: a local index may hold a CPU build of it, and a later
 # range then installs nothing more. --no-compile halves the time of the install.
@@ -56,6 +56,20 @@ $(PEERS)/.ready: tests/peers/requirements.txt $(VENV)/.dev
 test-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python -m pytest tests/peers tests/serve/test_completion_server.py tests/serve/test_tools_over_http.py
 
+# Environments of other packages (docs/environments.md), with all that these need, behind those of .venv. bfcl-eval pins an old numpy.
+ENVIRONMENTS := .venv-environments
+ENVIRONMENTS_PIP := $(ENVIRONMENTS)/bin/pip install --quiet --disable-pip-version-check --no-compile
+$(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
+	$(PYTHON) -m venv $(ENVIRONMENTS)
+	for python in $(BIN) $(ENVIRONMENTS)/bin; do $$python/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"; done \
+		| { read ours; read theirs; printf '%s\n' "$(CURDIR)/src" "$$ours" >"$$theirs/gimbal.pth"; }
+	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2'
+	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
+	touch $@
+
+test-environments: $(ENVIRONMENTS)/.ready
+	$(ENVIRONMENTS)/bin/python -m pytest tests/environments
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -75,4 +89,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(PEERS) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(PEERS) $(ENVIRONMENTS) .pytest_cache .ruff_cache .hypothesis

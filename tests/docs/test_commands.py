@@ -19,9 +19,10 @@ RUN_ELSEWHERE = {
     "reward.md",
     "method.md",
     "agent.md",
+    "environments.md",
     "memory.md",
     "not-learning.md",
-}  # test_from_trl, test_pages
+}  # test_from_trl, test_pages, test_packages
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

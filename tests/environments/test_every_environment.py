@@ -17,7 +17,9 @@ import own_tools
 
 import gimbal.environments
 from gimbal.config.parts import plain, read
+from gimbal.environments.agentdojo import AgentDojo, AgentDojoTasks
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.bfcl import Bfcl, BfclTasks
 from gimbal.environments.conformance import Conformance
 from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
@@ -44,6 +46,29 @@ def answered(text):
 
 def once(text):
     return lambda task, seen: text if seen is None else None
+
+
+class Solved:
+    """Says the turns of a package's own solution, one after the other."""
+
+    def __init__(self, solution):
+        self.solution, self.left = solution, iter(())
+
+    def __call__(self, task, seen):
+        if seen is None:  # it begins
+            self.left = iter(self.solution(task))
+        return next(self.left)
+
+
+def solved(spec, tasks, indices):
+    """All tasks are played in test_packages.py; here are some, several times each."""
+    return Conformance(
+        spec=spec,
+        tasks=[tasks[at] for at in indices],
+        oracle=Solved(tasks.solution),
+        null=lambda task, seen: "",
+        longest=60,
+    )
 
 
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
@@ -78,6 +103,8 @@ CASES = {
         worst=-2.0,
         score=lambda task, moments: moments[-1].observation.returns[0],
     ),
+    "AgentDojo": lambda: solved(AgentDojo(), AgentDojoTasks(), range(0, 92, 9)),
+    "Bfcl": lambda: solved(Bfcl(), BfclTasks(), range(0, 200, 4)),
     "Several": lambda: Conformance(
         spec=Several(of=Count(), count=2),
         tasks=COUNT.tasks,
@@ -86,13 +113,22 @@ CASES = {
         score=lambda task, moments: float(moments[-1].observation[1].reward),
     ),
 }
-NEEDS = {"Game": "pyspiel", "Registered": "gymnasium"}
+NEEDS = {
+    "Game": "pyspiel",
+    "Registered": "gymnasium",
+    **dict.fromkeys(("AgentDojo", "AgentDojoTasks"), "agentdojo"),
+    **dict.fromkeys(("Bfcl", "BfclTasks"), "bfcl_eval"),
+}
+
+
+def installed(name):
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed (make test-environments)")
 
 
 @pytest.mark.parametrize("name", sorted(found(AbstractEnvironmentSpec)))
 def test_it_conforms(name):
-    if name in NEEDS and find_spec(NEEDS[name]) is None:
-        pytest.skip(f"{NEEDS[name]} is not installed")
+    installed(name)
     case = CASES[name]()  # a new environment says there who solves it
     case.check()
     assert read(plain(case.spec), AbstractEnvironmentSpec, "environment") == case.spec, "it is saved with the run"
@@ -187,6 +223,7 @@ OF_OTHERS = {
 @pytest.mark.parametrize("name", sorted(found(AbstractTasks).keys() - OF_OTHERS))
 def test_the_same_index_is_the_same_task(name):
     """To the byte, whatever was asked for before, and each index another one."""
+    installed(name)
     one, other = (found(AbstractTasks)[name]() for _ in range(2))
     first = {index: pickle.dumps(one[index]) for index in (0, 1, 5)}
     again = {index: pickle.dumps(other[index]) for index in (5, 0, 1)}

@@ -12,11 +12,10 @@ from typing import Any
 
 from gimbal.config.classes import nearest
 from gimbal.config.parts import REFERENCE, label, read, resolve
+from gimbal.environments.calls import CLOSE, FORM, OPEN, answer, calls
 from gimbal.environments.signatures import parameters, schema
 from gimbal.environments.tools import AbstractTool
 from gimbal.records import Task, is_chat
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"  # as Qwen's and Hermes' templates have it, and gimbal serve reads it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,28 +64,22 @@ class Functions(AbstractTool):
     def __call__(self, task: Task, text: str) -> str | list[dict[str, str]] | None:
         if not text.rstrip().endswith(CLOSE):
             return None
-        name, arguments, wrong = self._called(text.rstrip().removesuffix(CLOSE))
+        name, arguments, wrong = self._called(text)
         said = f"error: {wrong}" if wrong else _told(_done(self._by_name[name], arguments), name)
         if is_chat(task.columns.get("messages")):
-            return [{"role": "tool", "name": name, "content": said}]
+            return [answer(name, said)]
         return f"\n<tool_response>\n{said}\n</tool_response>\n"
 
     def _called(self, text: str) -> tuple[str, dict[str, Any], str]:
         """(The function's name, its arguments, what is wrong with the call) of the last call in a text."""
-        _, there, body = text.rpartition(OPEN)
-        try:
-            call = json.loads(body) if there else None
-            arguments = call.get("arguments", {}) if isinstance(call, dict) else None
-            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        except (ValueError, RecursionError):  # what json raises for what is none, or is nested too deeply
-            call, arguments = None, None
-        if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(arguments, dict):
-            return "", {}, f'a call is {OPEN}{{"name": NAME, "arguments": {{...}}}}{CLOSE}'
-        name = call["name"]
+        call = next(iter(calls(text[max(0, text.rfind(OPEN)) :])), None)
+        if call is None or call.wrong:
+            return "", {}, FORM
+        name = call.name
         if name not in self._by_name:
             offered = ", ".join(self._by_name)
             return name, {}, f"there is no tool {name}{nearest(name, self._by_name)}; there are {offered}"
-        return name, *_bound(self._by_name[name], arguments)
+        return name, *_bound(self._by_name[name], call.arguments)
 
 
 def _label(function: Any) -> str:

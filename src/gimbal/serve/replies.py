@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from gimbal.environments.calls import calls, without
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 from gimbal.serve.asked import Asked
 from gimbal.serve.exchanges import Exchange
-
-TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)  # as Qwen's and Hermes' templates have it
 
 
 def drawn(rollout: Rollout) -> list[int]:
@@ -86,16 +84,15 @@ def choice(asked: Asked, index: int, exchange: Exchange, policy: TokenPolicy) ->
 def _message(text: str, asked: Asked) -> dict[str, Any]:
     """The text, and the calls of tools in it where tools were offered. A call that is no JSON stays text."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
-    calls = []
-    for found in TOOL_CALL.finditer(text) if asked.tools else ():
-        try:
-            call = json.loads(found.group(1))
-            function = {"name": str(call["name"]), "arguments": json.dumps(call.get("arguments", {}))}
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return message
-        calls.append({"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function})
-    if calls:
-        message |= {"content": TOOL_CALL.sub("", text).strip() or None, "tool_calls": calls}
+    found = calls(text) if asked.tools else []
+    if any(call.wrong for call in found):
+        return message
+    made = []
+    for call in found:
+        function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+        made.append({"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function})
+    if made:
+        message |= {"content": without(text) or None, "tool_calls": made}
     return message
 
 

@@ -78,8 +78,8 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """Do something in an environment (None: begin it again). Answered with a ``Moment``, and with one that has an ``error`` where the
-    environment raises or does not answer within ``deadline`` seconds.
+    """Do something in an environment (None: begin it again; a row: the text of its newest turn). Answered with a ``Moment``, and with
+    one that has an ``error`` where the environment raises or does not answer within ``deadline`` seconds.
 
     Meanwhile all other rows continue. The answer joins them ``overlap`` steps of the engine after the question, waited for if it is not
     there yet; sooner only where nothing else can be drawn. So the order of things does not hang on the clock on the wall.

@@ -21,9 +21,12 @@ from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, 
 class Dialogue(AbstractWorkflow):
     """Lets ``tool`` (or another environment) answer at most ``answers`` times per episode; its tokens are Part.OBSERVATION.
 
-    It is asked where one of its triggers was written; one without triggers, whenever the policy ends its turn. Observations are not
-    masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after them. A row to which
-    an answer does not fit is cut there. The cache of a row is built again after each answer.
+    It is asked where one of its triggers was written, with all that was written so far. One without triggers shows itself first, behind
+    the prompt, and is asked whenever the policy ends its turn, with the text of that turn; after ``answers`` answers it judges one turn
+    more, and where it has not ended then the episode is truncated. In a chat, text that such a one says is a message of the user's.
+
+    Observations are not masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after
+    them. A row to which an answer does not fit is cut there. The cache of a row is built again after each answer.
 
     A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported and counted and
     leaves the statistics. An answer joins ``overlap`` steps of the engine after its question (sooner only where nothing else can be
@@ -63,20 +66,18 @@ class Dialogue(AbstractWorkflow):
             seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
             if seen.error:
                 return Drop(f"{seen.fault}_error", said=seen.error)
-            attempt = replace(
-                attempt, task=replace(attempt.task, prompt=attempt.task.prompt + (seen.observation or ""))
-            )
+            attempt = replace(attempt, task=shown(attempt.task, seen.observation))
         turns = attempt.task.columns.get(TURNS)
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
-        while given < self.answers and self._asks(row):
+        while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
                 break
             act = Act(
                 environment=self.tool,
-                action=row.text,
+                action=row.text if self.tool.triggers else row,
                 seat=attempt.sample,
                 after=after,
                 deadline=self.deadline,
@@ -89,8 +90,12 @@ class Dialogue(AbstractWorkflow):
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")
                 break
-            given += moment.observation is not None
-            row = yield Draw(row=row, told=moment.observation, stop=self._stop(given))
+            if given >= self.answers:
+                row = replace(row, stop="truncated")
+                break
+            given += moment.observation is not None or not self.tool.triggers
+            told = moment.observation if self.tool.triggers else said(attempt.task, moment.observation)
+            row = yield Draw(row=row, told=told, stop=self._stop(given))
         return Episode.of(labelled(_paid(row, rewards)))
 
     def _stop(self, given: int) -> tuple[str, ...]:
@@ -99,6 +104,21 @@ class Dialogue(AbstractWorkflow):
     def _asks(self, row: Rollout) -> bool:
         """Whether its turn is over and the row is not."""
         return row.stop == (PAUSED if self.tool.triggers else "stop")
+
+
+def shown(task: Task, seen: str | Sequence[Mapping[str, Any]] | None) -> Task:
+    """The task with what an environment shows before anything is done in it behind its prompt, or its messages."""
+    if not seen:
+        return task
+    if not is_chat(task.columns.get("messages")):
+        return replace(task, prompt=task.prompt + str(seen))
+    return replace(task, columns={**task.columns, "messages": [*task.columns["messages"], *(said(task, seen) or ())]})
+
+
+def said(task: Task, told: Any) -> Any:
+    """What an environment says behind a turn that has ended: in a chat, text is a message of the user's."""
+    chat = is_chat(task.columns.get("messages"))
+    return [{"role": "user", "content": told}] if chat and isinstance(told, str) else told
 
 
 def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:

@@ -103,6 +103,16 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
     )
 
 
+def newest_turn(row: Rollout) -> list[int]:
+    """The tokens of a row's newest turn, less what it was told: a text does not say who wrote what of it."""
+    tokens = row.decisions
+    assert isinstance(tokens, Tokens), type(tokens)
+    ids_S = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])]
+    if row.turn_S is not None and row.part_S is not None:
+        ids_S = ids_S[(row.turn_S == row.turn_S.max()) & (row.part_S != Part.OBSERVATION)]
+    return ids_S.tolist()
+
+
 def branched(base: Rollout, kept: int, forced: int, whole: Rollout) -> Rollout:
     """``whole`` as a branch: the first ``kept`` decisions are ``base``'s, then come ``forced`` ones; neither count in it."""
     row = joined(base, kept, None, whole, counts=False) if kept else whole

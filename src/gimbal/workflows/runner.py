@@ -35,7 +35,7 @@ from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
-from gimbal.workflows.rows import branched, joined
+from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
 
 
@@ -321,7 +321,9 @@ class Runner(AbstractEngineAround):
         """Number its row, or enter it into the history of its environment: the same again when a journal is repeated."""
         call, attempt = asked.call, flow.attempt
         if isinstance(call, Act):
-            asked.entry = seat(flow.seats, call, attempt.task, attempt.seed).enter(call.action)
+            row = call.action if isinstance(call.action, Rollout) else None
+            does = call.action if row is None else self._tokens(call).decode(newest_turn(row))
+            asked.entry = seat(flow.seats, call, attempt.task, attempt.seed).enter(does)
         elif isinstance(call, Draw) and call.row is not None:
             if self._fits(flow, call):
                 asked.key = row_key(attempt.group, call.row.sample, call.row.row)
