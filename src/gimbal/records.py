@@ -24,7 +24,7 @@ from torch import Tensor
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
-Fault = Literal["provider", "tool", "sandbox", "environment"]  # what broke; never the policy's doing
+Fault = Literal["provider", "tool", "sandbox", "environment", "agent"]  # what broke; never the policy's doing
 GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
@@ -219,7 +219,8 @@ class Episode:
     error: str = ""
     origin: str = ""
     spent: int = 0  # decisions that were drawn for it and stand in none of its rows
-    fault: Fault = "environment"  # whose the error is; it counts as {fault}_error
+    fault: Fault = "environment"  # whose the error is
+    late: bool = False  # it is that a deadline passed
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -322,23 +323,21 @@ class Group:
     def keep(self, rollouts: Iterable[Rollout]) -> Group:
         """The group with these alone of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
         whole = {episode.sample: episode for episode in self.episodes}
-        kept = []
-        for last in rollouts:
+
+        def kept(last: Rollout) -> Episode:
             before = (replace(row, score=last.score, scores=last.scores) for row in whole[last.sample].rows[:-1])
-            kept.append(replace(whole[last.sample], rows=(*before, last)))
-        return replace(self, episodes=tuple(kept))
+            return replace(whole[last.sample], rows=(*before, last))
+
+        return replace(self, episodes=tuple(map(kept, rollouts)))
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A group that must not train, or a sample that did not become an episode, and why. Every drop is counted under its reason.
-
-    ``drawn``: decisions that a sample cost before it was given up. ``said``: what happened, where the user is to hear of it.
-    """
+    """A group that must not train, or a sample that did not become an episode, and why. Every drop is counted under its reason."""
 
     reason: str
-    drawn: int = 0
-    said: str = ""
+    drawn: int = 0  # decisions that a sample cost before it was given up
+    said: str = ""  # what happened, where the user is to hear of it
 
 
 @dataclass(frozen=True, kw_only=True)

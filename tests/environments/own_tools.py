@@ -1,5 +1,7 @@
 """Functions as somebody writes them who wants a tool."""
 
+import json
+import urllib.request
 from typing import Literal
 
 CALLS: list[tuple] = []
@@ -39,3 +41,11 @@ def breaks(why: str) -> str:
 
 def odd(x: int) -> object:
     return {1, 2}
+
+
+def ask_once(base_url: str, task: dict) -> float:
+    """A whole agent: it asks, and earns 1 where the answer holds a yes."""
+    body = json.dumps({"messages": [{"role": "user", "content": task["prompt"]}]}).encode()
+    request = urllib.request.Request(f"{base_url}/chat/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return float("yes" in json.load(answer)["choices"][0]["message"]["content"])

@@ -24,6 +24,7 @@ from gimbal.environments.conformance import Conformance
 from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.several import Several
 from gimbal.environments.tools import Calculator
 from gimbal.records import Task
@@ -71,6 +72,12 @@ def solved(spec, tasks, indices):
     )
 
 
+def said(text):
+    """An agent's program is first given nothing, and then its answer."""
+    said = Said(text=text, ids=(1,), prompt_ids=(1,), logprobs=(0.0,), versions=(0,), stop="stop", pieces=("",))
+    return lambda task, seen: () if seen is None else (replied([said]),)
+
+
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 # Of each environment: who solves it, who does nothing of use, and what these earn.
@@ -84,6 +91,13 @@ CASES = {
         oracle=once(CALL),
         null=once("<tool_call>{}</tool_call>"),
         score=answered("5 pages of x"),
+    ),
+    "Program": lambda: Conformance(
+        spec=Program(program=f"{own_tools.__file__}:ask_once"),
+        tasks=[Task(id="asked", prompt="yes or no?")],
+        oracle=said("yes"),
+        null=said("no"),
+        score=lambda task, moments: moments[-1].observation["score"],
     ),
     "Registered": lambda: Conformance(
         spec=Registered(source="CartPole-v1"),

@@ -152,5 +152,5 @@ def test_a_tool_that_never_returns_is_reported_and_counted_and_the_run_goes_on(s
     finally:
         STUCK.set()
         trainer.close()
-    assert metrics["drops/rollouts/tool_error"] >= 1
+    assert metrics["drops/rollouts/tool_timeout"] >= 1
     assert "tool Ear for task" in notes[0] and "turn 0 did not answer within 0.05 s" in notes[0]

@@ -37,6 +37,7 @@ SHORT = {
     "AbstractTasks": "gimbal.environments.forms:short",
     "AbstractEnvironmentSpec": "gimbal.environments.functions:short",
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
+    "AbstractWorkflow": "gimbal.workflows.agent:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
 YAML = {"true": True, "false": False, "none": None, "null": None}  # as people type them, outside of a part and inside

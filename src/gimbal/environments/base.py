@@ -15,6 +15,11 @@ from gimbal.records import Fault, Task
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 
+def reason(fault: Fault, *, late: bool) -> str:
+    """Under which a failed episode is counted: environment_error, agent_timeout, ..."""
+    return f"{fault}_{'timeout' if late else 'error'}"
+
+
 class AbstractTasks(AbstractPart, ABC):
     """A finite, indexable set of tasks; procedural ones are just large. The same index is always the same task."""
 
@@ -49,13 +54,15 @@ def question(task: Task) -> int:
 
 
 class Failure(Exception):
-    """Raised by an environment that knows what broke: not the policy's doing, and no reward. ``fault`` is one of FAULTS."""
+    """Raised by an environment that knows what broke: not the policy's doing, and no reward. ``fault`` is one of FAULTS, ``late``
+    whether it is that a deadline passed."""
 
-    def __init__(self, said: str, fault: str = "environment") -> None:
+    def __init__(self, said: str, fault: str = "environment", *, late: bool = False) -> None:
         if fault not in FAULTS:
             raise ValueError(f"fault is {fault!r}; choose {', '.join(FAULTS)}")
         super().__init__(said)
         self.fault: Fault = FAULTS[FAULTS.index(fault)]
+        self.late = late
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,8 @@ class Moment:
     """What an environment answers: a vector, text or messages of a chat (None: it says nothing), and whether this is the end.
 
     ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
-    "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is.
+    "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is;
+    ``late``: it is that a deadline passed, which counts apart.
     """
 
     observation: Any = None
@@ -72,6 +80,12 @@ class Moment:
     truncated: bool = False
     error: str = ""
     fault: Fault = "environment"
+    late: bool = False
+
+    @property
+    def failed(self) -> str:
+        """What the error counts as."""
+        return reason(self.fault, late=self.late)
 
     @property
     def ended(self) -> bool:
@@ -124,6 +138,12 @@ class AbstractEnvironmentSpec(AbstractPart, ABC):
     def fault(self) -> Fault:
         """Whose fault it is where it raises or is late, and does not say itself (``Failure``)."""
         return "environment"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it answers the same to the same actions. A run ends where one that does cannot be brought back; of one that need not
+        the episode alone is given up."""
+        return True
 
     @abstractmethod
     def open(self) -> AbstractEnvironment: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,12 @@ class Call:
         self.task, self.turn, self.began = task, turn, time.monotonic()
         return True
 
+    def left(self, deadline: float) -> float:
+        """Seconds until it is over or late; 0 where it is."""
+        if self.over:
+            return 0.0
+        return deadline if self.began is None else max(0.0, self.began + deadline - time.monotonic())
+
     def result(self, deadline: float) -> Any:
         """What it returned or raised; Late where ``deadline`` seconds after its beginning it has done neither."""
         with doing(self.what, task=self.task, turn=self.turn), self.done:
@@ -74,6 +80,7 @@ class Desk:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._ended = threading.Condition()  # told of each call that is over
         self._waiting: deque[Call] = deque()
         self._idle = 0
         self._threads = 0
@@ -109,6 +116,12 @@ class Desk:
                     "time limits of their own, or fix them, and --resume"
                 )
 
+    def wait(self, calls: Sequence[tuple[Call, float]]) -> None:
+        """Until one of these, each with its deadline, is over or late."""
+        with self._ended:
+            while (left := min(call.left(deadline) for call, deadline in calls)) > 0:
+                self._ended.wait(left)
+
     def _work(self) -> None:
         while True:
             with self._changed:
@@ -131,6 +144,8 @@ class Desk:
                     call.done.notify_all()
                 if call.given_up:
                     self.hung.remove(call)
+            with self._ended:
+                self._ended.notify_all()
 
 
 DESK = Desk()  # of this process: engines come and go, and threads are not to pile up with them

@@ -74,6 +74,7 @@ def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, whe
 def continued(reader: Any, task: Task, told: Sequence[Mapping[str, Any]]) -> str:
     """What the chat template writes from the end of the assistant's text on where these messages follow it, up to where it answers
     again: the end of its turn first."""
+    told = [for_template(message) for message in told]
     messages = [*map(for_template, task.columns["messages"]), {"role": "assistant", "content": UNSAID}, *told]
     try:
         whole = reader.apply_chat_template(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -27,11 +28,13 @@ from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun, HeldOut, Run
+from gimbal.workflows.agent import Agent
 from gimbal.workflows.demonstrated import Demonstrated
 
 # Several names for one key. Those of datasets are TRL's, verl's and OpenRLHF's.
 _NAMES = {
     "reward": "rewards",
+    "agent": "workflow",
     "reward_funcs": "rewards",
     **dict.fromkeys(("train_dataset", "dataset", "dataset_name", "data.train_files", "prompt_data"), "tasks"),
     **dict.fromkeys(("eval_dataset", "data.val_files", "dataset_test_split"), "held_out"),
@@ -55,6 +58,8 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is already given; give only one of them")
         changes[ours] = value
+    if "agent" in overrides:
+        changes = _with_agent(changes)
     changes = _weighted(changes)
     if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
         if own := [key for key in changes if key.startswith("held_out.")]:
@@ -73,6 +78,14 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
     run = _wide(_fitted(recipe, _apart(recipe, run, changes), changes), changes)
     compose.check(run)
     return run
+
+
+def _with_agent(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """agent=agent.py:solve, or a command line, as the workflow. It scores itself unless a reward is given."""
+    given = changes["workflow"]
+    if isinstance(given, str) and not re.match(r"\w*Agent\(", given):
+        given = Agent(program=str(given))
+    return {"rewards": (), **changes, "workflow": Agent(program=given) if inspect.isfunction(given) else given}
 
 
 def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:

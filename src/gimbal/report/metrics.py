@@ -61,7 +61,14 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
-    return metrics | _by_source(groups, sources, judged=judged)
+    return metrics | _broken_rows(rollouts) | _by_source(groups, sources, judged=judged)
+
+
+def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
+    """How often an episode of several turns began a row where it might have continued one: its history was rewritten."""
+    turns = [[int(row.turn_S.max()) + 1 for row in one.rows if row.turn_S is not None] for one in episodes]
+    later = sum(sum(each) - 1 for each in turns if each)
+    return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:

@@ -21,6 +21,7 @@ from gimbal.config.own import wrong
 from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Plan, Progress
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
+from gimbal.environments.base import reason
 from gimbal.ops.seeds import stable_hash
 from gimbal.records import VISIT, AbstractSampling, Drop, Episode, Group, Task
 from gimbal.report.selection import Selection
@@ -228,7 +229,7 @@ class Pipeline:
         (index, sample), outcome = finished.key, finished.outcome
         if isinstance(outcome, Episode) and outcome.error:
             # A broken environment is no failure of the policy: at a reward of 0 it would learn to avoid tasks that break.
-            outcome = Drop(f"{outcome.fault}_error", drawn=outcome.drawn, said=outcome.error)
+            outcome = Drop(reason(outcome.fault, late=outcome.late), drawn=outcome.drawn, said=outcome.error)
         if isinstance(outcome, Drop) and outcome.said:
             self.broke = outcome
             self._tell(self.tasks[index], outcome)

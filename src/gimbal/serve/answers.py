@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from gimbal.engines.base import Request
+from gimbal.environments.program import Said
 from gimbal.policies.prompts import for_template, rendered
 from gimbal.policies.token import Sampling, TokenPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
@@ -21,7 +23,31 @@ from gimbal.serve.sessions import Over, Sessions
 Prompt = tuple[str, list[int]]  # as text, and as tokens
 
 
-class Answers:
+class AbstractAnswers(ABC):
+    """What HTTP asks of whoever answers. ``sampling`` holds where a request says nothing; if ``fixed`` its temperature always does."""
+
+    name: str
+    sampling: Sampling
+    fixed: bool
+
+    @abstractmethod
+    async def reply(self, asked: Asked) -> dict[str, Any]:
+        """The body of the response. Cancelled: the client has gone."""
+
+    @abstractmethod
+    def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        """The same as server-sent events."""
+
+    @abstractmethod
+    def reward(self, session: str, score: object) -> None:
+        """What a session earned, which ends it."""
+
+    @abstractmethod
+    def health(self) -> dict[str, Any]:
+        """For GET /health; ``error`` says why nothing can be answered any more."""
+
+
+class Answers(AbstractAnswers):
     """See ``CompletionServer`` for the arguments."""
 
     def __init__(
@@ -62,6 +88,15 @@ class Answers:
             "error": str(driver.failure or ""),
         }
 
+    def reward(self, session: str, score: object) -> None:
+        self.sessions.reward(session, score)
+
+    async def reply(self, asked: Asked) -> dict[str, Any]:
+        """The body of the response."""
+        exchanges = await self.answer(asked)
+        answers = await asyncio.to_thread(lambda: [replies.of_exchange(each, self.policy) for each in exchanges])
+        return replies.reply(asked, answers, self.name)
+
     async def answer(self, asked: Asked) -> list[Exchange]:
         """All answers, which are on record when it returns. Cancelled, it gives them up."""
         prompts = await asyncio.to_thread(self.encoded, asked)
@@ -92,7 +127,7 @@ class Answers:
                 self.driver.submit(ticket := self._ticket(asked, prompts, number, progress))
                 tickets[number] = ticket
                 ticket.future.add_done_callback(lambda _, number=number: tell(number, None))
-            said, exchanges = [""] * len(tickets), list[Exchange]()
+            said, answers = [""] * len(tickets), list[Said]()
             while tickets:
                 number, rollout = await news.get()
                 first = not said[number]
@@ -105,12 +140,12 @@ class Answers:
                     continue
                 drawn = [tickets.pop(number).future.result()]
                 (exchange,) = await asyncio.to_thread(self._remembered, asked, [prompts[number // asked.n]], drawn)
-                exchanges.append(exchange)
-                whole = replies.choice(asked, number, exchange, self.policy)
-                rest = replies.visible(exchange.rollout)[len(said[number]) :]
+                answers.append(replies.of_exchange(exchange, self.policy))
+                whole = replies.choice(asked, number, answers[-1])
+                rest = answers[-1].text[len(said[number]) :]
                 yield replies.event(frame | {"choices": [replies.last_piece(whole, rest, first=first)]})
             if asked.usage:
-                yield replies.event(frame | {"choices": [], "usage": replies.usage(asked, exchanges)})
+                yield replies.event(frame | {"choices": [], "usage": replies.usage(asked, answers)})
             yield replies.event("[DONE]")
         except BaseException as error:
             self._give_up(list(tickets.values()), error)

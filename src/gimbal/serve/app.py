@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gimbal.serve import replies
-from gimbal.serve.answers import Answers
+from gimbal.serve.answers import AbstractAnswers
 from gimbal.serve.asked import Asked, rewarded, understood
 from gimbal.serve.driver import Busy
 
@@ -66,7 +66,7 @@ class OwnHosts:
 class Handlers:
     """What is behind each path."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: AbstractAnswers) -> None:
         self.answers = answers
         self.reading = 0  # bytes of bodies under way
 
@@ -111,7 +111,7 @@ class Handlers:
     async def _rewarded(self, request: Request) -> Response:
         session, data = await self._asked(request)
         score = rewarded(data)
-        await asyncio.to_thread(self.answers.sessions.reward, session, score)
+        await asyncio.to_thread(self.answers.reward, session, score)
         return JSONResponse({"session": session, "score": score})
 
     async def _answered(self, request: Request, *, chat: bool) -> Response:
@@ -119,24 +119,13 @@ class Handlers:
         session, data = await self._asked(request)
         asked = await asyncio.to_thread(understood, data, session, chat=chat, own=answers.sampling, fixed=answers.fixed)
         if asked.stream:
-            return await self._streamed(asked)
-        answering = asyncio.create_task(answers.answer(asked))
-        gone = asyncio.create_task(_gone(request))
-        try:
-            await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                raise ClientDisconnect
-            exchanges = answering.result()
-        finally:
-            answering.cancel()
-            gone.cancel()
-        body = await asyncio.to_thread(replies.reply, asked, exchanges, answers.policy, answers.name)
-        return JSONResponse(body)
+            return await self._streamed(request, asked)
+        return JSONResponse(await _while_there(request, answers.reply(asked)))
 
-    async def _streamed(self, asked: Asked) -> Response:
+    async def _streamed(self, request: Request, asked: Asked) -> Response:
         """What fails before the first piece has a status of its own; later it is the stream's last event."""
         events = self.answers.stream(asked)
-        first = await anext(events)
+        first = await _while_there(request, anext(events))
 
         async def all_of() -> AsyncIterator[bytes]:
             try:
@@ -167,6 +156,19 @@ class Handlers:
         finally:
             self.reading -= len(found)
         return bytes(found)
+
+
+async def _while_there(request: Request, work: Awaitable[Any]) -> Any:
+    """Its result; cancelled where the client closes its connection first."""
+    working, gone = asyncio.ensure_future(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
 
 
 async def _gone(request: Request) -> None:
@@ -205,7 +207,7 @@ async def _nowhere(request: Request, error: Exception) -> Response:
     )
 
 
-def application(answers: Answers, host: str) -> Starlette:
+def application(answers: AbstractAnswers, host: str) -> Starlette:
     handlers = Handlers(answers)
     routes = [Route("/health", handlers.health)]
     for session in ("", "/{session:path}"):

@@ -8,11 +8,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from gimbal.environments.calls import calls, without
+from gimbal.environments.program import Said, message
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 from gimbal.serve.asked import Asked
 from gimbal.serve.exchanges import Exchange
+
+
+def of_exchange(exchange: Exchange, policy: TokenPolicy) -> Said:
+    rollout, ids = exchange.rollout, drawn(exchange.rollout)
+    return Said(
+        text=visible(rollout),
+        ids=tuple(ids),
+        prompt_ids=tuple(exchange.ids[: len(exchange.ids) - len(ids)]),
+        logprobs=tuple(rollout.behavior_S.tolist()),
+        versions=tuple(rollout.version_S.tolist()),
+        stop=rollout.stop,
+        pieces=tuple(policy.tokenizer.decode([token]) for token in ids),
+    )
 
 
 def drawn(rollout: Rollout) -> list[int]:
@@ -46,54 +59,38 @@ def frame(asked: Asked, name: str, *, chunk: bool = False) -> dict[str, Any]:
     }
 
 
-def reply(asked: Asked, exchanges: Sequence[Exchange], policy: TokenPolicy, name: str) -> dict[str, Any]:
-    choices = [choice(asked, index, exchange, policy) for index, exchange in enumerate(exchanges)]
-    return frame(asked, name) | {"choices": choices, "usage": usage(asked, exchanges)}
+def reply(asked: Asked, answers: Sequence[Said], name: str) -> dict[str, Any]:
+    choices = [choice(asked, index, said) for index, said in enumerate(answers)]
+    return frame(asked, name) | {"choices": choices, "usage": usage(asked, answers)}
 
 
-def usage(asked: Asked, exchanges: Sequence[Exchange]) -> dict[str, int]:
+def usage(asked: Asked, answers: Sequence[Said]) -> dict[str, int]:
     """A prompt counts once, however many answers it has."""
-    said = sum(len(drawn(exchange.rollout)) for exchange in exchanges)
-    spent = sum(len(exchange.ids) - len(drawn(exchange.rollout)) for exchange in exchanges[:: asked.n])
-    return {"prompt_tokens": spent, "completion_tokens": said, "total_tokens": spent + said}
+    own = sum(len(said.ids) for said in answers)
+    spent = sum(len(said.prompt_ids) for said in answers[:: asked.n])
+    return {"prompt_tokens": spent, "completion_tokens": own, "total_tokens": spent + own}
 
 
-def choice(asked: Asked, index: int, exchange: Exchange, policy: TokenPolicy) -> dict[str, Any]:
-    rollout, ids = exchange.rollout, drawn(exchange.rollout)
-    pieces, logprobs = [policy.tokenizer.decode([token]) for token in ids], rollout.behavior_S.tolist()
-    made: dict[str, Any] = {"index": index, "finish_reason": "stop" if rollout.stop == "stop" else "length"}
+def choice(asked: Asked, index: int, said: Said) -> dict[str, Any]:
+    made: dict[str, Any] = {"index": index, "finish_reason": "stop" if said.stop == "stop" else "length"}
     if asked.chat:
-        message = _message(visible(rollout), asked)
-        if "tool_calls" in message and made["finish_reason"] == "stop":
+        told = message(said.text, asked.tools, said)
+        if "tool_calls" in told and made["finish_reason"] == "stop":
             made["finish_reason"] = "tool_calls"
         described = [
             {"token": piece, "logprob": x, "bytes": list(piece.encode()), "top_logprobs": []}
-            for piece, x in zip(pieces, logprobs, strict=True)
+            for piece, x in zip(said.pieces, said.logprobs, strict=True)
         ]
-        made |= {"message": message, "logprobs": {"content": described}}
+        made |= {"message": told, "logprobs": {"content": described}}
     else:
         offsets = [0]
-        for piece in pieces[:-1]:
+        for piece in said.pieces[:-1]:
             offsets.append(offsets[-1] + len(piece))
-        offered = {"tokens": pieces, "token_logprobs": logprobs, "text_offset": offsets[: len(pieces)]}
-        made |= {"text": visible(rollout), "logprobs": offered | {"top_logprobs": None}}
-    extra = {"token_ids": ids, "prompt_token_ids": exchange.ids[: len(exchange.ids) - len(ids)]}
-    return made | extra | {"token_versions": rollout.version_S.tolist()}
-
-
-def _message(text: str, asked: Asked) -> dict[str, Any]:
-    """The text, and the calls of tools in it where tools were offered. A call that is no JSON stays text."""
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    found = calls(text) if asked.tools else []
-    if any(call.wrong for call in found):
-        return message
-    made = []
-    for call in found:
-        function = {"name": call.name, "arguments": json.dumps(call.arguments)}
-        made.append({"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function})
-    if made:
-        message |= {"content": without(text) or None, "tool_calls": made}
-    return message
+        offered = {"tokens": list(said.pieces), "token_logprobs": list(said.logprobs)}
+        offered |= {"text_offset": offsets[: len(said.pieces)]}
+        made |= {"text": said.text, "logprobs": offered | {"top_logprobs": None}}
+    extra = {"token_ids": list(said.ids), "prompt_token_ids": list(said.prompt_ids)}
+    return made | extra | {"token_versions": list(said.versions)}
 
 
 def piece(asked: Asked, index: int, text: str, *, first: bool = False) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Seat:
         self.done = 0  # of the history, by the live one
         self.broken = ""
         self.fault: Fault = spec.fault
+        self.late = False
 
     def follow(self, other: Seat, actions: int) -> None:
         """Begin as ``other`` was after so many actions."""
@@ -83,29 +84,36 @@ class Seat:
         turn = sum(action is not None for action in self.history[:place])
         return DESK.call(what, lambda call: self._bring(place), task=self.task.id, turn=turn)
 
+    def deadline(self, act: Act, place: int) -> float:
+        """Seconds for what stands at this place. A resumed run does again what was done before, within the same time each."""
+        return act.deadline * max(1, place + 1 - self.done)
+
     def answer(self, call: Call, act: Act, place: int) -> Moment:
         """What came of the call, an error as data: what somebody's environment raises says nothing of the policy."""
         if self.broken:
-            return Moment(error=self.broken, fault=self.fault)
+            return Moment(error=self.broken, fault=self.fault, late=self.late)
         try:
-            # A resumed run does again what was done before, within the same time each.
-            moment = call.result(act.deadline * max(1, place + 1 - self.done))
+            moment = call.result(self.deadline(act, place))
         except (Unrepeatable, Hung):  # these end the run
             raise
         except Late as error:
-            self.broken = str(error)
+            self.broken, self.late = str(error), True
         except BaseException as error:
             # Whatever was raised in its thread is its own (an exit, a cancelled coroutine), for signals come to the main thread alone.
             if error is not call.error:
                 raise
             self.broken = f"{call.name} raised {raised(error)}"
-            self.fault = error.fault if isinstance(error, Failure) else self.fault
+            if isinstance(error, Failure):
+                self.broken = str(error)
+                self.fault, self.late = error.fault, error.late
         else:
             if not (fault := _unusable(moment)):
                 return moment
             self.broken = f"{call.name} {fault}"
+        if not self.spec.repeats:
+            self.close()  # a program of its own goes with its episode
         self.live = None  # whatever state it is in, and a thread that hangs may still be in it
-        return Moment(error=self.broken, fault=self.fault)
+        return Moment(error=self.broken, fault=self.fault, late=self.late)
 
     def close(self) -> None:
         """Its end is not waited for."""
@@ -127,10 +135,13 @@ class Seat:
             moment = Moment(observation=live.reset(self.task, self.seed)) if action is None else live.step(action)
             self.done = at + 1
             if at in self.said and not _alike(moment, self.said[at]):
-                raise Unrepeatable(
+                said = (
                     f"{type(self.spec).__name__} does not come back to the same observation for task {self.task.id} when its seed and "
-                    "actions are repeated; an environment that cannot be replayed cannot be resumed"
+                    "actions are repeated"
                 )
+                if not self.spec.repeats:
+                    raise Failure(said, self.spec.fault)
+                raise Unrepeatable(f"{said}; an environment that cannot be replayed cannot be resumed")
         return moment
 
 

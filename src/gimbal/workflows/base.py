@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gimbal.composition import DRIVES, AbstractPart
-from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec
+from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Witness
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import AbstractSampling, Rollout, Task
@@ -82,7 +82,9 @@ class Act:
     one that has an ``error`` where the environment raises or does not answer within ``deadline`` seconds.
 
     Meanwhile all other rows continue. The answer joins them ``overlap`` steps of the engine after the question, waited for if it is not
-    there yet; sooner only where nothing else can be drawn. So the order of things does not hang on the clock on the wall.
+    there yet; sooner only where nothing else can be drawn. So the order of things does not hang on the clock on the wall. With None
+    it joins when it comes, and nothing waits for it but what it is for: which version of the weights draws what comes after it, and
+    which group is whole first, then go by the clock.
     ``seat`` tells apart several environments of one attempt. One that is new begins as ``after`` says, (seat, actions): as that seat
     was after so many actions.
     """
@@ -92,7 +94,33 @@ class Act:
     seat: int = 0
     after: tuple[int, int] | None = None
     deadline: float = 60.0
-    overlap: int = 0
+    overlap: int | None = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encode:
+    """The tokens of a task's prompt, or of what ``row`` is ``told``, for a workflow that must know of them before it draws. Answered
+    with ``Encoded``."""
+
+    task: Task | None = None
+    row: Rollout | None = None
+    told: str | Sequence[Mapping[str, Any]] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """``ids``, and how many more the model's context has room for; or the sentence with which its template or tokenizer ``refused``."""
+
+    ids: tuple[int, ...] = ()
+    room: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode:
+    """The text of some tokens. Answered with it."""
+
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +217,17 @@ class AbstractWorkflow(AbstractPart, ABC):
         """Other policies that it asks, by name."""
         return {}
 
+    @property
+    def at_once(self) -> int | None:
+        """How many attempts may be under way in a process; the others wait. None: as many as are asked for."""
+        return None
+
     @abstractmethod
     def __call__(self, attempt: Attempt) -> Steps: ...
+
+    def witnessed(self, word: Witness, canary: Sequence[Rollout]) -> Witness:
+        """What the engine says of a canary, as those hear it who have its answers by another way than a call of ours."""
+        return word
 
     def begin(self) -> Any:
         """What it remembers from attempt to attempt, at the beginning: plain values (numbers, strings, tuples), for they are

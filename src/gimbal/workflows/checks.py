@@ -21,7 +21,7 @@ from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_chat
-from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
+from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.flow import Flow
 
 MOST_IDLE = 1_000  # times in a row that an attempt goes on without a new decision, for each of its samples
@@ -87,6 +87,8 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
             yield f"role={told(call.role)}; the roles of this workflow are {', '.join(workflow.roles) or 'none'}"
         if not isinstance(call.task, Task):
             yield "no task; an Ask gives the other policy one"
+    elif isinstance(call, Encode) and (call.task is None) == (call.row is None):
+        yield "a task and a row, or neither; it encodes the prompt of a task, or what a row is told"
 
 
 def _of_sample(call: Draw | Fork | Write | Stop, attempt: Attempt) -> Iterator[str]:
@@ -149,8 +151,8 @@ def _of_acting(call: Act) -> Iterator[str]:
         yield f"environment={told(call.environment)}; it must be a tool or the spec of an environment"
     if not isinstance(call.deadline, int | float) or not 0 < call.deadline < math.inf:
         yield f"deadline={told(call.deadline)}; it must be a number of seconds above 0"
-    if not _counts(call.overlap) or call.overlap < 0:
-        yield f"overlap={told(call.overlap)}; it must be a number of steps of the engine, 0 or above"
+    if call.overlap is not None and (not _counts(call.overlap) or call.overlap < 0):
+        yield f"overlap={told(call.overlap)}; it must be a number of steps of the engine, 0 or above, or None"
     if not _counts(call.seat):
         yield f"seat={told(call.seat)}; it must be a number, different for each environment of one attempt"
     after = call.after

@@ -65,7 +65,7 @@ class Dialogue(AbstractWorkflow):
             # What is no tool shows itself before the policy says anything.
             seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
             if seen.error:
-                return Drop(f"{seen.fault}_error", said=seen.error)
+                return Drop(seen.failed, said=seen.error)
             attempt = replace(attempt, task=shown(attempt.task, seen.observation))
         turns = attempt.task.columns.get(TURNS)
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
@@ -85,7 +85,12 @@ class Dialogue(AbstractWorkflow):
             )
             moment = yield act
             if moment.error:
-                return Episode(rows=(replace(labelled(row), stop="error"),), error=moment.error, fault=moment.fault)
+                return Episode(
+                    rows=(replace(labelled(row), stop="error"),),
+                    error=moment.error,
+                    fault=moment.fault,
+                    late=moment.late,
+                )
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")

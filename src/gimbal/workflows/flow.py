@@ -40,7 +40,7 @@ class OpenCall:
     place: int
     call: Any
     key: Key | None = None  # under which an engine draws for it
-    due: int = 0  # if it is an Act: the step of the engine at which its answer joins
+    due: int | None = 0  # if it is an Act: the step of the engine at which its answer joins; None: when it comes
     entry: int = 0  # likewise: its place in the history of its environment
     under_way: Call | None = None  # likewise
 

@@ -7,11 +7,11 @@ the wall: the same requests to the same weights give the same rollouts, whether 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gimbal.config.own import wrong
@@ -25,18 +25,20 @@ from gimbal.engines.base import (
     AbstractSampler,
     Finished,
     Request,
+    Witness,
     row_key,
 )
-from gimbal.ops.deadline import DESK
+from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
+from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import seat
-from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Stop, Write
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
 from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.words import Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ class Runner(AbstractEngineAround):
 
     def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
         self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
+        self.words = Words(policy, type(self.workflow).__name__)
         self.others = {name: role.start() for name, role in self.workflow.roles.items()}  # engines of other policies
         inner.extended = bool({CONTINUE, FORK} & self.workflow.requires)
         self.memory = self.workflow.begin()
@@ -68,10 +71,11 @@ class Runner(AbstractEngineAround):
         self.owner: dict[Key, Flow] = {}  # by request
         self.drawing: dict[tuple[str, Key], tuple[Flow, int]] = {}  # by role and the engine's key: whose, which call
         self.acting: list[tuple[Flow, int]] = []  # in the order in which they were asked
-        self.entering: list[Request] = []  # of attempts that are whole groups
+        self.entering: list[Request] = []  # of attempts that are whole groups, or more than may be under way at once
         self.plain: set[Key] = set()  # requests of no group, such as a canary's
         self.done: list[Finished] = []
         self.came: dict[tuple[str, Key], Finished] = {}  # what a step of an engine brought, until it is handed on
+        self.seconds = self.idle = 0.0  # since the last metrics: in steps, and of these with nothing to draw
 
     @property
     def in_flight(self) -> int:
@@ -82,12 +86,13 @@ class Runner(AbstractEngineAround):
             # A canary is to say what the engine draws, and not what a workflow makes of that.
             self.inner.submit(request)
             self.plain.add(request.key)
-        elif self.workflow.whole:
+        elif self.workflow.whole or self.workflow.at_once is not None:
             self.entering.append(request)
         else:
             self._begin([request])
 
     def step(self) -> list[Finished]:
+        began = time.perf_counter()
         self._enter()
         self._join()
         drawing = [(role, engine) for role, engine in self._engines.items() if engine.in_flight]
@@ -97,6 +102,7 @@ class Runner(AbstractEngineAround):
                 self._drawn(role, self.came.pop(next(iter(self.came))))
         self.clock += bool(drawing)
         done, self.done = self.done, []
+        self.seconds += time.perf_counter() - began
         return done
 
     def cancel(self, key: Key) -> Rollout | None:
@@ -127,6 +133,14 @@ class Runner(AbstractEngineAround):
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         super().load(version, state)
         self.memory = self.workflow.renewed(self.memory)
+
+    def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
+        return [self.workflow.witnessed(word, canary) for word in self.inner.witness(version, canary)]
+
+    def metrics(self) -> Mapping[str, float]:
+        """``perf/sampler_idle``: the share of its time in which nothing could be drawn, as every row waited for an answer."""
+        found, self.seconds, self.idle = self.idle / self.seconds if self.idle else None, 0.0, 0.0
+        return {**self.inner.metrics(), **({} if found is None else {"perf/sampler_idle": found})}
 
     def state_dict(self) -> dict[str, Any]:
         """Journals, and when answers are due. What is being done in an environment just now is asked for once more."""
@@ -169,12 +183,18 @@ class Runner(AbstractEngineAround):
         return {"": self.inner, **self.others}
 
     def _enter(self) -> None:
-        """Begin the attempts at whole groups whose requests have come: those of one task and group are one attempt."""
-        several: dict[tuple[int, str], list[Request]] = {}
+        """Begin the attempts whose requests have come, as many as may be under way: those of one task and group are one where the
+        workflow drives whole groups."""
+        most = self.workflow.at_once
+        several: dict[tuple[Any, ...], list[Request]] = {}
         for request in self.entering:
-            several.setdefault((request.group, request.task.id), []).append(request)
-        self.entering = []
+            own = () if self.workflow.whole else (request.sample,)
+            several.setdefault((request.group, request.task.id, *own), []).append(request)
         for requests in several.values():
+            if most is not None and len(self.flows) >= most:
+                return
+            for request in requests:
+                self.entering.remove(request)
             self._begin(requests)
 
     def _begin(self, requests: Sequence[Request]) -> None:
@@ -303,12 +323,16 @@ class Runner(AbstractEngineAround):
             twice = "a row that is being drawn already; another end of a row is drawn by Fork"
             raise refused(self.workflow, asked.strand.steps, call, twice)
         if isinstance(call, Act):
-            asked.due = self.clock + call.overlap
+            asked.due = None if call.overlap is None else self.clock + call.overlap
             self._act(flow, number)
         elif isinstance(call, Write):
-            flow.at_once.append((number, self._written(flow, call)))
+            flow.at_once.append((number, self.words.written(call, flow.attempt, self.inner.version)))
         elif isinstance(call, Stop):
             flow.at_once.append((number, self._stopped(flow, call)))
+        elif isinstance(call, Encode):
+            flow.at_once.append((number, self.words.encoded(call)))
+        elif isinstance(call, Decode):
+            flow.at_once.append((number, self.words.decoded(call)))
         elif key is None:  # a row with no room for what it is told
             flow.at_once.append((number, replace(call.row, stop="length")))
         else:
@@ -322,15 +346,15 @@ class Runner(AbstractEngineAround):
         call, attempt = asked.call, flow.attempt
         if isinstance(call, Act):
             row = call.action if isinstance(call.action, Rollout) else None
-            does = call.action if row is None else self._tokens(call).decode(newest_turn(row))
+            does = call.action if row is None else self.words.policy(call).decode(newest_turn(row))
             asked.entry = seat(flow.seats, call, attempt.task, attempt.seed).enter(does)
         elif isinstance(call, Draw) and call.row is not None:
-            if self._fits(flow, call):
+            if self.words.fits(call, self._sampling(flow, call)):
                 asked.key = row_key(attempt.group, call.row.sample, call.row.row)
         elif isinstance(call, Draw | Fork | Ask):
             sample = _sample(flow, call)
             asked.key = row_key(attempt.group, sample, flow.row(sample))
-        elif not isinstance(call, Write | Stop):
+        elif not isinstance(call, Write | Stop | Encode | Decode):
             raise wrong(
                 self.workflow, "__call__", call, "a call: attempt.begin(), Draw, Fork, Act, Ask, Stop or Write", "yield"
             )
@@ -341,7 +365,13 @@ class Runner(AbstractEngineAround):
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
-        told = list(call.forced) if isinstance(call, Fork) else self._told(call) or [] if isinstance(call, Draw) else []
+        told = (
+            list(call.forced)
+            if isinstance(call, Fork)
+            else self.words.told(call) or []
+            if isinstance(call, Draw)
+            else []
+        )
         begun = len(told) + (0 if row is None else call.at if isinstance(call, Fork) else row.length)
         asked = wanted
         if not isinstance(call, Ask):
@@ -378,60 +408,19 @@ class Runner(AbstractEngineAround):
         call, wanted = asked.call, self._sampling(flow, asked.call)
         if isinstance(call, Ask):
             return replace(whole, role=call.role)
-        row = replace(whole, sampling=wanted, stop=PAUSED if self._paused(call, whole, wanted) else whole.stop)
+        row = replace(whole, sampling=wanted, stop=PAUSED if self.words.paused(call, whole, wanted) else whole.stop)
         if isinstance(call, Fork):
             return branched(call.row, call.at, len(call.forced), row)
         if isinstance(call, Draw) and call.row is not None:
-            told = self._told(call)
+            told = self.words.told(call)
             return joined(call.row, call.row.length, None if told is None else len(told), row, counts=True)
         return row
-
-    def _paused(self, call: Draw | Fork, whole: Rollout, wanted: AbstractSampling) -> bool:
-        """Whether only what the call itself asked for has stopped it."""
-        if whole.stop == "length":
-            return whole.length < wanted.max_length
-        if whole.stop != "stop" or not call.stop:
-            return False
-        policy, tokens = self._tokens(call), whole.decisions
-        assert isinstance(tokens, Tokens), type(tokens)
-        ids = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])].tolist()
-        before = policy.decode(ids[:-1])
-        own = any(whole.text.count(stop) > before.count(stop) for stop in of_tokens(wanted).stop)
-        return not own and ids[-1] not in policy.end_ids
 
     def _sampling(self, flow: Flow, call: Draw | Fork | Ask) -> AbstractSampling:
         if call.sampling is not None:
             return call.sampling
         row = call.row if isinstance(call, Draw | Fork) else None
         return flow.attempt.sampling if row is None else row.sampling
-
-    def _told(self, call: Draw) -> list[int] | None:
-        return None if call.told is None else self._tokens(call).encode_told(call.row, call.told)
-
-    def _fits(self, flow: Flow, call: Draw) -> bool:
-        """Whether there is room for what a row is told and for a decision after it."""
-        assert call.row is not None
-        room = self._sampling(flow, call).max_length - call.row.length
-        if isinstance(call.told, str) and len(call.told) > room * self._tokens(call).longest_token:
-            return False  # before it is encoded: some megabytes take longer than a step
-        return call.row.length + len(self._told(call) or []) < self._sampling(flow, call).max_length
-
-    def _written(self, flow: Flow, call: Write) -> Rollout:
-        policy, attempt = self._tokens(call), flow.attempt
-        ending = policy.end_ids[:1] if call.end else ()
-        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
-        return Rollout(
-            task=attempt.task,
-            sample=_sample(flow, call),
-            decisions=Tokens.row(policy.encode_task(attempt.task), ids),
-            behavior_S=torch.zeros(len(ids)),
-            version_S=torch.full((len(ids),), self.inner.version),
-            mask_S=torch.ones(len(ids), dtype=torch.bool),
-            reward_S=torch.zeros(len(ids)),
-            stop="stop",
-            sampling=attempt.sampling,
-            text=call.text,
-        )
 
     def _stopped(self, flow: Flow, call: Stop) -> int:
         """How many rows of this sample were being drawn."""
@@ -449,14 +438,6 @@ class Runner(AbstractEngineAround):
             flow.at_once.append((number, None if row is None else replace(row, stop="cancelled")))
         return len(found)
 
-    def _tokens(self, call: object) -> TokenPolicy:
-        if not isinstance(self.policy, TokenPolicy):
-            raise ValueError(
-                f"{type(self.workflow).__name__} asks for {type(call).__name__} with words, and {type(self.policy).__name__} decides "
-                "no tokens: it is for language models"
-            )
-        return self.policy
-
     # Environments.
 
     def _act(self, flow: Flow, number: int) -> None:
@@ -468,23 +449,40 @@ class Runner(AbstractEngineAround):
         """Hand on the answers that are due, waiting for those that are not there yet.
 
         They are due by the count of steps and in the order of questions, so that another run, or this one resumed, hands on the same
-        answers at the same place. Where nothing can be drawn the count continues to the next of them by itself.
+        answers at the same place. Where nothing can be drawn the count continues to the next of them by itself. Those without a step
+        of their own are handed on once they are there.
         """
         while self.acting:
-            due = min(flow.asked[number].due for flow, number in self.acting)
-            if due > self.clock:
-                if self.done or any(engine.in_flight for engine in self._engines.values()):
-                    return
-                self.clock = due
-            for flow, number in [(f, n) for f, n in self.acting if f.asked[n].due <= self.clock]:
-                if (flow, number) not in self.acting:  # its attempt has ended meanwhile
-                    continue
-                asked = flow.asked[number]
-                assert asked.under_way is not None
-                moment = flow.seats[asked.call.seat].answer(asked.under_way, asked.call, asked.entry)
-                self.acting.remove((flow, number))
-                flow.answer(number, moment)
-                self._go_on(flow)
+            drawn = self.done or any(engine.in_flight for engine in self._engines.values())
+            steps = [due for flow, number in self.acting if (due := flow.asked[number].due) is not None]
+            loose = {one: self._waited(*one) for one in self.acting if one[0].asked[one[1]].due is None}
+            ready = [one for one, (call, deadline) in loose.items() if not call.left(deadline)]
+            if steps and not drawn and not loose:
+                self.clock = max(self.clock, min(steps))
+            ready += [(f, n) for f, n in self.acting if (due := f.asked[n].due) is not None and due <= self.clock]
+            if not ready and drawn:
+                return
+            began = time.perf_counter()
+            if not ready:  # and nothing to draw: the next of them that comes
+                DESK.wait(list(loose.values()))
+            for flow, number in ready:
+                if (flow, number) in self.acting:  # else its attempt has ended meanwhile
+                    self._hand_on(flow, number)
+            self.idle += 0.0 if drawn else time.perf_counter() - began
+
+    def _hand_on(self, flow: Flow, number: int) -> None:
+        asked = flow.asked[number]
+        assert asked.under_way is not None
+        moment = flow.seats[asked.call.seat].answer(asked.under_way, asked.call, asked.entry)
+        self.acting.remove((flow, number))
+        flow.answer(number, moment)
+        self._go_on(flow)
+
+    def _waited(self, flow: Flow, number: int) -> tuple[Call, float]:
+        """What is waited for, and how long at most."""
+        asked = flow.asked[number]
+        assert asked.under_way is not None
+        return asked.under_way, flow.seats[asked.call.seat].deadline(asked.call, asked.entry)
 
 
 def _role(call: object) -> str:

@@ -52,7 +52,7 @@ class SelfPlay(AbstractWorkflow):
             begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
             moments = begun.observation
         if begun.error:
-            return [Drop(f"{begun.fault}_error", drawn=_spent(own), said=begun.error) for own in rows]
+            return [Drop(begun.failed, drawn=_spent(own), said=begun.error) for own in rows]
         return [_played(own, moments[at // SEATS], at % SEATS) for at, own in enumerate(rows)]
 
     def _draw(self, attempt: Attempt, match: int, turn: Turn) -> Draw:
@@ -79,7 +79,7 @@ def _spent(rows: list[Rollout]) -> int:
 def _played(rows: list[Rollout], end: Moment, seat: int) -> Episode | Drop:
     """What came of a seat whose match ended so."""
     if end.error:  # told once: it is one table that broke
-        return Drop(f"{end.fault}_error", drawn=_spent(rows), said=end.error if seat == 0 else "")
+        return Drop(end.failed, drawn=_spent(rows), said=end.error if seat == 0 else "")
     if not rows:
         return Drop("unplayed")
     reward_S = rows[-1].reward_S.clone()

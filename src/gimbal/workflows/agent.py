@@ -1,0 +1,277 @@
+"""A program of one's own, which only knows an address, as what drives a rollout."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from gimbal.composition import OBSERVES, Advice, Composition, Refusal, Verdict
+from gimbal.config.parts import label, resolve
+from gimbal.engines.base import CONTINUE, DRAW, Witness
+from gimbal.environments.program import HEARD, Program, Reply, Said, is_reference, message, replied
+from gimbal.ops.deadline import MOST_AT_ONCE
+from gimbal.policies.token import Tokens, of_tokens
+from gimbal.records import Drop, Episode, Rollout, Task
+from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Decode, Draw, Encode, Steps
+from gimbal.workflows.dialogue import labelled
+
+CUT = "context_length_exceeded"  # OpenAI's word for it
+NAME = "agent"  # of the score that it gives itself
+Asked = Mapping[str, Any]  # as Program tells it
+MARGIN = 30.0  # seconds by which the program's own deadlines come first
+
+
+@dataclass(kw_only=True)
+class Talk:
+    """A row, and what a request that continues it begins with: messages, a text, or tokens. ``row`` is None while it is being drawn."""
+
+    row: Rollout | None
+    said: tuple[Any, ...]  # ("messages", [...], tools), ("text", str) or ("ids", [...])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent(AbstractWorkflow):
+    """A black-box agent: a program that asks at its own address, in its own loop, and ends with a score (docs/agent.md).
+
+    ``program`` is a Python function, agent.py:solve, called as solve(base_url, task) in a process of its own for each episode, or a
+    command line, which finds the address in OPENAI_BASE_URL and the task as JSON on its standard input. It runs with the rights of
+    the run, on the machine that samples; there is no sandbox around it.
+
+    A session is an episode. A request that continues a conversation goes on with the very tokens that were drawn, and only what is
+    new is encoded; where the program rewrote what was said, a new row of the same episode begins. The score is what the function
+    returns or the program posts to base_url/reward; with ``reward=`` the run's rewards read the last row in its place.
+
+    - An exception, an exit code other than 0 or a passed deadline is a failure of the agent: its episode leaves the group, counted
+      as ``agent_error`` or ``agent_timeout``. So does one without a request (``no_answers``) or a score (``no_score``).
+    - ``setup``, ``acting`` and ``finishing`` are seconds: to its first request, from an answer to its next one or to its end, and from
+      a posted reward to its end.
+    - After ``answers`` answers, or where a row has no room left (sampling.max_length counts what it was told too), requests are
+      refused with status 400; the agent may still end with a score.
+    - ``at_once`` programs run at a time in each process that samples.
+    - ``overlap`` None takes what an agent asks when it comes. A number of steps of the engine makes runs with max_staleness above 0
+      repeatable too, at the price of waiting (Act).
+    """
+
+    program: str | Callable[..., Any]
+    at_once: int = 64
+    answers: int = 64
+    setup: float = 60.0
+    acting: float = 120.0
+    finishing: float = 30.0
+    overlap: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.program, str):
+            object.__setattr__(self, "program", label(self.program))
+        if not 1 <= self.at_once <= MOST_AT_ONCE or self.answers < 1:
+            raise ValueError(
+                f"Agent has at_once={self.at_once} and answers={self.answers}; at_once is from 1 to {MOST_AT_ONCE}, answers 1 or above"
+            )
+        for name in ("setup", "acting", "finishing"):
+            if not 0 < vars(self)[name] < math.inf:
+                raise ValueError(f"Agent.{name} is {vars(self)[name]}; it must be a number of seconds above 0")
+        if is_reference(str(self.program)):
+            _callable(str(self.program))
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({DRAW, CONTINUE})
+
+    def effects(self) -> frozenset[str]:
+        return super().effects() | {OBSERVES}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if find_spec("uvicorn") is None or find_spec("starlette") is None:
+            yield Refusal("an agent asks over HTTP, which needs the extra serve: pip install -e '.[serve]'")
+        if not whole.run.policy.family.judged:
+            yield Refusal("an agent talks to a language model: policy=CausalLM(model=...)")
+        if whole.run.max_staleness > 0 and self.overlap is None:
+            yield Advice(
+                "agents take their own time, so with max_staleness above 0 the version that draws an answer goes by the clock: for a "
+                "run that repeats to the bit max_staleness=0, or workflow.overlap=N"
+            )
+
+    def witnessed(self, word: Witness, canary: Sequence[Rollout]) -> Witness:
+        """Over the address that agents ask at: what answers there is this engine, with these weights."""
+        return resolve(HEARD)(word, canary)
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        program = Program(
+            program=str(self.program),
+            sample=attempt.sample,
+            setup=self.setup,
+            acting=self.acting,
+            finishing=self.finishing,
+        )
+        deadline = max(self.setup, self.acting, self.finishing) + MARGIN
+        talks, told, count, refusals = list[Talk](), tuple[Reply, ...](), 0, list[Reply]()
+        while True:
+            moment = yield Act(
+                environment=program, action=told, seat=attempt.sample, deadline=deadline, overlap=self.overlap
+            )
+            if moment.ended:
+                break
+            asked = moment.observation["requests"]
+            told = tuple((yield [self._reply(attempt, talks, one, count + at) for at, one in enumerate(asked)]))
+            count += len(asked)
+            refusals += [reply for reply in told if "refused" in reply]
+        rows = [labelled(talk.row) for talk in talks if talk.row is not None]
+        drawn = sum(row.drawn for row in rows)
+        if moment.error:
+            return Drop(moment.failed, drawn=drawn, said=moment.error)
+        if not rows:
+            return Drop("no_answers", said=f"the agent {self.program} ended without an answer of the policy's")
+        cut = any(CUT in reply.get("refused", "") for reply in refusals)
+        rows[-1] = replace(rows[-1], stop="length" if cut else "terminated")
+        return self._scored(rows, moment.observation["score"], drawn)
+
+    def _scored(self, rows: list[Rollout], score: float | None, drawn: int) -> Episode | Drop:
+        if score is None:
+            return Episode(rows=tuple(rows))
+        if not math.isfinite(score):
+            return Drop("no_score", drawn=drawn, said=f"the agent {self.program} ended with the score {score}")
+        return Episode(rows=tuple(rows)).scored(float(score), {NAME: float(score)})
+
+    def _reply(self, attempt: Attempt, talks: list[Talk], asked: Asked, number: int) -> Steps:
+        """The answers to one request, drawn side by side."""
+        if number >= self.answers:
+            return {"refused": f"{CUT}: this episode has had its {self.answers} answers; end it"}
+        prompts = [("messages", asked["messages"], asked["tools"])] if asked["messages"] is not None else []
+        prompts += [("text", item) if isinstance(item, str) else ("ids", item) for item in asked["prompts"]]
+        found = yield [self._answer(attempt, talks, asked, prompt) for prompt in prompts for _ in range(asked["n"])]
+        refused = [each for each in found if isinstance(each, str)]
+        return {"refused": refused[0]} if refused else replied(found)
+
+    def _answer(self, attempt: Attempt, talks: list[Talk], asked: Asked, prompt: tuple[Any, ...]) -> Steps:
+        """One answer; a sentence where the request is refused."""
+        talk, rest = _continued(talks, prompt)
+        row = None if talk is None else talk.row
+        task = _task(attempt.task, prompt) if row is None else row.task
+        if talk is not None:
+            talk.row = None  # nobody else continues it
+        ids, room = rest, attempt.sampling.max_length
+        if row is None or not isinstance(rest, list) or (rest and not isinstance(rest[0], int)):
+            encoded = yield Encode(task=task) if row is None else Encode(row=row, told=rest)
+            if encoded.refused:
+                _back(talk, row)
+                return encoded.refused
+            ids, room = list(encoded.ids), encoded.room
+        begun = 0 if row is None else row.length + len(ids)
+        most = min(room, attempt.sampling.max_length - begun, asked["most"] or attempt.sampling.max_length)
+        if most < 1:
+            _back(talk, row)
+            return f"{CUT}: no room is left for an answer; shorten the conversation, or raise sampling.max_length"
+        own = of_tokens(attempt.sampling)
+        sampling = replace(own, max_length=begun + most, stop=tuple(asked["stop"]) or own.stop)
+        mine = Talk(row=None, said=()) if talk is None else talk
+        if talk is None:
+            talks.append(mine)
+        drawn = yield (
+            Draw(task=task, sample=attempt.sample, sampling=sampling)
+            if row is None
+            else Draw(row=row, told=ids, sampling=sampling)
+        )
+        said = yield from _said(drawn, begun)
+        mine.row, mine.said = drawn, _after(prompt, said, drawn)
+        return said
+
+
+def _callable(reference: str) -> None:
+    function = resolve(reference)
+    if not callable(function):
+        raise ValueError(f"{reference} is {type(function).__name__}; an agent is a function: solve(base_url, task)")
+    try:
+        inspect.signature(function).bind("base_url", {})
+    except TypeError as error:
+        raise ValueError(f"{reference} cannot be called as solve(base_url, task): {error}") from error
+
+
+def _task(task: Task, prompt: tuple[Any, ...]) -> Task:
+    """The task as a request puts it: the dataset's columns stay, for rewards."""
+    kept = {key: value for key, value in task.columns.items() if key not in ("messages", "tools", "prompt_ids")}
+    if prompt[0] == "messages":
+        offered = {"tools": prompt[2]} if prompt[2] else {}
+        return replace(task, prompt="", columns={**kept, "messages": prompt[1], **offered})
+    if prompt[0] == "ids":
+        return replace(task, prompt="", columns={**kept, "prompt_ids": prompt[1]})
+    return replace(task, prompt=prompt[1], columns=kept)
+
+
+def _continued(talks: Sequence[Talk], prompt: tuple[Any, ...]) -> tuple[Talk | None, Any]:
+    """The longest row that a request continues, and what it adds to it."""
+    best, rest = None, None
+    for talk in talks:
+        if talk.row is None or talk.said[0] != prompt[0] or talk.said[2:] != prompt[2:]:
+            continue
+        known, given = talk.said[1], prompt[1]
+        begins = len(known) < len(given) and (
+            all(map(_alike, known, given)) if prompt[0] == "messages" else given[: len(known)] == known
+        )
+        if begins and (best is None or len(known) > len(best.said[1])):
+            best, rest = talk, given[len(known) :]
+    return best, rest
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two messages say the same; clients add fields, and write a call's arguments with other spaces."""
+    return _gist(one) == _gist(other)
+
+
+def _gist(said: Mapping[str, Any]) -> tuple[Any, ...]:
+    calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
+    return said["role"], said["content"] or "", [(call.get("name"), _arguments(call)) for call in calls]
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    given = call.get("arguments")
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:  # no JSON: as it is
+        return given
+
+
+def _said(row: Rollout, begun: int) -> Steps:
+    """What was drawn after the first ``begun`` decisions, as the client is to have it."""
+    tokens, sampling = row.decisions, of_tokens(row.sampling)
+    assert isinstance(tokens, Tokens), type(tokens)
+    whole, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0]) + begun
+    text = yield Decode(ids=tuple(whole[first:]))
+    places = [text.find(stop) for stop in sampling.stop if stop in text]
+    return Said(
+        text=text[: min(places)] if places and row.stop == "stop" else text,
+        ids=tuple(whole[first:]),
+        prompt_ids=tuple(whole[:first]),
+        logprobs=tuple(row.behavior_S[begun:].tolist()),
+        versions=tuple(row.version_S[begun:].tolist()),
+        stop=row.stop,
+        pieces=tuple(f"token_id:{token}" for token in whole[first:]),
+    )
+
+
+def _after(prompt: tuple[Any, ...], said: Said, row: Rollout) -> tuple[Any, ...]:
+    """What a request that goes on from this answer begins with."""
+    if prompt[0] == "messages":
+        return (prompt[0], [*prompt[1], message(said.text, prompt[2], said)], prompt[2])
+    if prompt[0] == "ids":
+        return (prompt[0], [*said.prompt_ids, *said.ids])
+    return (prompt[0], prompt[1] + said.text)
+
+
+def _back(talk: Talk | None, row: Rollout | None) -> None:
+    if talk is not None:
+        talk.row = row
+
+
+def short(value: Any) -> Any:
+    """A function, or the reference to one, as an agent; anything else as it is."""
+    if inspect.isfunction(value) or (
+        isinstance(value, str) and is_reference(value) and inspect.isfunction(resolve(value))
+    ):
+        return Agent(program=value)
+    return value

@@ -1,0 +1,83 @@
+"""What a runner has a policy's tokenizer do for its workflow: texts to tokens, tokens to texts, and whether there is room for them."""
+
+from __future__ import annotations
+
+import torch
+
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
+from gimbal.records import AbstractSampling, Rollout
+from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, Write
+
+
+class Words:
+    """Of one policy, for the workflow of this name."""
+
+    def __init__(self, policy: AbstractPolicy, workflow: str) -> None:
+        self._policy, self.workflow = policy, workflow
+
+    def policy(self, call: object) -> TokenPolicy:
+        if not isinstance(self._policy, TokenPolicy):
+            raise ValueError(
+                f"{self.workflow} asks for {type(call).__name__} with words, and {type(self._policy).__name__} decides no tokens: it "
+                "is for language models"
+            )
+        return self._policy
+
+    def told(self, call: Draw) -> list[int] | None:
+        return None if call.told is None else self.policy(call).encode_told(call.row, call.told)
+
+    def fits(self, call: Draw, sampling: AbstractSampling) -> bool:
+        """Whether there is room for what a row is told and for a decision after it."""
+        assert call.row is not None
+        room = sampling.max_length - call.row.length
+        if isinstance(call.told, str) and len(call.told) > room * self.policy(call).longest_token:
+            return False  # before it is encoded: some megabytes take longer than a step
+        return call.row.length + len(self.told(call) or []) < sampling.max_length
+
+    def paused(self, call: Draw | Fork, whole: Rollout, wanted: AbstractSampling) -> bool:
+        """Whether only what the call itself asked for has stopped it."""
+        if whole.stop == "length":
+            return whole.length < wanted.max_length
+        if whole.stop != "stop" or not call.stop:
+            return False
+        policy, tokens = self.policy(call), whole.decisions
+        assert isinstance(tokens, Tokens), type(tokens)
+        ids = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])].tolist()
+        before = policy.decode(ids[:-1])
+        own = any(whole.text.count(stop) > before.count(stop) for stop in of_tokens(wanted).stop)
+        return not own and ids[-1] not in policy.end_ids
+
+    def written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
+        policy = self.policy(call)
+        ending = policy.end_ids[:1] if call.end else ()
+        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
+        return Rollout(
+            task=attempt.task,
+            sample=attempt.sample if call.sample is None else call.sample,
+            decisions=Tokens.row(policy.encode_task(attempt.task), ids),
+            behavior_S=torch.zeros(len(ids)),
+            version_S=torch.full((len(ids),), version),
+            mask_S=torch.ones(len(ids), dtype=torch.bool),
+            reward_S=torch.zeros(len(ids)),
+            stop="stop",
+            sampling=attempt.sampling,
+            text=call.text,
+        )
+
+    def encoded(self, call: Encode) -> Encoded:
+        policy = self.policy(call)
+        known = 0 if call.row is None else call.row.length + int(_tokens(call.row).prompt_N[0])
+        try:
+            ids = policy.encode_task(call.task) if call.task is not None else policy.encode_told(call.row, call.told)
+        except ValueError as error:  # its sentence is for whoever asked
+            return Encoded(refused=str(error))
+        return Encoded(ids=tuple(ids), room=policy.context - known - len(ids))
+
+    def decoded(self, call: Decode) -> str:
+        return self.policy(call).decode(list(call.ids))
+
+
+def _tokens(row: Rollout) -> Tokens:
+    assert isinstance(row.decisions, Tokens), type(row.decisions)
+    return row.decisions
