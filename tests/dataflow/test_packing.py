@@ -6,6 +6,7 @@ import made
 import pytest
 import torch
 
+from gimbal.advantages import GAE, ReturnToGo
 from gimbal.dataflow.packing import pack
 from gimbal.policies.token import Tokens
 from gimbal.records import Episode, Group
@@ -43,3 +44,24 @@ def test_one_row_an_episode_is_as_it_was():
 
 def test_length_counts_what_rows_share_once():
     assert cut().length == 4 and cut().drawn == 4 and cut().earned == 0.75
+
+
+def test_a_masked_reward_is_that_of_the_decision_before_it():
+    """An environment paid 2 while what it said was read, and 1 before the policy had said anything. No estimator loses it."""
+    mask_S = torch.tensor([False, True, True, False, False, True, True])
+    paid = row(0, 7, [1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 4.0], mask_S=mask_S)
+    other = row(1, 7, [0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 4.0], mask_S=mask_S)  # the same, paid where it was earned
+    batch = pack([Group.of(0, made.TASK, [paid, other])])
+    assert batch.return_N.tolist() == [7.0, 7.0] == [paid.earned, other.earned]
+    assert ReturnToGo(gamma=1.0)(batch).tolist() == [[0, 7, 6, 0, 0, 4, 4]] * 2
+    assert ReturnToGo(gamma=0.0)(batch).tolist() == [other.reward_S.tolist()] * 2
+    valued = dataclasses.replace(batch, value_NS=torch.zeros_like(batch.reward_NS), bootstrap_N=torch.zeros(2))
+    assert torch.equal(GAE(gamma=0.5, lam=1.0)(valued), ReturnToGo(gamma=0.5)(batch))
+    assert torch.equal(GAE(gamma=1.0, lam=0.0)(valued), batch.reward_NS)
+    scored = Group.of(0, made.TASK, [dataclasses.replace(paid, score=3.0)])
+    assert pack([scored]).reward_NS.tolist() == [[0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 7.0]]
+
+
+def test_where_every_decision_counts_or_none_does_rewards_stay():
+    full, none = row(0, 2, [1.0, 0.5]), row(1, 2, [1.0, 0.5], mask_S=torch.zeros(2, dtype=torch.bool))
+    assert pack([Group.of(0, made.TASK, [full, none])]).reward_NS.tolist() == [[1.0, 0.5]] * 2

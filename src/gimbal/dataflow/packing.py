@@ -10,6 +10,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from gimbal.ops.discounted import on_decisions
 from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatch
 
 
@@ -86,12 +87,15 @@ def _parents(groups: Sequence[Group]) -> list[int]:
 
 
 def _reward_S(row: Rollout, episode: Episode) -> Tensor:
+    """The row's rewards, each on a decision that counts, and on the last of them what its episode earned elsewhere."""
+    if not bool(row.mask_S.any()):
+        return row.reward_S
+    own_S = on_decisions(row.reward_S[None], row.mask_S[None])[0]
     elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
     earned = elsewhere if row.score is None else row.score + elsewhere
-    if not (row.score is not None or elsewhere) or not bool(row.mask_S.any()):
-        return row.reward_S
-    reward_S = row.reward_S.clone()
-    # On the last decision that counts: what lies under the mask is never read.
+    if not (row.score is not None or elsewhere):
+        return own_S
+    reward_S = own_S.clone()
     reward_S[int(row.mask_S.nonzero()[-1])] += earned
     return reward_S
 

@@ -7,6 +7,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+def on_decisions(reward_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    """Each reward on a decision that counts: one under the mask (an environment paid it while a tool's answer was read) goes to the
+    last that counts before it, or to the first where there is none before. The sum of a row stays, but where nothing counts.
+
+    Methods read counted decisions alone (``TrainBatch.column``), so a reward elsewhere would be lost to them.
+    """
+    place_S = torch.arange(mask_NS.shape[1], device=mask_NS.device)
+    last_NS = torch.where(mask_NS, place_S, -1).cummax(1).values
+    first_N = mask_NS.int().argmax(1)
+    to_NS = torch.where(last_NS < 0, first_N[:, None], last_NS)
+    return torch.zeros_like(reward_NS).scatter_add(1, to_NS, reward_NS)
+
+
 def discounted_sums(x_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], discount: float) -> Float[Tensor, "N S"]:
     """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted."""
     result_NS, carried_N = torch.zeros_like(x_NS), x_NS.new_zeros(x_NS.shape[0])
