@@ -129,7 +129,7 @@ class AbstractDecisions(ABC):
     def each(self) -> tuple[AbstractDecisions, Bool[Tensor, "N S"]]:
         """Every decision as a row of its own (what it was taken in, and what came of it), and where they were: not in padding."""
         raise ValueError(
-            f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, Buffer(cut=False)"
+            f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, store='Buffer()'"
         )
 
 
@@ -151,8 +151,8 @@ class Rollout:
     None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
     decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
     ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
-    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``cancelled``, ``error``. ``row`` is which of
-    the rows of its episode it is, ``role`` who acted, where there are several.
+    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
+    ``row`` is which of the rows of its episode it is, ``role`` who acted, where there are several.
     """
 
     task: Task

@@ -11,8 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal import api, recipes
-from gimbal.dataflow.replay.buffer import Buffer, each, joined
+from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.preferences import AgeDecay
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
@@ -51,34 +53,42 @@ def test_once_passes_on_what_it_is_given():
 
 
 def test_single_decisions_know_what_came_next_and_where_it_ended():
-    cut = each(rows([2, 3], ended={1}))
+    cut, goes_on = each(rows([2, 3], ended={1}))
     seen = cut.decisions
-    assert cut.shape == (5, 1) and cut.group_N is None and cut.sample_N is None
+    assert cut.shape == (5, 1) and cut.group_N is None and cut.sample_N is None and not cut.facts
     assert seen.observation_NSO.flatten().tolist() == [0, 1, 100, 101, 102]
     assert seen.final_NO.flatten().tolist() == [1, 2, 101, 102, 103]
     assert seen.terminated_N.tolist() == [False] * 4 + [True]
     assert cut.reward_NS.flatten().tolist() == pytest.approx([0, 0.1, 10, 10.1, 10.2])
-    assert cut.facts["truncated"].tolist() == [2, 2, 3, 3, 3]
+    assert goes_on.tolist() == [True, False, True, True, False]
     assert torch.equal(seen.next_NSO[:, 0], seen.final_NO) and torch.equal(seen.ended_NS[:, 0], seen.terminated_N)
 
 
-def test_decisions_that_do_not_count_are_not_kept():
+def test_decisions_that_do_not_count_are_not_kept_nor_stepped_over():
     fresh = rows([2, 3])
     mask_NS = fresh.mask_NS.clone()
     mask_NS[1, 1] = False
-    assert each(replace(fresh, mask_NS=mask_NS)).decisions.observation_NSO.flatten().tolist() == [0, 1, 100, 102]
+    cut, goes_on = each(replace(fresh, mask_NS=mask_NS))
+    assert cut.decisions.observation_NSO.flatten().tolist() == [0, 1, 100, 102]
+    assert goes_on.tolist() == [True, False, False, False]
 
 
 def test_texts_are_not_cut():
     tokens = Tokens.row([1, 2], [3, 4])
-    with pytest.raises(ValueError, match=r"not cut into single decisions.*Buffer\(cut=False\)"):
+    with pytest.raises(ValueError, match=r"not cut into single decisions.*Buffer\(\)"):
         each(TrainBatch(mask_NS=torch.ones(1, 2, dtype=torch.bool), decisions=tokens))
 
 
+def drawn_of(batch):
+    return batch.select((batch.facts[MOVE] != FRESH).nonzero()[:, 0])
+
+
 def test_the_newest_are_kept_and_any_of_them_is_drawn():
-    store = Buffer(capacity=6, draw=4000).start(0)
-    store.take(rows([4]))
-    drawn = store.take(rows([4], start=10))
+    store = Transitions(capacity=6, minibatch=1000, update_to_data=1.0, learning_starts=4).start(0)
+    assert bool((store.take(rows([4])).facts[MOVE] == FRESH).all()), "nothing is drawn at first"
+    batch = store.take(rows([4], start=10))
+    drawn = drawn_of(batch)
+    assert (batch.facts[MOVE] == FRESH).sum() == 4 and drawn.facts[MOVE].unique().tolist() == [0, 1, 2, 3]
     number_N = drawn.decisions.observation_NSO.flatten()
     held, count = number_N.unique(return_counts=True)
     assert held.tolist() == [2, 3, 10, 11, 12, 13]
@@ -86,8 +96,43 @@ def test_the_newest_are_kept_and_any_of_them_is_drawn():
     assert sorted(set(drawn.version_NS.flatten().tolist())) == [0, 10], "old ones come with the version that drew them"
 
 
+def test_newer_ones_are_likelier_where_age_counts():
+    """Of four, weights 1, .75, .5, .25 from the newest: chi-square of 3 degrees of freedom, its 99.9 % point is 16.3."""
+    store = Transitions(
+        minibatch=4000, update_to_data=1 / 4, learning_starts=0, preference=AgeDecay(span=4.0, least=0.1)
+    )
+    number_N = drawn_of(store.start(0).take(rows([4]))).decisions.observation_NSO.flatten()
+    counted, expected = torch.bincount(number_N.long()), torch.tensor([400.0, 800, 1200, 1600])
+    assert float(((counted - expected) ** 2 / expected).sum()) < 16.3
+    assert AgeDecay(span=10.0).weights(30)[-1] == pytest.approx(0.1)
+
+
+def test_a_part_of_a_move_is_owed_to_the_next_step_and_the_ratio_is_kept_over_a_resume():
+    spec = Transitions(minibatch=2, update_to_data=0.3, learning_starts=2)
+    store, moves = spec.start(0), []
+    for length in (1, 2, 3, 4, 1, 1, 5):
+        batch = store.take(rows([length]))
+        moves.append(int((batch.facts[MOVE] != FRESH).sum()) // 2)
+        resumed = spec.start(0)
+        resumed.load_state_dict(store.state_dict())
+        store = resumed
+    assert moves == [0, 0, 1, 1, 0, 1, 1] and store.metrics()["replay/update_to_data"] == pytest.approx(4 / 15)
+    with pytest.raises(ValueError, match=r"holds 17 of 17 decisions, and store\.capacity is 9"):
+        replace(spec, capacity=9).start(0).load_state_dict(store.state_dict())
+
+
+def test_a_store_draws_the_same_whether_it_grew_or_had_the_room():
+    """Room is made in pieces; what is drawn does not depend on it."""
+    spec = Transitions(capacity=5000, minibatch=50, update_to_data=0.1, learning_starts=0)
+    store, seen = spec.start(0), []
+    for start in range(0, 3000, 1000):
+        seen.append(drawn_of(store.take(rows([1000], start=start))).decisions.observation_NSO.flatten())
+    assert store.held == 3000 and store.rows.shape[0] < 5000
+    assert torch.cat(seen).max() >= 2000 and bool((torch.cat(seen) < 3000).all())
+
+
 def test_groups_are_drawn_whole_and_once():
-    store = Buffer(capacity=100, draw=3, cut=False).start(0)
+    store = Buffer(capacity=100, draw=3).start(0)
     fresh = replace(rows([2, 3, 1, 2]), group_N=torch.tensor([0, 0, 1, 1]))
     first = store.take(fresh)
     assert sorted(first.group_N.tolist()) == [0, 0, 1, 1]
@@ -103,26 +148,28 @@ def test_joined_rows_are_padded_and_lack_nothing():
     assert torch.equal(both.select(torch.tensor([0])).decisions.observation_NSO, one.decisions.observation_NSO)
 
 
-@pytest.mark.parametrize("cut", [True, False])
-def test_a_buffer_that_was_saved_draws_the_same(cut, tmp_path):
-    store, other = (Buffer(capacity=9, draw=5, cut=cut).start(3) for _ in range(2))
+@pytest.mark.parametrize(
+    "spec", [Buffer(capacity=9, draw=5), Transitions(capacity=5, minibatch=4, learning_starts=0, n=2)]
+)
+def test_a_buffer_that_was_saved_draws_the_same(spec, tmp_path):
+    store, other = (spec.start(3) for _ in range(2))
     store.take(rows([4, 2]))
     torch.save(store.state_dict(), tmp_path / "state.pt")
     with torch.serialization.safe_globals([Steps]):
         other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     a, b = (one.take(rows([3], start=10)) for one in (store, other))
     assert torch.equal(a.decisions.observation_NSO, b.decisions.observation_NSO) and torch.equal(a.mask_NS, b.mask_NS)
-    empty = Buffer().start(0)
-    empty.load_state_dict(Buffer().start(0).state_dict())
+    empty = spec.start(0)
+    empty.load_state_dict(spec.start(0).state_dict())
     assert empty.rows is None
 
 
 def test_a_policy_gradient_on_old_data_must_weigh_it():
-    whole = Buffer(cut=False, draw=12)
+    whole = Buffer(draw=12)
     with pytest.raises(ValueError, match="nothing here weighs it by how it was drawn"):
         compose.check(small_run(store=whole, correction=None))
     with pytest.raises(ValueError, match="this update learns from whole ones"):
-        compose.check(small_run(store=Buffer(), correction=TruncatedWeight()))
+        compose.check(small_run(store=Transitions(), correction=TruncatedWeight()))
     warned = compose.check(small_run(store=whole, correction=TruncatedWeight()))
     assert any("gives the bound up" in sentence for sentence in warned)
     assert "trained on decisions of any version so far" in api.statement(recipes.load("sac"))
@@ -133,3 +180,11 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
 def test_bad_numbers_are_refused(wrong):
     with pytest.raises(ValueError, match="both count rows"):
         Buffer(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"minibatch": 0}, {"n": 0}, {"learning_starts": -1}])
+def test_bad_numbers_of_transitions_are_refused(wrong):
+    with pytest.raises(ValueError, match="they count decisions"):
+        Transitions(**wrong)
+    with pytest.raises(ValueError, match=r"update_to_data is 0"):
+        Transitions(update_to_data=0.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
 from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
-from trials import APART, hastened
+from trials import APART
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
@@ -21,16 +21,15 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
-from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
-from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -48,7 +47,7 @@ ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), di
 KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
-FEW = {Optimization: {"minibatches": 20}, Buffer: {"draw": 20 * 64}}  # moves of the 200 that an episode is worth
+FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
@@ -172,6 +171,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "dpo": of("grpo", objective=varies("pair/accuracy")),
     "dps": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/StatePredicted/score")),
     "dr_grpo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "dqn": of(
+        "sac",
+        3,
+        sooner=FEW,
+        store=differs("q/mean").by(store=Once()),
+        policy__update=differs("q/target").by(update=replace(recipes.function("dqn")().update, double=False)),
+    ),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
     "duet": of("grpo", 3, prompts=8, sooner={TokenPriced: {"tokens": 1000}}, budget=varies("budget/TokenPriced/price")),
     "duet_aborts": of(
@@ -391,7 +397,14 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner=FEW,
         store=differs("q/mean").by(store=Once()),
-        update=varies("alpha").by(update=hastened(replace(recipes.function("sac")().update, tune=False), FEW)),
+        update=varies("alpha").by(update=replace(recipes.function("sac")().update, tune=False)),
+    ),
+    "td3": of(
+        "sac",
+        3,
+        sooner=FEW,
+        store=differs("q/mean").by(store=Once()),
+        policy__update=differs("loss").by(update=replace(recipes.function("td3")().update, delay=1)),
     ),
     "safe": of(
         "ppo",

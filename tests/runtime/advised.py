@@ -85,7 +85,7 @@ ADVICE = [
     ({"store": Swarm()}, "from its own rollouts alone", {"store": Once()}),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),
     ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),
-    ({**OLD, "store": Buffer(cut=False)}, "Buffer gives the bound up", {"store": Once()}),
+    ({**OLD, "store": Buffer()}, "Buffer gives the bound up", {"store": Once()}),
     ({}, "the clip never acts", {"optimization": Optimization(minibatches=4)}),
     (
         {"anchor": SamplingVersion(window=1), "max_staleness": 1},

@@ -27,9 +27,11 @@ from gimbal.dataflow.curricula.profiled import Profiled
 from gimbal.dataflow.filters.profile_only import ProfileOnly
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.swarm import Swarm
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
@@ -142,8 +144,8 @@ REFUSALS = [
         "has no meaning: use signal=mismatch",
         {"controllers": {"reward_shaping.0.coef": Lagrangian(signal="mismatch/k3")}},
     ),
-    ({"store": Buffer()}, "learns from whole ones", {"store": Buffer(cut=False)}),
-    ({"store": Buffer(cut=False)}, "by how it was drawn", {"correction": TruncatedWeight()}),
+    ({"store": Transitions()}, "learns from whole ones", {"store": Once()}),
+    ({"store": Buffer()}, "by how it was drawn", {"correction": TruncatedWeight()}),
     ({"store": Successes()}, "by how it was drawn", {"correction": TruncatedWeight()}),
     (
         {**OLD, "store": Swarm(directory="d", peers=("b",)), "rewards": (AnswerConsistency(),)},
@@ -158,7 +160,7 @@ REFUSALS = [
     ({**OLD, "store": Recent(), "staleness": MaskStale()}, "masks what is older", {"staleness": Pace()}),
     ({**OLD, "store": Successes(), "staleness": DropStale()}, "would drop each group", {"staleness": Pace()}),
     (
-        {**OLD, "store": Buffer(cut=False), "anchor": SamplingVersion()},
+        {**OLD, "store": Buffer(), "anchor": SamplingVersion()},
         "Buffer lets decisions be older",
         {"anchor": Recompute()},
     ),

@@ -23,6 +23,7 @@ from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
+from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -32,7 +33,9 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.sac import sac
+from gimbal.recipes.papers.control.td3 import td3
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.guided import Guided
@@ -75,12 +78,27 @@ def test_every_rule_of_a_part_has_its_case():
     files = [file for file in PACKAGE.rglob("*.py") if file.name not in ("compose.py", "faults.py")]
     rules = [rule for file in files for rule in _sentences(file)]
     heard = [reason for changes, _, _ in (*REFUSALS, *ADVICE) for reason in said(**changes)]
-    heard += [verdict.reason for verdict in verdicts(OF_ANY_AGE)]
+    heard += [verdict.reason for run in (OF_ANY_AGE, *OFF_POLICY.values()) for verdict in verdicts(run)]
     assert len(rules) > 60
     assert [rule for rule in rules if not any(re.fullmatch(rule, reason) for reason in heard)] == []
 
 
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
+OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
+    r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
+    "leave optimization.minibatches and epochs at 1": replace(
+        sac(), update=replace(sac().update, optimization=Optimization(minibatches=4))
+    ),
+    "a deterministic policy, and SquashedGaussian is none": replace(td3(), policy=sac().policy),
+    "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
+}
+
+
+@pytest.mark.parametrize("said", OFF_POLICY)
+def test_what_does_not_go_with_single_decisions_is_refused(said):
+    with pytest.raises(ValueError, match=said):
+        check(OFF_POLICY[said])
+    assert check(sac()) == check(td3()) == check(dqn()) == []
 
 
 def test_what_goes_by_age_is_refused_where_an_update_takes_any():

@@ -1,11 +1,11 @@
-"""Generation in environments: a rollout is one whole episode."""
+"""Generation in environments: a rollout is one whole episode, or a segment of one."""
 
 from __future__ import annotations
 
 import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -24,15 +24,43 @@ from gimbal.ops import philox
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
-from gimbal.records import Drop, Episode, Rollout
+from gimbal.records import Drop, Episode, Rollout, Task
+
+ENDS = ("terminated", "truncated")  # of an episode
+RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
+
+
+@dataclass(kw_only=True)
+class Stream:
+    """An episode at play: the task and seed that it was reset by, and what has been done in it."""
+
+    environment: Environment
+    task: Task
+    seed: int
+    observation: np.ndarray  # the present one
+    actions: list[Tensor] = field(default_factory=list)
+    earned: float = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Environments do not travel: their seed and the actions so far bring one to the same state."""
+        return {
+            "task": self.task,
+            "seed": self.seed,
+            "actions": [action_A.clone() for action_A in self.actions],  # each is a view of a whole step's
+            "observation": self.observation.tolist(),
+        }
 
 
 @dataclass(kw_only=True)
 class LiveEpisode:
-    """A request under way. Lists have one entry a decision; ``observations`` one more, the present."""
+    """A request under way. Lists have one entry a decision; ``observations`` one more, the present.
+
+    ``stream`` is the episode that it plays, of which other requests may have played the beginning.
+    """
 
     request: Request
-    environment: Environment
+    stream: Stream
+    segment: int  # the most steps of a row; 0: no limit but the episode's
     noise_SA: Tensor
     observations: list[np.ndarray]
     actions: list[Tensor] = field(default_factory=list)
@@ -45,15 +73,20 @@ class LiveEpisode:
         return len(self.actions)
 
     def take(self, action_A: Tensor, behavior: float, version: int, moment: Moment) -> str:
-        """Enter one action and what it was answered. What ended the episode, or ''."""
+        """Enter one action and what it was answered. What ended the row, or ''."""
         self.actions.append(action_A)
         self.behavior.append(behavior)
         self.versions.append(version)
         self.rewards.append(moment.reward)
         self.observations.append(moment.observation)
+        self.stream.actions.append(action_A)
+        self.stream.observation = moment.observation
+        self.stream.earned += moment.reward
         if moment.terminated:
             return "terminated"
-        return "truncated" if moment.truncated or self.length == self.request.sampling.max_length else ""
+        if moment.truncated or len(self.stream.actions) == self.request.sampling.max_length:
+            return "truncated"
+        return "paused" if self.length == self.segment else ""
 
     def broken(self, error: str) -> Finished:
         """Its end where the environment broke: the steps until then, which leave the statistics, or nothing at all."""
@@ -81,6 +114,7 @@ class LiveEpisode:
             reward_S=torch.tensor(self.rewards),
             stop=stop,
             sampling=self.request.sampling,
+            scores={RETURN: self.stream.earned} if self.segment and stop in ENDS else {},
         )
 
 
@@ -94,12 +128,13 @@ class EpisodeEngine(AbstractEngine):
         dtype = getattr(torch, spec.dtype)
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
         self._form = Form(dtype=dtype)
-        self._slots, self._deadline = spec.slots, spec.deadline
+        self._slots, self._deadline, self._segment = spec.slots, spec.deadline, spec.segment
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
         self._queue: deque[Request] = deque()
         self._live: list[LiveEpisode] = []  # in the order of their start
         self._idle: list[Environment] = []
+        self._paused: deque[Stream] = deque()  # between two segments; the one that waits longest goes on first
 
     @property
     def version(self) -> int:
@@ -138,19 +173,19 @@ class EpisodeEngine(AbstractEngine):
             torch.tensor([play.request.sampling.temperature for play in self._live]),
         )
         going: list[LiveEpisode] = []
-        moments = self._act(self._live, action_BA)
+        moments = self._act([play.stream for play in self._live], action_BA)
         for play, action_A, behavior, moment in zip(self._live, action_BA, behavior_B.tolist(), moments, strict=True):
             if moment.error:
                 finished.append(play.broken(moment.error))
             elif stop := play.take(action_A, behavior, self._version, moment):
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
-                self._idle.append(play.environment)
+                self._leave(play, paused=stop == "paused")
             else:
                 going.append(play)
         self._live = going
         return finished
 
-    def _act(self, plays: Sequence[LiveEpisode], action_BA: Tensor) -> list[Moment]:
+    def _act(self, plays: Sequence[Stream], action_BA: Tensor) -> list[Moment]:
         """Their environments' answers, all out of one thread beside this one, which can be left alone where one does not come back.
 
         One that raises, or takes longer than the deadline, is answered for with an error, and the rest go on in another thread.
@@ -165,6 +200,13 @@ class EpisodeEngine(AbstractEngine):
                 moments.append(Moment(error=error))
         return moments
 
+    def _leave(self, play: LiveEpisode, *, paused: bool) -> None:
+        """Its environment is for the next request: in the middle of its episode, or to be reset."""
+        if paused:
+            self._paused.append(play.stream)
+        else:
+            self._idle.append(play.stream.environment)
+
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         for request in self._queue:
             if request.key == key:
@@ -173,7 +215,7 @@ class EpisodeEngine(AbstractEngine):
         for play in self._live:
             if play.request.key == key:
                 self._live.remove(play)
-                self._idle.append(play.environment)
+                self._leave(play, paused=False)
                 return play.rollout("cancelled") if play.length else None
         raise KeyError(f"no request {key} is in flight")
 
@@ -193,40 +235,78 @@ class EpisodeEngine(AbstractEngine):
         return self._policy.evaluate(rollout.decisions, temperature=rollout.sampling.temperature).logprob_NS[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Environments do not travel: their seed and the actions so far bring one to the same state."""
         live = [
             {
                 "request": play.request,
-                "actions": [action_A.clone() for action_A in play.actions],  # each is a view of a whole step's
+                "stream": play.stream.state_dict(),
                 "behavior": list(play.behavior),
                 "versions": list(play.versions),
-                "observation": play.observations[-1].tolist(),
             }
             for play in self._live
         ]
-        return {"queue": list(self._queue), "live": live}
+        return {"queue": list(self._queue), "live": live, "paused": [stream.state_dict() for stream in self._paused]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._queue = deque(state["queue"])
-        self._live = []
+        self._live, self._paused = [], deque()
         for saved in state["live"]:
-            play = self._begin(saved["request"])
-            if not isinstance(play, LiveEpisode):
-                raise ValueError(f"an environment under way does not begin again: {play.outcome}")
-            for action_A, behavior, version in zip(saved["actions"], saved["behavior"], saved["versions"], strict=True):
-                (moment,) = self._act([play], action_A[None])
-                if moment.error:
-                    raise ValueError(f"an environment under way does not come back to where it was: {moment.error}")
+            stream, moments = self._replayed(saved["stream"])
+            begun = len(stream.actions) - len(saved["versions"])
+            play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
+            play.observations[0] = moments[begun].observation
+            play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
+            rest = zip(stream.actions[begun:], saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
+            for action_A, behavior, version, moment in rest:
                 play.take(action_A, behavior, version, moment)
-            if play.observations[-1].tolist() != saved["observation"]:
-                raise ValueError(
-                    f"{play.request.task.id} does not come back to the same observation when its seed and actions are "
-                    "repeated; an environment that cannot be replayed cannot be resumed"
-                )
             self._live.append(play)
+        for saved in state["paused"]:
+            stream, moments = self._replayed(saved)
+            stream.earned = sum(moment.reward for moment in moments)
+            self._paused.append(stream)
+
+    def _replayed(self, saved: Mapping[str, Any]) -> tuple[Stream, list[Moment]]:
+        """An episode that was at play, brought to where it was, and what it was answered, the first observation before all."""
+        task = saved["task"]
+        stream = self._reset(task, saved["seed"])
+        if isinstance(stream, str):
+            raise ValueError(f"an environment under way does not begin again: {stream}")
+        moments = [Moment(observation=stream.observation)]
+        for action_A in saved["actions"]:
+            (moment,) = self._act([stream], action_A[None])
+            if moment.error:
+                raise ValueError(f"an environment under way does not come back to where it was: {moment.error}")
+            moments.append(moment)
+        stream.actions = list(saved["actions"])
+        stream.observation = moments[-1].observation
+        if stream.observation.tolist() != saved["observation"]:
+            raise ValueError(
+                f"{task.id} does not come back to the same observation when its seed and actions are "
+                "repeated; an environment that cannot be replayed cannot be resumed"
+            )
+        return stream, moments
 
     def _begin(self, request: Request) -> LiveEpisode | Finished:
-        task = request.task
+        own = next((stream for stream in self._paused if stream.task.source == request.task.source), None)
+        if own is not None:
+            self._paused.remove(own)
+            return self._play(request, own)
+        stream = self._reset(request.task, request.seed)
+        if isinstance(stream, str):
+            return Finished(key=request.key, outcome=Drop("environment_error", said=stream))
+        return self._play(request, stream)
+
+    def _play(self, request: Request, stream: Stream) -> LiveEpisode:
+        most = request.sampling.max_length
+        return LiveEpisode(
+            request=request,
+            stream=stream,
+            segment=self._segment,
+            noise_SA=self._policy.noise(philox("episode", *request.stream), min(most, self._segment or most)),
+            observations=[stream.observation],
+        )
+
+    def _reset(self, task: Task, seed: int) -> Stream | str:
+        """An environment at the beginning of this task, or what broke."""
         match = next((e for e in self._idle if e.source == task.source), None)
         if match is not None:
             self._idle.remove(match)
@@ -236,28 +316,23 @@ class EpisodeEngine(AbstractEngine):
                 f"{task.source} has {environment.interface}, but the policy has {self._policy.interface}; "
                 "set policy.observations and policy.actions (Gaussian for real actions, Categorical for choices)"
             )
-        play = LiveEpisode(
-            request=request,
-            environment=environment,
-            noise_SA=self._policy.noise(philox("episode", *request.stream), request.sampling.max_length),
-            observations=[],
-        )
+        seen: list[np.ndarray] = []
 
         def reset(call: Call) -> None:
-            play.observations.append(environment.reset(task, request.seed))
+            seen.append(environment.reset(task, seed))
 
         error = _broke(DESK.call("environment reset", reset, task=task.id), self._deadline)
-        return play.broken(error) if error else play
+        return error or Stream(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
-def _steps(plays: Sequence[LiveEpisode], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
+def _steps(plays: Sequence[Stream], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
     """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
     environments = [play.environment for play in plays]
-    if not call.go_on(plays[0].request.task.id, plays[0].length):
+    if not call.go_on(plays[0].task.id, len(plays[0].actions)):
         return
     for place, moment in enumerate(environments[0].step_several(environments, list(action_BA)), 1):
         answers.append(moment)
-        if place < len(plays) and not call.go_on(plays[place].request.task.id, plays[place].length):
+        if place < len(plays) and not call.go_on(plays[place].task.id, len(plays[place].actions)):
             return  # it came back too late, and the others are stepped by another thread
 
 
@@ -280,16 +355,22 @@ def _broke(call: Call, deadline: float) -> str:
 class Episodes(AbstractEngineSpec):
     """``slots`` environments side by side; ``dtype`` is that of the sampler's copy of the policy.
 
+    A rollout is a whole episode; with ``segment`` above 0 it is at most so many steps of one, and the next rollout goes on where it
+    stopped, so that a learner step waits for no episode's end. ``sampling.max_length`` limits the episode in both cases.
+
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
     turn, counted, and leaves the statistics.
     """
 
     slots: int = 16
+    segment: int = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
     deadline: float = 60.0
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
+        if self.segment < 0:
+            raise ValueError(f"engine.segment is {self.segment}; it counts steps, or is 0 for whole episodes")
         if self.deadline <= 0:
             raise ValueError(f"engine.deadline is {self.deadline}; it must be a number of seconds above 0")
 

@@ -214,7 +214,8 @@ class Learner(AbstractLocalLearner):
             for group in models.optimizers[name].param_groups:
                 group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
-            models.optimizers[name].zero_grad(set_to_none=True)
+            for weight in models.trained((name,)):
+                weight.grad = None
         models.updates += 1
         models.follow(names)
         return {"grad_norm" if names[0] == POLICY else f"grad_norm/{names[0]}": norms[names[0]]}
@@ -257,8 +258,10 @@ class Learner(AbstractLocalLearner):
     def learning_rate(self) -> float:
         return self.models.optimizers[POLICY].param_groups[0]["lr"]
 
-    def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> list[Tensor] | list[None]:
+    def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
         """Whole groups where there are enough of them, so that what shares a prompt or is compared stays together."""
+        if (own := self.method.moves(batch)) is not None:
+            return own
         count = min(self.method.optimization.minibatches, batch.shape[0])
         if count == 1:
             return [None]

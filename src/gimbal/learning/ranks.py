@@ -80,7 +80,13 @@ class SingleProcess(AbstractRanks):
         return logprob_NS.new_zeros(())
 
     def clip(self, module: nn.Module, max_norm: float) -> float:
-        return float(torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm))
+        weights = [weight for weight in module.parameters() if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        if (
+            not norm + 1e-6 < max_norm
+        ):  # else it would be multiplied by 1, which takes as long as the step of a small network
+            torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
+        return float(norm)
 
 
 def in_micro_batches(

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicy, Evaluation, Family
+from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -57,6 +58,8 @@ class Steps(AbstractDecisions):
     @property
     def next_NSO(self) -> Float[Tensor, "N S O"]:
         """What was observed after each action."""
+        if self.shape[1] == 1:
+            return self.final_NO[:, None]
         shifted_NSO = torch.cat([self.observation_NSO[:, 1:], self.final_NO[:, None]], dim=1)
         return torch.where(self._last_NS[..., None], self.final_NO[:, None], shifted_NSO)
 
@@ -67,6 +70,8 @@ class Steps(AbstractDecisions):
 
     @property
     def _last_NS(self) -> Bool[Tensor, "N S"]:
+        if self.shape[1] == 1:
+            return torch.ones_like(self.terminated_N)[:, None]
         return torch.arange(self.shape[1], device=self.length_N.device) == self.length_N[:, None] - 1
 
     def each(self) -> tuple[Steps, Bool[Tensor, "N S"]]:
@@ -158,6 +163,15 @@ class AbstractControlPolicy(AbstractPolicy):
     provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
 
     config: dict[str, Any]  # what the constructor needs; saved beside the weights
+    normalizer: Normalizer | None = None
+
+    def normalizes(self, observations: int, wanted: bool) -> None:
+        """Let it see observations in units of their own spread, or as they are."""
+        self.normalizer = Normalizer(observations) if wanted else None
+
+    def normal(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
+        """Observations as its network sees them, and a critic of its actions."""
+        return observation_BO if self.normalizer is None else self.normalizer(observation_BO)
 
     @property
     @abstractmethod

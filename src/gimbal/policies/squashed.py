@@ -29,10 +29,19 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
 
     provides: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, observations: int, actions: int, hidden: list[int], bound: float, seed: int) -> None:
+    def __init__(
+        self, observations: int, actions: int, hidden: list[int], bound: float, seed: int, normalize: bool = False
+    ) -> None:
         super().__init__()
-        self.config = {"observations": observations, "actions": actions, "hidden": hidden, "bound": bound}
+        self.config = {
+            "observations": observations,
+            "actions": actions,
+            "hidden": hidden,
+            "bound": bound,
+            "normalize": normalize,
+        }
         self.bound, self.actions = bound, actions
+        self.normalizes(observations, normalize)
         # A last gain of 0.01: u begins as N(0, 1), which reaches all of (-bound, bound).
         self.moments = mlp([observations, *hidden, 2 * actions], 0.01, seed, nn.ReLU)
 
@@ -74,7 +83,7 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
         return log_density(share_KA.atanh(), mean_KA, log_std_KA) - slope_KA.sum(-1)
 
     def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        found_KB = self.moments(observation_KO.to(next(self.parameters()).dtype)).float()
+        found_KB = self.moments(self.normal(observation_KO).to(next(self.moments.parameters()).dtype)).float()
         mean_KA, log_std_KA = found_KB.chunk(2, dim=-1)
         log_std_KA = log_std_KA.clamp(LEAST_LOG_STD, MOST_LOG_STD)
         return mean_KA, log_std_KA + 0.5 * temperature.to(mean_KA.device).log()
@@ -83,7 +92,8 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
 @dataclass(frozen=True, kw_only=True)
 class SquashedGaussian(AbstractPolicySpec):
     """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` inputs with ``actions`` continuous actions, or
-    the one saved in the directory ``model``. Mean and deviation depend on the observation.
+    the one saved in the directory ``model``. Mean and deviation depend on the observation. ``normalize``: it sees observations in
+    units of their own spread.
     """
 
     family: ClassVar[Family] = DENSITIES
@@ -92,6 +102,7 @@ class SquashedGaussian(AbstractPolicySpec):
     actions: int
     hidden: tuple[int, ...] = (64, 64)
     bound: float = 1.0
+    normalize: bool = False
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -100,7 +111,8 @@ class SquashedGaussian(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
         if not self.model:
-            return SquashedGaussianPolicy(self.observations, self.actions, list(self.hidden), self.bound, seed).eval()
+            own = (self.observations, self.actions, list(self.hidden), self.bound)
+            return SquashedGaussianPolicy(*own, seed, self.normalize).eval()
         saved = read_config(self.model)
         policy = SquashedGaussianPolicy(**saved, seed=seed)
         read_weights(policy, self.model)

@@ -19,8 +19,11 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
+from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.categorical import Categorical
+from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.greedy import Greedy
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
@@ -44,6 +47,7 @@ _NAMES = {
     "dataset_train_split": "tasks.split",
     "dataset_streaming": "tasks.streaming",
 }
+REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic), (Categorical, Greedy)  # policies by what they act with
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that say how a row is read
 
 
@@ -130,6 +134,8 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
 def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """An evaluation on the user's tasks draws as the recipe's did: where training copies written answers, that is another engine."""
     before, now = recipe.held_out, run.held_out
+    if not run.policy.family.judged:  # an environment's own return says how good it was
+        return run
     if before is None or now is None or {"engine", "held_out.engine", "workflow", "held_out.workflow"} & set(changes):
         return run
     now = replace(now, engine=now.engine or before.engine, workflow=now.workflow or before.workflow)
@@ -228,11 +234,16 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     world = Environment(run.tasks.source)
     sizes: dict[str, Any] = {}
     both = {"observations": world.observations, "actions": world.actions}
-    if isinstance(run.policy, Gaussian | SquashedGaussian if world.real else Categorical):
+    if isinstance(run.policy, REAL if world.real else CHOICES):
         sizes |= {f"policy.{name}": size for name, size in both.items()}
-    if isinstance(run.policy, SquashedGaussian):
+    elif isinstance(run.policy, REAL + CHOICES):
+        raise ValueError(
+            f"{run.tasks.source} takes {'vectors of reals' if world.real else 'choices'}, which {type(run.policy).__name__} does not "
+            f"draw: begin with {'sac, td3 or pendulum' if world.real else 'dqn or cartpole'}"
+        )
+    if isinstance(run.policy, SquashedGaussian | Deterministic):
         sizes["policy.bound"] = world.bound
-    if isinstance(run.learns, SoftActorCritic):
+    if isinstance(run.learns, SoftActorCritic | TD3):
         sizes |= {f"update.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations

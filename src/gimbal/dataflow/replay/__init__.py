@@ -1,1 +1,2 @@
-"""What is kept and trained on again: nothing (Once), rows (Buffer), batches (Recent), successes, what other runs drew (Swarm)."""
+"""What is kept and trained on again: nothing (Once), rollouts (Buffer), single decisions (Transitions), batches (Recent), successes,
+what other runs drew (Swarm)."""

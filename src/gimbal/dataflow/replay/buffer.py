@@ -14,28 +14,21 @@ from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, replay
 from gimbal.ops import philox
 from gimbal.records import TrainBatch
 
-WHOLE = frozenset(
-    {"group_N", "sample_N", "episode_N", "parent_N", "fork_N", "turn_NS", "row_N"}
-)  # say nothing of a decision alone
-
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer(AbstractStoreSpec):
-    """Keeps the last ``capacity`` rows; each step samples ``draw`` of them uniformly, new and old alike.
+    """Keeps the last ``capacity`` rollouts; each step draws whole groups of them, new and old alike, each at most once, until there are
+    ``draw`` rows.
 
-    With ``cut`` a row is a single decision, what it was taken in and what came of it (a transition), and one may be drawn more than
-    once. Without, a row is a rollout, and whole groups are drawn, each at most once, until there are ``draw`` rows.
-
-    It gives up the bound on the age: what it holds was drawn by any version so far. An update that is off-policy does not mind
-    (SoftActorCritic); a policy gradient is refused unless something weights decisions by how they were drawn. The rule of staleness
-    continues to bound the age of what comes in.
+    It gives up the bound on the age: what it holds was drawn by any version so far. A policy gradient is refused unless something
+    weights decisions by how they were drawn. The rule of staleness continues to bound the age of what comes in. (``Transitions`` keeps
+    single decisions, for updates that are off-policy.)
     """
 
     same_rows: ClassVar[bool] = False
 
     capacity: int = 100_000
     draw: int = 256
-    cut: bool = True
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.draw < 1:
@@ -43,11 +36,10 @@ class Buffer(AbstractStoreSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
-            return
-        if self.cut:
             yield Refusal(
-                "Buffer cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer(cut=False)'"
+                "Buffer keeps whole rollouts, and this update learns from single decisions: store='Transitions()'"
             )
+            return
         yield from replaying(self, whole)
         yield Advice(
             "Buffer gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
@@ -69,14 +61,11 @@ class Held(AbstractStore):
         self.taken = 0  # steps so far
 
     def take(self, fresh: TrainBatch) -> TrainBatch:
-        new = each(fresh) if self.spec.cut else fresh
-        rows = new if self.rows is None else joined([self.rows, new])
+        rows = fresh if self.rows is None else joined([self.rows, fresh])
         if rows.shape[0] > self.spec.capacity:
             rows = rows.select(torch.arange(rows.shape[0] - self.spec.capacity, rows.shape[0]))
         self.rows, self.taken = rows, self.taken + 1
         generator = philox("buffer", self.seed, self.taken)
-        if self.spec.cut:
-            return rows.select(torch.from_numpy(generator.integers(rows.shape[0], size=self.spec.draw)))
         group_N = rows.column("group_N", self)
         order = generator.permutation(group_N.unique().numpy())
         chosen, count = [], 0
@@ -97,21 +86,6 @@ class Held(AbstractStore):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.taken = state["taken"]
         self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
-
-
-def each(batch: TrainBatch) -> TrainBatch:
-    """Every decision that counts as a row of its own. What is of a whole rollout (its group, its place) is left out."""
-    assert batch.decisions is not None
-    single, there_NS = batch.decisions.each()
-    counted_K = batch.mask_NS[there_NS].nonzero()[:, 0]
-    row_K = there_NS.nonzero()[:, 0]
-
-    def cut(x: Tensor) -> Tensor:
-        return x[row_K] if x.ndim == 1 else x[there_NS][:, None]
-
-    columns: dict[str, Any] = {name: cut(x) for name, x in _columns(batch).items() if name not in WHOLE}
-    facts = {name: cut(x) for name, x in batch.facts.items()}
-    return TrainBatch(**columns, facts=facts, decisions=single).select(counted_K)
 
 
 def joined(batches: Sequence[TrainBatch]) -> TrainBatch:

@@ -136,6 +136,7 @@ class Models:
         self.renewed: set[str] = set()  # models of the first policy that are so no longer
         self.version = 0  # learner steps taken
         self.updates = 0  # moves of the weights by this object
+        self._trained: dict[str, list[nn.Parameter]] = {}
         self.seconds: dict[str, float] = defaultdict(float)  # of this process since the last step, by what took them
 
     def __getitem__(self, name: str) -> Any:
@@ -177,18 +178,22 @@ class Models:
         yield
         self.seconds[what] += time.perf_counter() - start
 
-    def trained(self, names: Iterable[str]) -> list[nn.Parameter]:
-        """The weights of these models that training moves."""
-        return [weight for name in names for weight in self.modules[name].parameters() if weight.requires_grad]
+    def trained(self, names: Collection[str]) -> list[nn.Parameter]:
+        """The weights of these models that training moves. Looked up once: walking a model takes as long as a small one's step."""
+        for name in names:
+            if name not in self._trained:
+                self._trained[name] = [weight for weight in self.modules[name].parameters() if weight.requires_grad]
+        return [weight for name in names for weight in self._trained[name]]
 
     @torch.no_grad()
     def follow(self, moved: Collection[str]) -> None:
         """Let models that follow one of these take their step towards it."""
         for name, spec in self.specs.items():
             if spec.follows in moved and spec.rate:
-                pairs = zip(self.modules[name].parameters(), self.modules[spec.follows].parameters(), strict=True)
-                for own, other in pairs:
-                    own.lerp_(other, spec.rate)
+                own, other = self.modules[name], self.modules[spec.follows]
+                torch._foreach_lerp_([*own.parameters()], [*other.parameters()], spec.rate)
+                for statistic, newer in zip(own.buffers(), other.buffers(), strict=True):
+                    statistic.copy_(newer)
 
     def renew(self, name: str) -> None:
         """Let it be the present policy."""
@@ -250,6 +255,10 @@ class AbstractUpdate(AbstractPart, ABC):
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """The batch with the columns that no update on it may change, and what there is to report of them."""
         return batch, {}
+
+    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
+        """The rows of each move of the weights, in order; None: ``optimization`` says how many there are, and rows are shuffled."""
+        return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
         """The passes that one minibatch takes, each by the facts that tell it from the others: by default one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,12 +12,12 @@ from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
-from gimbal.policies.control import Steps
+from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, means, steps_of
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
-CRITIC, TARGET, TEMPERATURE = "critic", "target", "temperature"
+TEMPERATURE = "temperature"
 ACTS, NEXT = (
     "noise/acts",
     "noise/next",
@@ -34,7 +33,7 @@ class Temperature(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftActorCritic(AbstractUpdate):
+class SoftActorCritic(AbstractOffPolicy):
     """Maximum-entropy actor-critic with twin Q functions and a temperature that holds the entropy (SAC, arXiv:1812.05905).
 
     For each minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number:
@@ -44,7 +43,7 @@ class SoftActorCritic(AbstractUpdate):
         temperature   - l sum w (log pi(a~|o) + entropy),   alpha = exp(l)
 
     Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi actions count in units of the policy's bound; ``entropy`` is
-    what is held of it, by default minus the number of actions. Each of ``optimization.minibatches`` is one such move of all three.
+    what is held of it, by default minus the number of actions. With n steps (``store.n``) y is their discounted rewards and gamma^n.
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
@@ -56,20 +55,14 @@ class SoftActorCritic(AbstractUpdate):
     Confidence: verified; ours: the order of the three (critic first), their joint clip by ``max_grad_norm``, each apart.
     """
 
-    off_policy: ClassVar[bool] = True
-
     critic: ActionValues
-    gamma: float = 0.99
-    tau: float = 0.005
     alpha: float = 1.0
     tune: bool = True
     entropy: float | None = None
     temperature_learning_rate: float = 3e-4
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "tau"):
-            if not 0 <= vars(self)[name] <= 1:
-                raise ValueError(f"SoftActorCritic.{name} is {vars(self)[name]}; it must be in [0, 1]")
+        super().__post_init__()
         if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
             raise ValueError(
                 f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
@@ -92,49 +85,48 @@ class SoftActorCritic(AbstractUpdate):
         if not whole.has(SquashedGaussian):
             yield Refusal(_unsuitable(type(whole.run.policy).__name__))
 
-    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """With the noise of all actions that the losses will draw, so that it does not depend on how the batch is cut up."""
+    def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy = _acting(models)
         n, s = batch.shape
-        noise = {name: policy.noise(models.random(name), n * s).reshape(n, s, -1) for name in (ACTS, NEXT)}
-        return batch.with_columns(noise).to(models.device), {}
+        return {name: policy.noise(models.random(name), n * s).reshape(n, s, -1) for name in (ACTS, NEXT)}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         critic, log_alpha = models[CRITIC], models[TEMPERATURE].log
-        steps, taken_NS = batch.decisions, batch.mask_NS
-        assert isinstance(steps, Steps), type(steps)
+        steps, taken_NS = steps_of(batch), batch.mask_NS
         weight_K, seen_KO = batch.facts["weight"][taken_NS], steps.observation_NSO[taken_NS]
+        normal_KO = _acting(models).normal(seen_KO)
 
-        target_K = self._target(models, steps, batch)
-        q_KM = critic(seen_KO, steps.action_NSA[taken_NS])
+        target_K = self._target(models, batch)
+        q_KM = critic(normal_KO, steps.action_NSA[taken_NS])
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
             value=(weight_K * error_K).sum(),
-            metrics=_means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
+            metrics=means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
         )
         action_KA, logprob_K = _drawn(models, seen_KO, batch.facts[ACTS][taken_NS])
-        worth_K = critic(seen_KO, action_KA).min(-1).values
+        worth_K = critic(normal_KO, action_KA).min(-1).values
         loss_K = log_alpha.detach().exp() * logprob_K - worth_K
-        yield Loss(
-            of=(POLICY,),
-            value=(weight_K * loss_K).sum(),
-            metrics=_means(
-                weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}
-            ),
+        metrics = means(
+            weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}
         )
-        if self.tune:
-            held = -float(action_KA.shape[1]) if self.entropy is None else self.entropy
-            yield Loss(of=(TEMPERATURE,), value=-(log_alpha * (weight_K * (logprob_K.detach() + held)).sum()))
+        value = (weight_K * loss_K).sum()
+        if not self.tune:
+            yield Loss(of=(POLICY,), value=value, metrics=metrics)
+            return
+        held = -float(action_KA.shape[1]) if self.entropy is None else self.entropy
+        # Neither term has a gradient of the other's weights: one pass back is enough for both.
+        apart = (weight_K * (logprob_K.detach() + held)).sum()
+        yield Loss(of=(POLICY, TEMPERATURE), value=value - log_alpha * apart, metrics=metrics)
 
     @torch.no_grad()
-    def _target(self, models: Models, steps: Steps, batch: TrainBatch) -> Float[Tensor, " K"]:
+    def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
-        taken_NS, next_KO = batch.mask_NS, steps.next_NSO[batch.mask_NS]
-        action_KA, logprob_K = _drawn(models, next_KO, batch.facts[NEXT][taken_NS])
-        worth_K = models[TARGET](next_KO, action_KA).min(-1).values - models[TEMPERATURE].log.exp() * logprob_K
-        lasting_K = (~steps.ended_NS[taken_NS]).float()
-        return batch.column("reward_NS", self)[taken_NS] + self.gamma * lasting_K * worth_K
+        next_KO = steps_of(batch).next_NSO[batch.mask_NS]
+        action_KA, logprob_K = _drawn(models, next_KO, batch.facts[NEXT][batch.mask_NS])
+        worth_KM = models[TARGET](_acting(models).normal(next_KO), action_KA)
+        reward_K, discount_K = self.backed(batch)
+        return reward_K + discount_K * (worth_KM.min(-1).values - models[TEMPERATURE].log.exp() * logprob_K)
 
 
 def _acting(models: Models) -> SquashedGaussianPolicy:
@@ -156,7 +148,3 @@ def _drawn(models: Models, seen_KO: Tensor, noise_KA: Tensor) -> tuple[Float[Ten
     policy = _acting(models)
     action_KA, logprob_K = policy.sample(seen_KO, noise_KA)
     return action_KA, logprob_K + policy.actions * math.log(policy.bound)
-
-
-def _means(weight_K: Float[Tensor, " K"], columns: dict[str, Tensor]) -> Metrics:
-    return {name: float((weight_K * x_K.detach()).sum()) for name, x_K in columns.items()}

@@ -1,0 +1,253 @@
+"""Single decisions of any age, each with what it was taken in and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
+from gimbal.dataflow.replay.preferences import AbstractPreference, Uniform
+from gimbal.ops import philox
+from gimbal.policies.control import Steps
+from gimbal.records import AbstractDecisions, TrainBatch
+
+WHOLE = frozenset({"turn_NS"})  # says nothing of a decision alone, as do all columns of whole rows
+MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
+FRESH = -1  # in its place: the row has just come in, and is not drawn for any
+AHEAD = "replay/ahead"  # fact [N, S, n]: the rewards of the n steps that begin with this one, nan behind the last that is known
+LEAST = 1024  # rows that there is room for at first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transitions(AbstractStoreSpec):
+    """Keeps the last ``capacity`` decisions. For each that comes in the weights move ``update_to_data`` times, each time by
+    ``minibatch`` of those that are held, which ``preference`` draws: any as likely as any other, or newer ones likelier.
+
+    The first ``learning_starts`` decisions move nothing. What is left of a fraction of a move is owed to the next step, over a resume
+    too, and ``replay/update_to_data`` is what was measured: moves so far by decisions since then.
+
+    With ``n`` above 1 a decision is drawn with the rewards of the n steps that begin with it, and with what was observed after the
+    last of them; fewer where its row ends sooner (by a termination, a limit or the end of a segment), and the discount then counts the
+    steps that there are.
+
+    It gives up the bound on the age: what it holds was drawn by any version so far. So it is for updates that are off-policy.
+
+    - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
+    """
+
+    same_rows: ClassVar[bool] = False
+
+    capacity: int = 100_000
+    minibatch: int = 128
+    update_to_data: float = 1.0
+    learning_starts: int = 100
+    n: int = 1
+    preference: AbstractPreference = Uniform()
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:
+            raise ValueError(
+                f"Transitions has capacity {self.capacity}, minibatch {self.minibatch}, n {self.n} and learning_starts "
+                f"{self.learning_starts}; they count decisions, at least 1 (learning_starts: 0)"
+            )
+        if not 0 < self.update_to_data <= 1000:
+            raise ValueError(
+                f"Transitions.update_to_data is {self.update_to_data}; it is how often the weights move for each decision that comes "
+                "in, above 0 and at most 1000"
+            )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        learns = whole.run.learns
+        if not learns.off_policy:
+            yield Refusal(
+                "Transitions cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer()'"
+            )
+        elif learns.optimization.minibatches > 1 or learns.optimization.epochs > 1:
+            yield Refusal(
+                "Transitions says how often the weights move: store.update_to_data, and leave optimization.minibatches and epochs at 1"
+            )
+
+    def most_age(self, max_staleness: int) -> None:
+        return None
+
+    def start(self, seed: int) -> Ring:
+        return Ring(self, seed)
+
+    def worth(self, entered: int) -> int:
+        """How many moves so many decisions are worth."""
+        return int(self.update_to_data * max(0, entered - self.learning_starts) + 1e-9)
+
+
+class Ring(AbstractStore):
+    """The rows, each in its place until a newer one takes it."""
+
+    def __init__(self, spec: Transitions, seed: int) -> None:
+        self.spec, self.seed = spec, seed
+        self.rows: TrainBatch | None = None  # places, of which the first ``held`` are taken
+        self.goes_on_P = torch.zeros(
+            0, dtype=torch.bool
+        )  # whether the next place holds the next decision of the same row
+        self.held = self.entered = self.moves = self.taken = 0
+
+    def take(self, fresh: TrainBatch) -> TrainBatch:
+        new, goes_on_K = each(fresh)
+        self._enter(new, goes_on_K)
+        self.taken += 1
+        due = self.spec.worth(self.entered) - self.moves
+        new = _for_move(new, torch.full((new.shape[0],), FRESH))
+        if due <= 0:
+            return new
+        place_K = self._drawn(due * self.spec.minibatch)
+        number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(self.spec.minibatch)
+        self.moves += due
+        return joined(_for_move(self._at(place_K), number_K), new)
+
+    def _drawn(self, count: int) -> Int[Tensor, " K"]:
+        """Places, each drawn by itself."""
+        generator = philox("transitions", self.seed, self.taken)
+        weight_A = self.spec.preference.weights(self.held)
+        if weight_A is None:
+            age_K = generator.integers(self.held, size=count)
+        else:
+            sum_A = np.cumsum(weight_A)
+            age_K = np.searchsorted(sum_A, generator.random(count) * sum_A[-1], side="right").clip(max=self.held - 1)
+        return torch.from_numpy((self.entered - 1 - age_K) % self.spec.capacity)
+
+    def _at(self, place_K: Int[Tensor, " K"]) -> TrainBatch:
+        """The rows at these places, each with the rewards of up to n steps and the observation behind the last of them."""
+        rows = self.rows
+        assert rows is not None
+        if self.spec.n == 1:
+            return _map(lambda x: x[place_K], rows)
+        reward_P = rows.column("reward_NS", self)[:, 0]
+        ahead, last_K, place = [reward_P[place_K]], place_K, place_K
+        for _ in range(self.spec.n - 1):
+            place = torch.where((place >= 0) & self.goes_on_P[place], (place + 1) % self.spec.capacity, -1)
+            ahead.append(torch.where(place >= 0, reward_P[place], torch.nan))
+            last_K = torch.where(place >= 0, place, last_K)
+        found = _map(lambda x: x[place_K], rows)
+        steps, every = found.decisions, rows.decisions
+        assert isinstance(steps, Steps) and isinstance(every, Steps), "decisions that are cut are steps of environments"
+        decisions = replace(steps, final_NO=every.final_NO[last_K], terminated_N=every.terminated_N[last_K])
+        return replace(found, decisions=decisions, facts={**found.facts, AHEAD: torch.stack(ahead, -1)[:, None]})
+
+    def _enter(self, new: TrainBatch, goes_on_K: Bool[Tensor, " K"]) -> None:
+        count, capacity = new.shape[0], self.spec.capacity
+        kept = slice(max(0, count - capacity), None)  # of a step that is larger than all there is room for
+        place_K = ((self.entered + torch.arange(count)) % capacity)[kept]
+        self.entered += count
+        self._grow(new, min(self.entered, capacity))
+        assert self.rows is not None
+        _write(self.rows, place_K, _map(lambda x: x[kept], new))
+        # The place before the first of these holds the last decision of a row: what is written over was nobody's next but those'.
+        self.goes_on_P[place_K] = goes_on_K[kept]
+        self.held = min(self.entered, capacity)
+
+    def _grow(self, like: TrainBatch, wanted: int) -> None:
+        """Room for so many rows, twice as much whenever there is too little."""
+        there = 0 if self.rows is None else self.rows.shape[0]
+        if wanted <= there:
+            return
+        size = min(self.spec.capacity, max(LEAST, 2 * there, wanted))
+
+        def wider(x: Tensor) -> Tensor:
+            return torch.cat([x, x.new_zeros((size - len(x), *x.shape[1:]))])
+
+        self.rows = _map(wider, _map(lambda x: x[:0], like) if self.rows is None else self.rows)
+        self.goes_on_P = wider(self.goes_on_P)
+
+    def metrics(self) -> dict[str, float]:
+        since = max(0, self.entered - self.spec.learning_starts)
+        told = {"replay/held": float(self.held), "replay/moves": float(self.moves)}
+        return told | ({"replay/update_to_data": self.moves / since} if since else {})
+
+    def state_dict(self) -> dict[str, Any]:
+        rows = None if self.rows is None else _map(lambda x: x[: self.held].clone(), self.rows)
+        held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
+        counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
+        return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["held"] > self.spec.capacity or (self.spec.capacity > state["held"] < state["entered"]):
+            raise ValueError(
+                f"the checkpoint holds {state['held']} of {state['entered']} decisions, and store.capacity is {self.spec.capacity}: "
+                "continue with the capacity that it was saved with"
+            )
+        self.held, self.entered, self.moves, self.taken = (state[n] for n in ("held", "entered", "moves", "taken"))
+        self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
+        self.goes_on_P = state["goes_on"]
+
+
+def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
+    """Every decision that counts as a row of its own, and whether the next of these is the very next of its rollout. What is of a
+    whole rollout (its group, its place, its score) is left out."""
+    assert batch.decisions is not None
+    single, there_NS = batch.decisions.each()
+    counted_C = batch.mask_NS[there_NS].nonzero()[:, 0]
+    columns: dict[str, Any] = {
+        name: x[there_NS][:, None] for name, x in _tensors(batch).items() if name not in WHOLE and x.ndim > 1
+    }
+    facts = {name: x[there_NS][:, None] for name, x in batch.facts.items() if x.ndim > 1}
+    row_C = there_NS.nonzero()[counted_C, 0]
+    goes_on_C = torch.zeros(len(counted_C), dtype=torch.bool)
+    goes_on_C[:-1] = (row_C[1:] == row_C[:-1]) & (counted_C[1:] == counted_C[:-1] + 1)
+    return TrainBatch(**columns, facts=facts, decisions=single).select(counted_C), goes_on_C
+
+
+def joined(drawn: TrainBatch, new: TrainBatch) -> TrainBatch:
+    """The rows of both. A fact that the new ones lack is nan there."""
+
+    def beside(name: str, x: Tensor) -> Tensor:
+        other = new.facts.get(name)
+        return torch.cat([x, x.new_full((new.shape[0], *x.shape[1:]), torch.nan) if other is None else other])
+
+    own, others = _tensors(drawn), _tensors(new)
+    assert drawn.decisions is not None and new.decisions is not None
+    columns: dict[str, Any] = {name: torch.cat([x, others[name]]) for name, x in own.items()}
+    return TrainBatch(
+        **columns,
+        facts={name: beside(name, x) for name, x in drawn.facts.items()},
+        decisions=type(drawn.decisions).stack([drawn.decisions, new.decisions]),
+    )
+
+
+def _for_move(batch: TrainBatch, number_N: Int[Tensor, " N"]) -> TrainBatch:
+    return batch.with_columns({MOVE: number_N})
+
+
+def _tensors(record: TrainBatch | AbstractDecisions) -> dict[str, Tensor]:
+    found = {item.name: getattr(record, item.name) for item in fields(record)}  # pyrefly: ignore[bad-argument-type]
+    return {name: x for name, x in found.items() if isinstance(x, Tensor)}
+
+
+def _map(change: Any, batch: TrainBatch) -> TrainBatch:
+    """With this made of every tensor of its rows."""
+    assert batch.decisions is not None
+    decisions = replace(batch.decisions, **{name: change(x) for name, x in _tensors(batch.decisions).items()})  # pyrefly: ignore
+    columns: dict[str, Any] = {name: change(x) for name, x in _tensors(batch).items()}
+    return TrainBatch(**columns, facts={name: change(x) for name, x in batch.facts.items()}, decisions=decisions)
+
+
+def _write(rows: TrainBatch, place_K: Int[Tensor, " K"], new: TrainBatch) -> None:
+    """Into these places; a fact that only one of the two has is refused by its name."""
+    assert rows.decisions is not None and new.decisions is not None
+    pairs = [
+        (_tensors(rows), _tensors(new)),
+        (rows.facts, new.facts),
+        (_tensors(rows.decisions), _tensors(new.decisions)),
+    ]
+    for own, other in pairs:
+        if own.keys() != other.keys():
+            name = sorted(own.keys() ^ other.keys())[0]
+            raise ValueError(
+                f"Transitions holds decisions with and without {name!r}: all of a run's must carry the same"
+            )
+        for name, x in own.items():
+            x[place_K] = other[name]

@@ -1,0 +1,136 @@
+"""What updates share that learn values of actions from single decisions of any age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE
+from gimbal.learning.updates.base import AbstractUpdate, Metrics, Models, Stateful
+from gimbal.policies.control import AbstractControlPolicy, Steps
+from gimbal.records import TrainBatch
+
+CRITIC, TARGET = "critic", "target"
+SEEN = "seen"  # what is remembered: how many decisions have come in
+
+
+class Seen:
+    """Decisions that have come in so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.count = state["count"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explore:
+    """How much a policy explores: ``first``, then on a straight line to ``last`` over the first ``over`` decisions that come in."""
+
+    first: float = 1.0
+    last: float = 0.1
+    over: int = 1000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= 1 or not 0 < self.last <= 1 or self.over < 0:
+            raise ValueError(
+                f"Explore has first {self.first} and last {self.last}, which are above 0 and at most 1, and over {self.over}, which "
+                "counts decisions"
+            )
+
+    def at(self, seen: int) -> float:
+        share = min(1.0, seen / self.over) if self.over else 1.0
+        return self.first + share * (self.last - self.first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractOffPolicy(AbstractUpdate):
+    """Bootstraps from what came next: y = R + d Q'(o', .) with R the discounted rewards of the steps that a row has, o' what was
+    observed behind the last of them, and d = ``gamma``^steps, 0 where the environment ended there. A limit on the length is no end:
+    o' is then the last observation of the episode itself, never the first of the next one.
+
+    Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q. The rows of a move are those that the store drew for it
+    (``Transitions``); without such a store each step is ``optimization.minibatches`` moves on its own rows.
+    """
+
+    off_policy: ClassVar[bool] = True
+
+    gamma: float = 0.99
+    tau: float = 0.005
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "tau"):
+            if not 0 <= vars(self)[name] <= 1:
+                raise ValueError(f"{type(self).__name__}.{name} is {vars(self)[name]}; it must be in [0, 1]")
+
+    def explores(self) -> Explore | None:
+        """How much its policy explores, where the update says so and not the policy itself."""
+        return None
+
+    def noises(self, models: Models, batch: TrainBatch) -> Mapping[str, Tensor]:
+        """The noise of all actions that the losses will draw, [N, S, A]: so it does not depend on how the batch is cut up."""
+        return {}
+
+    def init(self, models: Models) -> dict[str, Stateful]:
+        return {SEEN: Seen()}
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """What has come in is shown to the policy's statistics, once; what remains is drawn for a move, unless there is none."""
+        number_N = batch.facts.get(MOVE)
+        fresh_N = torch.ones(batch.shape[0], dtype=torch.bool) if number_N is None else number_N == FRESH
+        told = self._enter(models, batch, fresh_N)
+        if number_N is not None and not bool(fresh_N.all()):
+            batch = batch.select((~fresh_N).nonzero()[:, 0])
+        return batch.with_columns(self.noises(models, batch)).to(models.device), told
+
+    def _enter(self, models: Models, batch: TrainBatch, fresh_N: Bool[Tensor, " N"]) -> Metrics:
+        steps, policy, seen = batch.decisions, models.policy, models.parts[SEEN]
+        assert isinstance(steps, Steps) and isinstance(policy, AbstractControlPolicy), type(steps)
+        taken_NS = batch.mask_NS & fresh_N[:, None]
+        if policy.normalizer is not None:
+            policy.normalizer.observe(steps.observation_NSO[taken_NS])
+        seen.count += int(taken_NS.sum())
+        if (explore := self.explores()) is None:
+            return {}
+        share = explore.at(seen.count)
+        policy.get_buffer("explore").fill_(share)
+        return {"explore": share}
+
+    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
+        number_N = batch.facts.get(MOVE)
+        if number_N is None:
+            return None
+        if bool((number_N == FRESH).any()):
+            return []
+        count_M = number_N.unique_consecutive(return_counts=True)[1]
+        return list(torch.arange(batch.shape[0]).split(count_M.tolist()))
+
+    def backed(self, batch: TrainBatch) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """R and d of each step that counts."""
+        steps, taken_NS = steps_of(batch), batch.mask_NS
+        lasting_K = (~steps.ended_NS[taken_NS]).float()
+        if AHEAD not in batch.facts:
+            return batch.column("reward_NS", self)[taken_NS], self.gamma * lasting_K
+        ahead_Kn = batch.facts[AHEAD][taken_NS]
+        power_n = self.gamma ** torch.arange(ahead_Kn.shape[1], device=ahead_Kn.device)
+        known_K = (~ahead_Kn.isnan()).sum(-1)
+        return (ahead_Kn.nan_to_num() * power_n).sum(-1), self.gamma**known_K * lasting_K
+
+
+def steps_of(batch: TrainBatch) -> Steps:
+    assert isinstance(batch.decisions, Steps), type(batch.decisions)
+    return batch.decisions
+
+
+def means(weight_K: Float[Tensor, " K"], columns: Mapping[str, Tensor]) -> Metrics:
+    stacked = torch.stack([x_K.detach().to(weight_K.dtype) for x_K in columns.values()])
+    return dict(zip(columns, (stacked @ weight_K).tolist(), strict=True))

@@ -1,0 +1,103 @@
+"""Policies that are values of choices: the best one, or now and then any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.categorical import uniform
+from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
+
+
+class GreedyPolicy(AbstractControlPolicy):
+    """The choice of the largest Q(o, .) with probability 1 - ``explore``, else any of the V choices, each as likely.
+
+    ``explore`` is a buffer that the update moves; it travels with the weights. No gradient of a log-probability reaches the weights.
+    """
+
+    explore: Tensor
+
+    def __init__(self, observations: int, actions: int, hidden: list[int], normalize: bool, seed: int) -> None:
+        super().__init__()
+        self.config = {"observations": observations, "actions": actions, "hidden": hidden, "normalize": normalize}
+        self.normalizes(observations, normalize)
+        self.net = mlp([observations, *hidden, actions], 1.0, seed, nn.ReLU)
+        self.register_buffer("explore", torch.ones(()))
+
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.config['actions']} choices"
+
+    def values(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B V"]:
+        """Q of every choice."""
+        return self.net(self.normal(observation_BO).to(next(self.net.parameters()).dtype)).float()
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
+        return uniform(generator, steps)
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Int[Tensor, "B A"], Float[Tensor, " B"]]:
+        best_B1, explore_B1 = (
+            self.values(observation_BO).argmax(-1, keepdim=True),
+            self._explore(temperature_B)[:, None],
+        )
+        choices = self.config["actions"]
+        # One uniform number says both: below ``explore``, the place in which it lies there is uniform again.
+        any_B1 = (noise_BA / explore_B1 * choices).nan_to_num().long().clamp(0, choices - 1)
+        action_B1 = torch.where(noise_BA < explore_B1, any_B1, best_B1)
+        logprob_B = _logprob(action_B1 == best_B1, explore_B1, choices)[:, 0]
+        return action_B1, torch.where(temperature_B > 0, logprob_B, 0)
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        best_K1, choices = self.values(observation_KO).argmax(-1, keepdim=True), self.config["actions"]
+        explore = self._explore(torch.tensor([temperature]))[:, None]
+        yes, no = (_logprob(torch.tensor([[hit]]), explore, choices) for hit in (True, False))
+        entropy = -yes * yes.exp() - (choices - 1) * (no * no.exp()).nan_to_num()
+        return _logprob(action_KA == best_K1, explore, choices)[:, 0], entropy[0].expand(len(action_KA))
+
+    def _explore(self, temperature_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """At a temperature T the probabilities are p^(1/T), normalised: it explores more, or less, in the same form."""
+        choices = self.config["actions"]
+        share = self.explore.float().cpu() / choices
+        power_B = 1 / temperature_B
+        best_B, other_B = (1 - (choices - 1) * share) ** power_B, share**power_B
+        mixed_B = choices * other_B / (best_B + (choices - 1) * other_B)
+        return torch.where(temperature_B > 0, mixed_B, 0.0)
+
+
+def _logprob(is_best: Tensor, explore: Tensor, choices: int) -> Tensor:
+    return (explore / choices + is_best * (1 - explore)).log()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(AbstractPolicySpec):
+    """The values of ``actions`` choices on ``observations`` inputs as a policy, or the one saved in the directory ``model``.
+    ``normalize``: it sees observations in units of their own spread."""
+
+    family: ClassVar[Family] = STEPS
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    normalize: bool = False
+    model: str = ""
+
+    def load(self, seed: int = 0) -> GreedyPolicy:
+        if not self.model:
+            return GreedyPolicy(self.observations, self.actions, list(self.hidden), self.normalize, seed).eval()
+        policy = GreedyPolicy(**read_config(self.model), seed=seed)
+        read_weights(policy, self.model)
+        return policy.eval()
+
+    def at(self, directory: Path) -> Greedy:
+        return replace(self, model=str(directory))
