@@ -91,8 +91,10 @@ class SolverEngine(AbstractEngine):
     def step(self):
         row = self.rows.pop(0)
         turns = self.solution(row.request.task)
-        said = self.policy.tokenizer.encode(turns[row.turn] if row.turn < len(turns) else "", add_special_tokens=False)
-        drawn = [*row.drawn, *said, self.policy.end_ids[0]]
+        text = turns[row.turn] if row.turn < len(turns) else ""
+        said = self.policy.tokenizer.encode(text, add_special_tokens=False)
+        paused = text.endswith(row.request.sampling.stop or ("\n\n\n",))  # at a trigger of a tool
+        drawn = [*row.drawn, *said, *([] if paused else self.policy.end_ids[:1])]
         assert len(drawn) <= row.request.sampling.max_length, "the solution has no room"
         zero_S = torch.zeros(len(drawn))
         made = Rollout(

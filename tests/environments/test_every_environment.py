@@ -20,13 +20,16 @@ from gimbal.config.parts import plain, read
 from gimbal.environments.agentdojo import AgentDojo, AgentDojoTasks
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.environments.bfcl import Bfcl, BfclTasks
+from gimbal.environments.calls import written as call
 from gimbal.environments.conformance import Conformance
 from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.environments.mcp import Mcp
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.several import Several
 from gimbal.environments.tools import Calculator
+from gimbal.environments.verifiers import Verifiers, VerifiersTasks
 from gimbal.records import Task
 
 
@@ -78,6 +81,14 @@ def said(text):
     return lambda task, seen: () if seen is None else (replied([said]),)
 
 
+class SumsByTool(VerifiersTasks):
+    """own_verifiers.py:tools, with a solution."""
+
+    def solution(self, task):
+        a, _, b = task.columns["messages"][-1]["content"].rstrip("?").split()
+        return [call("add", {"a": int(a), "b": int(b)}), str(int(a) + int(b))]
+
+
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 # Of each environment: who solves it, who does nothing of use, and what these earn.
@@ -119,6 +130,16 @@ CASES = {
     ),
     "AgentDojo": lambda: solved(AgentDojo(), AgentDojoTasks(), range(0, 92, 9)),
     "Bfcl": lambda: solved(Bfcl(), BfclTasks(), range(0, 200, 4)),
+    "Verifiers": lambda: solved(
+        Verifiers(), SumsByTool(environment=f"{Path(__file__).parent}/own_verifiers.py:tools"), range(6)
+    ),
+    "Mcp": lambda: Conformance(
+        spec=Mcp(command=sys.executable, arguments=(f"{Path(__file__).parent}/own_server.py",)),
+        tasks=[Task(id="text")],
+        oracle=once(call("note", {"name": "a", "text": "42"})),
+        null=once("<tool_call>{}</tool_call>"),
+        score=answered("1 notes"),
+    ),
     "Several": lambda: Conformance(
         spec=Several(of=Count(), count=2),
         tasks=COUNT.tasks,
@@ -132,11 +153,19 @@ NEEDS = {
     "Registered": "gymnasium",
     **dict.fromkeys(("AgentDojo", "AgentDojoTasks"), "agentdojo"),
     **dict.fromkeys(("Bfcl", "BfclTasks"), "bfcl_eval"),
+    "Verifiers": "verifiers.legacy",
+    "Mcp": "mcp",
 }
 
 
+def here(module):
+    """Whether a module can be found, and the package that it is in."""
+    package = module.partition(".")[0]
+    return find_spec(package) is not None and find_spec(module) is not None
+
+
 def installed(name):
-    if name in NEEDS and find_spec(NEEDS[name]) is None:
+    if name in NEEDS and not here(NEEDS[name]):
         pytest.skip(f"{NEEDS[name]} is not installed (make test-environments)")
 
 
@@ -230,6 +259,7 @@ OF_OTHERS = {
     "Reworded",
     "Rows",
     "Split",
+    "VerifiersTasks",
     "Within",
 }
 

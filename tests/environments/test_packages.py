@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from gimbal.environments.bfcl import Bfcl, BfclTasks
 from gimbal.environments.calls import written
 from gimbal.records import Task
 
-COMMANDS = blocks.commands(blocks.read("environments.md"))
-NEEDS = {"AgentDojo": "agentdojo", "Bfcl": "bfcl_eval"}
+PAGE = blocks.read("environments.md")
+COMMANDS = blocks.commands(PAGE)
+NEEDS = {"AgentDojo": "agentdojo", "Bfcl": "bfcl_eval", "Verifiers": "verifiers", "Mcp": "mcp"}
 SOLVING = Path(__file__).parent / "solving.py"
 
 
@@ -155,14 +157,20 @@ def test_all_solutions_earn_1_and_killed_ones_come_to_the_same_bytes(berkeley, d
 @pytest.mark.slow  # two steps of training behind prompts of thousands of tokens
 def test_the_commands_of_the_page_train(line, tmp_path, monkeypatch, capsys):
     """Where the package is there; elsewhere they are only read."""
+    monkeypatch.chdir(tmp_path)
+    blocks.write_files(PAGE, ".")
+    Path("rows.jsonl").write_text('{"prompt": [{"role": "user", "content": "2 + 2 = ?"}]}\n' * 2)
+    Path("mine.py").write_text("def score(completions, **columns):\n    return [0.0 for _ in completions]\n")
     words = blocks.words_of(line)
     named = re.search(r"tool=(\w+)", line)[1]
     parts = dict(word.split("=", 1) for word in words[2:])
-    run = recipes.load("grpo", {key: Text(parts[key]) for key in ("tasks", "workflow", "rewards")})
-    assert type(run.workflow.tool).__name__ == named and run.rewards == ()
+    run = recipes.load(
+        "grpo", {key: Text(parts[key]) for key in ("tasks", "workflow", "rewards", "reward") if key in parts}
+    )
+    assert type(run.workflow.tool).__name__ == named and (run.rewards == ()) == ("rewards" in parts)
     if find_spec(NEEDS[named]) is None:
         pytest.skip(f"{NEEDS[named]} is not here: make test-environments installs it")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # "python" is this one
     words = [
         word.replace("model=PATH", f"model={hermes.saved('model')}")
         for word in blocks.small(words, {"steps": "2", "prompts_per_step": "1", "max_length": "24"})
