@@ -80,3 +80,21 @@ def message(text: str, tools: Any, said: Said | None = None) -> dict[str, Any]:
         function = {"name": call.name, "arguments": json.dumps(call.arguments)}
         made.append({"id": f"call_{name}", "type": "function", "function": function})
     return {"role": "assistant", "content": without(text) or None, "tool_calls": made}
+
+
+def begins(messages: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a chat begins with what was said. Clients add fields to messages, and write a call's arguments with other spaces."""
+    return len(said) <= len(messages) and all(_gist(a) == _gist(b) for a, b in zip(said, messages, strict=False))
+
+
+def _gist(said: Mapping[str, Any]) -> tuple[Any, ...]:
+    calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
+    return said["role"], said["content"] or "", [(call.get("name"), _arguments(call)) for call in calls]
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    given = call.get("arguments")
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:  # no JSON: as it is
+        return given

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from gimbal.engines.base import Request
-from gimbal.environments.program import Said
+from gimbal.environments.program import Said, begins, message
 from gimbal.policies.prompts import for_template, rendered
 from gimbal.policies.token import Sampling, TokenPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
@@ -161,7 +161,8 @@ class Answers(AbstractAnswers):
                 "the engine has no weights yet: server.load(learner.version, policy.state_dict()) comes first"
             )
         if asked.chat:
-            prompts = [self._continuing(asked.session, self._chat(asked, most), special=False)]
+            text = self._chat(asked, most)  # what the template refuses is refused, whatever goes before
+            prompts = [self._talking(asked) or self._continuing(asked.session, text, special=False)]
         else:
             prompts = [self._encoded(asked.session, item, most) for item in asked.prompts]
         for _, ids in prompts:
@@ -215,6 +216,24 @@ class Answers(AbstractAnswers):
         text = rendered(tokenizer, messages, asked.tools, "the request")
         _fits(text, most)
         return text
+
+    def _talking(self, asked: Asked) -> Prompt | None:
+        """A chat that goes on from an answer of this session: by its messages, for a template may write a call of a tool otherwise than
+        it was drawn. None where it goes on from none."""
+        known: Exchange | None = None
+        rest: list[dict[str, Any]] = []
+        for exchange in self.sessions.said(asked.session):
+            columns = exchange.rollout.task.columns
+            if not columns.get("messages") or columns.get("tools") != asked.tools:
+                continue
+            said = [*columns["messages"], message(replies.visible(exchange.rollout), asked.tools)]
+            if len(said) < len(asked.messages or ()) and begins(asked.messages or (), said) and len(said) > len(rest):
+                known, rest = exchange, said
+        if known is None:
+            return None
+        with self._encoding:
+            ids = self.policy.encode_told(known.rollout, (asked.messages or [])[len(rest) :])
+        return known.text + self.policy.tokenizer.decode(ids), known.ids + ids
 
     def _continuing(self, name: str, text: str, *, special: bool) -> Prompt:
         """What continues from an answer of this session begins with the very tokens that were drawn. ``special``: a first prompt is

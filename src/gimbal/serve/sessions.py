@@ -46,6 +46,12 @@ class Sessions:
         if name in self.over:
             raise Over(name, self.over[name])
 
+    def said(self, name: str) -> tuple[Exchange, ...]:
+        """The answers of a session that are in memory."""
+        with self._lock:
+            session = self.open.get(name)
+        return () if session is None else session.exchanges
+
     def continued(self, name: str, text: str) -> tuple[bool, Exchange | None]:
         """Whether the session has answers in memory, and that which this text continues from."""
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any
 from gimbal.composition import OBSERVES, Advice, Composition, Refusal, Verdict
 from gimbal.config.parts import label, resolve
 from gimbal.engines.base import CONTINUE, DRAW, Witness
-from gimbal.environments.program import HEARD, Program, Reply, Said, is_reference, message, replied
+from gimbal.environments.program import HEARD, Program, Reply, Said, begins, is_reference, message, replied
 from gimbal.ops.deadline import MOST_AT_ONCE
 from gimbal.policies.token import Tokens, of_tokens
 from gimbal.records import Drop, Episode, Rollout, Task
@@ -210,30 +209,12 @@ def _continued(talks: Sequence[Talk], prompt: tuple[Any, ...]) -> tuple[Talk | N
         if talk.row is None or talk.said[0] != prompt[0] or talk.said[2:] != prompt[2:]:
             continue
         known, given = talk.said[1], prompt[1]
-        begins = len(known) < len(given) and (
-            all(map(_alike, known, given)) if prompt[0] == "messages" else given[: len(known)] == known
+        onward = len(known) < len(given) and (
+            begins(given, known) if prompt[0] == "messages" else given[: len(known)] == known
         )
-        if begins and (best is None or len(known) > len(best.said[1])):
+        if onward and (best is None or len(known) > len(best.said[1])):
             best, rest = talk, given[len(known) :]
     return best, rest
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two messages say the same; clients add fields, and write a call's arguments with other spaces."""
-    return _gist(one) == _gist(other)
-
-
-def _gist(said: Mapping[str, Any]) -> tuple[Any, ...]:
-    calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
-    return said["role"], said["content"] or "", [(call.get("name"), _arguments(call)) for call in calls]
-
-
-def _arguments(call: Mapping[str, Any]) -> Any:
-    given = call.get("arguments")
-    try:
-        return json.loads(given) if isinstance(given, str) else given
-    except ValueError:  # no JSON: as it is
-        return given
 
 
 def _said(row: Rollout, begun: int) -> Steps:
