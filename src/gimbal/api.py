@@ -15,6 +15,7 @@ from typing import Any
 
 from gimbal import config, recipes
 from gimbal.config.own import OwnError, fault
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
@@ -355,7 +356,10 @@ def _counted(number: int, noun: str) -> str:
 def statement(run: AbstractRun) -> str:
     """What follows from the keys, in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
-    updates = run.learns.optimization.epochs * run.learns.optimization.minibatches
+    moves = _counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")
+    if isinstance(run.store, Transitions):  # measured as replay/update_to_data
+        after = f" after the first {run.store.learning_starts:,}" if run.store.learning_starts else ""
+        moves = f"{run.store.update_to_data:g} updates for each of them{after}"
     most = run.store.most_age(run.max_staleness) if run.staleness.bounded else None
     age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
     age = "of any version so far" if most is None else age
@@ -367,6 +371,6 @@ def statement(run: AbstractRun) -> str:
     return (
         f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "
         f"{_counted(run.num_generations, 'rollout')} = {_counted(rollouts, 'rollout')} "
-        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {_counted(updates, 'update')}; "
+        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {moves}; "
         f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
     )

@@ -172,7 +172,11 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
         compose.check(small_run(store=Transitions(), correction=TruncatedWeight()))
     warned = compose.check(small_run(store=whole, correction=TruncatedWeight()))
     assert any("gives the bound up" in sentence for sentence in warned)
-    assert "trained on decisions of any version so far" in api.statement(recipes.load("sac"))
+    said = api.statement(recipes.load("sac", {"store.update_to_data": 0.25}))
+    assert (
+        "trained on decisions of any version so far" in said
+        and "0.25 updates for each of them after the first 100" in said
+    )
     assert compose.check(recipes.load("sac")) == [], "soft actor-critic learns from decisions of any age"
 
 

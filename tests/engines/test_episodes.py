@@ -317,7 +317,7 @@ def test_bad_input_is_refused_in_words():
     for policy, environment, words in (
         (CARTPOLE[0], "Pendulum-v1", "1 real actions, but the policy has 4 observations, 2 choices"),
         (CARTPOLE[0], "NoSuchThing-v0", "NoSuchThing"),
-        (CARTPOLE[0], "FrozenLake-v1", "flat vector"),
+        (CARTPOLE[0], "FrozenLake-v1", "16 observations, 4 choices, but the policy has"),
     ):
         engine = engine_of(policy)
         engine.submit(request(Gymnasium(environment=environment), 0))

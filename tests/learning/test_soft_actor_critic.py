@@ -264,4 +264,4 @@ def test_a_short_run_from_a_buffer_learns_and_a_resumed_one_goes_on_to_the_same_
         assert all(torch.equal(a, b) for a, b in pairs)
     trainer.close()
     resumed.close()
-    assert earned[0] < -20 and np.mean(earned[-3:]) > -8
+    assert earned[0] < -9 and np.mean(earned[-3:]) > -3

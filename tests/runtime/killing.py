@@ -193,5 +193,5 @@ def under_way(state) -> tuple[int, int]:
         acting += len(engine.get("acting", ()))
         engine = engine["inner"]
     return sum(
-        bool(row.get("drawn") or row.get("actions")) for row in engine.get("rows") or engine.get("live") or []
+        bool(row.get("drawn") or row.get("behavior")) for row in engine.get("rows") or engine.get("live") or []
     ), acting

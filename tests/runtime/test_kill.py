@@ -16,8 +16,10 @@ from slow import Slow
 from small import rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
+from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
@@ -25,6 +27,7 @@ from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
+from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
@@ -51,6 +54,17 @@ def cart():
     run = cartpole()
     small = {"prompts_per_step": 4, "sampling": replace(run.sampling, max_length=25), "checkpoint_every": 1}
     return replace(run, engine=replace(run.engine, slots=3), threads=1, held_out=None, **small)
+
+
+def from_a_buffer():
+    """Segments that end where episodes do leave environments in the middle of theirs, and rows half drawn."""
+    run = dqn()
+    small = {"prompts_per_step": 2, "max_staleness": 1, "checkpoint_every": 1, "held_out": None, "threads": 1}
+    store = Transitions(
+        capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5, n=3, preference=AgeDecay(span=50.0)
+    )
+    policy = replace(run.policy, hidden=(8,), normalize=True)
+    return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
 
 
 RUNS = {
@@ -87,6 +101,7 @@ RUNS = {
         tasks=rows(3),
     ),
     "control": lambda home: cart(),
+    "control, from a buffer": lambda home: from_a_buffer(),
 }
 
 

@@ -250,6 +250,11 @@ class EpisodeEngine(AbstractEngine):
         self._queue = deque(state["queue"])
         self._live, self._paused = [], deque()
         for saved in state["live"]:
+            if "stream" not in saved:
+                raise ValueError(
+                    "the checkpoint holds episodes at play as an earlier version of gimbal saved them: begin a new run from its "
+                    "weights, policy.model=.../model"
+                )
             stream, moments = self._replayed(saved["stream"])
             begun = len(stream.actions) - len(saved["versions"])
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
@@ -259,7 +264,7 @@ class EpisodeEngine(AbstractEngine):
             for action_A, behavior, version, moment in rest:
                 play.take(action_A, behavior, version, moment)
             self._live.append(play)
-        for saved in state["paused"]:
+        for saved in state.get("paused", ()):
             stream, moments = self._replayed(saved)
             stream.earned = sum(moment.reward for moment in moments)
             self._paused.append(stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from gimbal.config.parts import broken, imported, label
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.ops import stable_hash
 from gimbal.records import Task
+
+MOST_CHOICES = 1024  # combinations of several choices that are taken as one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +69,27 @@ class Environment(AbstractEnvironment):
         import gymnasium  # late: it is an extra, and takes a while
 
         self._env = _made(source)
-        seen, acts = self._env.observation_space, self._env.action_space
-        if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
+        spaces, seen, acts = gymnasium.spaces, self._env.observation_space, self._env.action_space
+        flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
+        if not isinstance(flat, spaces.Box):
             raise ValueError(
-                f"{source} shows {seen}; a flat vector is wanted (register it with a wrapper that flattens)"
+                f"{source} shows {seen}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
+                "Tuple of them (register it with a wrapper that makes them)"
             )
-        self._bounds, self._first, self.source, self.observations = None, 0, source, seen.shape[0]
-        if isinstance(acts, gymnasium.spaces.Discrete):
-            self.actions, self._first, does = int(acts.n), int(acts.start), "choices"
-        elif isinstance(acts, gymnasium.spaces.Box) and len(acts.shape) == 1:
-            self.actions, self._bounds, does = acts.shape[0], (acts.low, acts.high), "real actions"
+        # A vector is shown as it is; anything else as one vector, choices one-hot.
+        self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
+        self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
+        if isinstance(acts, spaces.Discrete):
+            self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"
+        elif isinstance(acts, spaces.MultiDiscrete) and acts.nvec.prod() <= MOST_CHOICES:
+            self.actions, self._choices, does = int(acts.nvec.prod()), partial(_each, acts), "choices"
+        elif isinstance(acts, spaces.Box):
+            self.actions, self._bounds, does = int(np.prod(acts.shape)), (acts.low, acts.high), "real actions"
         else:
-            raise ValueError(f"{source} takes {acts}; a vector (Box) or a choice (Discrete) is wanted")
+            raise ValueError(
+                f"{source} takes {acts}; a vector (Box), a choice (Discrete), or several with at most {MOST_CHOICES} combinations "
+                "(MultiDiscrete) is wanted"
+            )
         self.interface = f"{self.observations} observations, {self.actions} {does}"
 
     @property
@@ -92,21 +104,25 @@ class Environment(AbstractEnvironment):
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
-        return self._env.reset(seed=task.seed)[0].astype(np.float32)
+        return self._shown(self._env.reset(seed=task.seed)[0])
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
-        if self._bounds is None:
-            does = int(self._first + action[0])
+        if self._choices is not None:
+            does = self._choices(int(action[0]))
         else:
-            does = np.clip(action, *self._bounds)
+            assert self._bounds is not None
+            does = np.clip(action.reshape(self._bounds[0].shape), *self._bounds)
         seen, reward, terminated, truncated, _ = self._env.step(does)
         return Moment(
-            observation=seen.astype(np.float32),
+            observation=self._shown(seen),
             reward=float(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
+
+    def _shown(self, seen: Any) -> Float[np.ndarray, " O"]:
+        return np.asarray(seen if self._flatten is None else self._flatten(seen)).astype(np.float32)
 
     def fork(self) -> Environment:
         """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
@@ -119,6 +135,15 @@ class Environment(AbstractEnvironment):
 
     def close(self) -> None:
         self._env.close()
+
+
+def _plus(first: int) -> Callable[[int], int]:
+    return lambda choice: first + choice
+
+
+def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
+    """The combination of several choices that has this number."""
+    return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
 def _made(source: str) -> Any:

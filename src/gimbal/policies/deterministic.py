@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import DENSITIES, AbstractControlPolicy, read_config, read_weights, relu_mlp
 
 
 class DeterministicPolicy(AbstractControlPolicy):
@@ -40,7 +40,7 @@ class DeterministicPolicy(AbstractControlPolicy):
         }
         self.bound, self.actions = bound, actions
         self.normalizes(observations, normalize)
-        self.mean = mlp([observations, *hidden, actions], 0.01, seed, nn.ReLU)
+        self.mean = relu_mlp([observations, *hidden, actions], seed)
         self.register_buffer("explore", torch.ones(()))
 
     @property

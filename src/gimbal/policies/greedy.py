@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.categorical import uniform
-from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import STEPS, AbstractControlPolicy, read_config, read_weights, relu_mlp
 
 
 class GreedyPolicy(AbstractControlPolicy):
@@ -28,7 +28,7 @@ class GreedyPolicy(AbstractControlPolicy):
         super().__init__()
         self.config = {"observations": observations, "actions": actions, "hidden": hidden, "normalize": normalize}
         self.normalizes(observations, normalize)
-        self.net = mlp([observations, *hidden, actions], 1.0, seed, nn.ReLU)
+        self.net = relu_mlp([observations, *hidden, actions], seed)
         self.register_buffer("explore", torch.ones(()))
 
     @property

@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import DENSITIES, AbstractControlPolicy, read_config, read_weights, relu_mlp
 from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
@@ -42,8 +42,8 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
         }
         self.bound, self.actions = bound, actions
         self.normalizes(observations, normalize)
-        # A last gain of 0.01: u begins as N(0, 1), which reaches all of (-bound, bound).
-        self.moments = mlp([observations, *hidden, 2 * actions], 0.01, seed, nn.ReLU)
+        # u begins near N(0, 1), which reaches all of (-bound, bound).
+        self.moments = relu_mlp([observations, *hidden, 2 * actions], seed)
 
     @property
     def interface(self) -> str:
