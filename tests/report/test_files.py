@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 from report_records import batch, group, rollout
@@ -188,3 +189,33 @@ def test_turns_parts_and_what_did_not_count_are_on_record(tmp_path):
     assert first["fork"] is None and second["fork"] == [0, 2]
     assert (second["mask"], second["part"], second["turn"]) == ([1, 0, 1], [0, 2, 0], [0, 0, 1])
     assert second["solved"]  # by the first reward, whatever the others take away
+
+
+def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
+    import base64
+    import io
+
+    from PIL import Image
+
+    from gimbal.policies.paths import Paths
+    from gimbal.report.files import picture
+
+    zero_NS, states = torch.zeros(1, 1), torch.zeros(1, 2, 1, 8, 8)
+    states[0, 1, 0, 3] = torch.linspace(-1.5, 1.5, 8)
+    decisions = Paths(
+        state_NXD=states,
+        level_NSL=torch.zeros(1, 1, 4),
+        time_NS=zero_NS,
+        amplitude_NS=zero_NS,
+        mean_NSD=states[:, :1],
+        std_NS=zero_NS,
+        label_N=torch.tensor([-1]),
+        length_N=torch.tensor([1]),
+        sampler="flow_sde",
+        reduce="sum",
+    )
+    kind, _, data = (picture(made.rollout(decisions=decisions)) or "").partition(",")
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert kind == "data:image/png;base64" and image.size == (8, 8)
+    assert [image.getpixel((x, 3)) for x in (0, 3, 7)] == [0, 100, 255] and image.getpixel((0, 0)) == 128
+    assert picture(made.rollout()) is None

@@ -80,7 +80,7 @@ def test_a_whole_run(tmp_path):
     index, (detail,) = data["rollouts"], element(run / "report.html", "chunk-0")
     assert index["tasks"] == [[ATTACK, ATTACK, None]] and index["task"] == [0] and index["length"] == [3]
     assert index["text"] == [ATTACK] and index["solved"] == [True] and index["chunk"] == [[0, 0]]
-    assert detail == {name: described()[name] for name in page.DETAIL}
+    assert detail == {name: described().get(name) for name in page.DETAIL}
 
 
 def test_text_of_a_model_stays_data(tmp_path):

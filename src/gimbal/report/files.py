@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
+PICTURE = 128
 CLOCKED = ("time/", "perf/", "pool/")  # the only metrics that may differ between two runs of one recipe and seed
 
 
@@ -127,7 +130,28 @@ def _described(
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
         "fork": rollout.fork,  # [sample it split off from, decisions it took over]; null: it began at the prompt
         "solved": passed(rollout),
-    }
+    } | ({"image": image} if (image := picture(rollout)) else {})
+
+
+@runtime_checkable
+class _Made(Protocol):
+    """Decisions that make one thing together."""
+
+    sample_ND: Tensor
+
+
+def picture(rollout: Rollout) -> str | None:
+    """The image that a rollout made, as a data: address of a PNG of at most ``PICTURE`` pixels a side; None where it made none."""
+    made = rollout.decisions
+    if not isinstance(made, _Made) or made.sample_ND.ndim != 4 or made.sample_ND.shape[1] not in (1, 3):
+        return None
+    from PIL import Image  # late: it comes with what makes images
+
+    pixels_HWC = ((made.sample_ND[0].float() + 1) * 127.5).clamp(0, 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[-1] == 1 else pixels_HWC)
+    image.thumbnail((PICTURE, PICTURE))
+    image.save(file := io.BytesIO(), "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _unless_zero(column_S: Tensor | None) -> list[int] | None:

@@ -27,7 +27,20 @@ SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "rollouts.js", "mai
 DECISIONS = 2_000_000  # most decisions of rollouts on a page; all that were recorded are in rollouts.jsonl
 CHUNK = 20_000  # decisions that are unpacked together
 INDEX = ("step", "group", "sample", "score", "solved", "stop", "text")
-DETAIL = ("pieces", "scores", "version", "behavior", "proximal", "advantage", "entropy", "mask", "part", "turn", "fork")
+DETAIL = (
+    "pieces",
+    "scores",
+    "version",
+    "behavior",
+    "proximal",
+    "advantage",
+    "entropy",
+    "mask",
+    "part",
+    "turn",
+    "fork",
+    "image",
+)
 FOLLOWED = ("rollouts.jsonl", "metrics.jsonl", "summary.json")
 Row = dict[str, Any]
 

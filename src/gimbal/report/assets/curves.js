@@ -2,6 +2,8 @@
 const claims = [
   ["Solved", /^(pass_rate|eval\/(pass@.*|greedy))$/, "Share of sampled rollouts that solve their task, and the held-out evaluation if it ran during training."],
   ["Score", /^(reward\/mean|eval\/(greedy_)?score)$/, "Mean score of the sampled rollouts."],
+  ["Coverage", /^(reward|eval)\/.*\/coverage$/, "Share of the data that samples come near to: a reward that rises while this falls is of one sample drawn again and again."],
+  ["Distance to the data", /^(reward|eval)\/.*\/distance$/, "Of a sample to the nearest of the data: a reward that rises with it is hacked."],
   ["Rewards by name", /^reward\/.*\/mean$/, "Each reward before weighting."],
   ["Spread of scores", /^reward\/std$/, "Standard deviation over the sampled rollouts."],
   ["No signal", /^(reward\/zero_std_frac|length\/truncated_frac)$/, "Share of groups whose scores are all equal; share of rollouts cut off at the length limit."],

@@ -85,12 +85,35 @@ function textNode(m, first, end) {
   return text;
 }
 
+// What a rollout made, in hard pixels: an image of 8x8 is otherwise a blur.
+function pictureOf(d, size) {
+  const image = make("img", "made");
+  image.src = d.image;
+  image.width = size;
+  image.alt = "what this rollout made";
+  return image;
+}
+
+// The group side by side: every image with its reward. A click goes to its rollout.
+function gallery() {
+  const node = make("div", "gallery");
+  groupNow.members.forEach((r, m) => {
+    if (!groupNow.details[m].image) return;
+    const button = node.appendChild(make("button"));
+    button.type = "button";
+    button.append(pictureOf(groupNow.details[m], 56), make("span", r.solved ? "reward solved" : "reward", number(r.score, 2)));
+    button.addEventListener("click", () => choose(r));
+  });
+  return node.childElementCount ? [node] : [];
+}
+
 function memberNode(m, first) {
   const r = groupNow.members[m], d = groupNow.details[m], node = make("article", r === chosen ? "member chosen" : "member"), head = node.appendChild(make("header"));
   const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} shared` : "";
   head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
+  if (d.image) node.append(pictureOf(d, 96));
   node.append(textNode(m, first, d.pieces.length));
   node.rollout = r;
   return node;
@@ -138,7 +161,7 @@ async function showGroup(r) {
   ask.tabIndex = 0;
   grid.id = "members";
   grid.append(...forest());
-  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `correct answer: ${answer}`)]), toolbar(), grid);
+  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `correct answer: ${answer}`)]), ...gallery(), toolbar(), grid);
   hideNumbers();
   colourIn();
   reveal();
