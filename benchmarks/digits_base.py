@@ -1,7 +1,9 @@
-"""Trains gimbal-digits, the flow-matching model of 8x8 digits that the package ships: python benchmarks/digits_base.py DIRECTORY
+"""Trains gimbal-digits and gimbal-digits-ddim, the models of 8x8 digits that the package ships:
+python benchmarks/digits_base.py DIRECTORY [ddim]
 
 A diffusers DiT of 297 k parameters on scikit-learn's 1,797 digits, as diffusers would save its pipeline: transformer/, scheduler/.
-x_t = (1 - t) x0 + t eps, loss |v(x_t, t, label) - (eps - x0)|^2, t uniform; every second label is the null label, so that the
+The flow: x_t = (1 - t) x0 + t eps, loss |v(x_t, t, label) - (eps - x0)|^2, t uniform. With ``ddim``: diffusion by the cosine
+schedule of 1,000 steps, loss |v - (signal eps - noise x0)|^2 (v_prediction). Every second label is the null label, so that the
 model also draws digits without being told which. The average of the weights over the last steps is kept. About 3 minutes of one core.
 """
 
@@ -11,14 +13,20 @@ import sys
 from pathlib import Path
 
 import torch
-from diffusers import DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
+from diffusers import DDIMScheduler, DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
 from sklearn.datasets import load_digits
 
 STEPS, BATCH, RATE, AVERAGE = 4000, 128, 2e-3, 0.998
 NULL = 10  # the label that says nothing
 
 
-def main(directory: Path, steps: int = STEPS) -> None:
+def scheduler_of(kind: str) -> FlowMatchEulerDiscreteScheduler | DDIMScheduler:
+    if kind == "flow":
+        return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=1.0)
+    return DDIMScheduler(beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction", clip_sample=False)
+
+
+def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
@@ -41,14 +49,21 @@ def main(directory: Path, steps: int = STEPS) -> None:
     average = torch.optim.swa_utils.AveragedModel(
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(AVERAGE)
     )
-    mean = 0.0
+    scheduler, mean = scheduler_of(kind), 0.0
     for step in range(steps):
         row_B = torch.randint(len(x_K), (BATCH,))
         x_B, label_B = x_K[row_B], torch.where(torch.rand(BATCH) < 0.5, NULL, label_K[row_B])
         t_B, eps_B = torch.rand(BATCH), torch.randn_like(x_B)
-        t_B111 = t_B[:, None, None, None]
-        v_B = model((1 - t_B111) * x_B + t_B111 * eps_B, timestep=1000 * t_B, class_labels=label_B).sample
-        loss = (v_B - (eps_B - x_B)).square().mean()
+        if kind == "flow":
+            signal_B, noise_B, time_B = 1 - t_B, t_B, 1000 * t_B
+        else:
+            step_B = (1000 * t_B).long()
+            kept_B = scheduler.alphas_cumprod[step_B]
+            signal_B, noise_B, time_B = kept_B.sqrt(), (1 - kept_B).sqrt(), step_B.float()
+        signal, noise = signal_B[:, None, None, None], noise_B[:, None, None, None]
+        wanted_B = eps_B - x_B if kind == "flow" else signal * eps_B - noise * x_B
+        v_B = model(signal * x_B + noise * eps_B, timestep=time_B, class_labels=label_B).sample
+        loss = (v_B - wanted_B).square().mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -59,8 +74,8 @@ def main(directory: Path, steps: int = STEPS) -> None:
         if step % 200 == 199:
             print(step + 1, f"{mean:.4f}", flush=True)
     average.module.save_pretrained(directory / "transformer")
-    FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=1.0).save_pretrained(directory / "scheduler")
+    scheduler.save_pretrained(directory / "scheduler")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:3])

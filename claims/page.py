@@ -11,11 +11,14 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import campaign  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import dose  # noqa: E402
+import fours  # noqa: E402
+import fours_page  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
@@ -93,6 +96,7 @@ def pages() -> dict[str, str]:
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
+    text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

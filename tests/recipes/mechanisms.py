@@ -30,6 +30,7 @@ from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -84,6 +85,7 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=differs("entropy/policy").by(regularisers=(EnsembleValueLoss(),)),
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
+    "awm": of("diffusion_nft", 2, update=above("clip_ratio/low")),
     "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
     "bnpo": of("grpo", prompts=4, advantage=varies("beta/alpha"), aggregation=GRADIENT),
     "branched": of("grpo", workflow=differs("length/mean")),
@@ -162,6 +164,22 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=varies("rank/accuracy"),
     ),
     "difficulty_bands": of("grpo", 4, sooner=FEW_TASKS, curriculum=above("curriculum/Banded/band_0")),
+    "dance_grpo": of(
+        "flow_grpo",
+        sampling=differs("mismatch/logp_diff_max"),
+        advantage=ADVANTAGE,
+    ),
+    "diffusion_dpo": of("awm", 2, update=above("dpo/margin")),
+    "diffusion_nft": of(
+        "flow_grpo",
+        2,
+        update=above("nft/decay").by(
+            update=AdvantageWeightedMatching(
+                draws=8, optimization=recipes.function("diffusion_nft")().update.optimization
+            )
+        ),
+        sampling=REWARD.by(sampling=recipes.function("flow_grpo")().sampling),
+    ),
     "direct_advantage": of(
         "dpo", objective=varies("regression/error"), tasks=differs("length/mean").by(tasks=Choices(count=4))
     ),
@@ -199,7 +217,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),
     "flow_grpo": of(
         "grpo",
-        4,
+        2,
         objective=above("clip_ratio/high").by(objective=ClippedStep(clip_low=math.inf, clip_high=math.inf)),
         regularisers=above("kl/ref"),
         advantage=ADVANTAGE.by(advantage=GroupNormalized()),

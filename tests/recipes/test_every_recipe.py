@@ -21,7 +21,8 @@ from gimbal.rewards import reasoning
 from gimbal.runtime.compose import check
 from gimbal.runtime.run import Run
 
-NEEDS = {"kuhn": "pyspiel", "flow_grpo": "diffusers"}  # recipes of an extra
+DENOISING = recipes.of("denoising")
+NEEDS = {"kuhn": "pyspiel", **dict.fromkeys(DENOISING, "diffusers")}  # recipes of an extra
 
 
 class Scorer:

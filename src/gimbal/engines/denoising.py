@@ -19,7 +19,7 @@ from gimbal.engines.receipts import Reading, fingerprints, tensors, unsaved
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import DenoiserPolicy, NoiseSchedule, fitting
-from gimbal.policies.paths import Paths, PathSampling
+from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density
 from gimbal.records import Rollout
 
@@ -51,6 +51,9 @@ class LivePath:
     def rollout(self, stop: str) -> Rollout:
         steps = self.length
         amplitude_S = self.amplitude_S[:steps]
+        mask_S = amplitude_S > 0
+        if self.sampling.sampler == ODE and self.sampling.temperature > 0:
+            mask_S = torch.arange(steps) == len(self.amplitude_S) - 1
         return Rollout(
             task=self.request.task,
             sample=self.request.sample,
@@ -69,7 +72,7 @@ class LivePath:
             ),
             behavior_S=torch.tensor(self.behavior),
             version_S=torch.tensor(self.versions),
-            mask_S=amplitude_S > 0,
+            mask_S=mask_S,
             reward_S=torch.zeros(steps),
             stop=stop,
             sampling=self.sampling,
@@ -132,6 +135,9 @@ class DenoisingEngine(AbstractEngine):
         std_B = std_B.where(amplitude_B > 0, 0)
         next_BD = mean_BD + std_B.reshape(-1, *[1] * (noise_BD.ndim - 1)) * noise_BD
         logprob_B = log_density(next_BD, mean_BD, std_B.where(std_B > 0, 1), 1.0).where(std_B > 0, 0)
+        if sampler == ODE:  # as the policy evaluates it: only the last one counts
+            first_BD = torch.stack([path.means[0] if path.means else mean_BD[i] for i, path in enumerate(paths)])
+            logprob_B = log_density(next_BD, first_BD, torch.ones_like(std_B), 1.0)
         parts = zip(paths, next_BD.unbind(), mean_BD.unbind(), std_B.tolist(), logprob_B, strict=True)
         for path, next_D, mean_D, std, logprob in parts:
             path.states.append(next_D)
@@ -201,7 +207,7 @@ class DenoisingEngine(AbstractEngine):
         own = philox("path", *request.stream)
         shared = philox("start", request.seed, request.task.id)
         amplitude_S = torch.zeros(steps)
-        if sampling.temperature > 0 and (drawn := sampling.drawn(steps)):
+        if sampling.temperature > 0 and sampling.sampler != ODE and (drawn := sampling.drawn(steps)):
             if sampling.window:
                 first = int(shared.integers(max(1, len(drawn) - sampling.window + 1)))
                 drawn = drawn[first : first + sampling.window]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,11 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal import durable
+from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.diffusers import DIGITS, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
-from gimbal.policies.paths import NO_LABEL, PATHS, Paths, PathSampling
+from gimbal.policies.paths import NO_LABEL, ODE, PATHS, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 LABEL = "label"  # column of a task: the class that is asked for
@@ -126,16 +127,20 @@ class DenoiserPolicy(AbstractPolicy):
         self.model.eval()
         if checkpointing:
             self.model.enable_gradient_checkpointing()
-        row_K, step_K = (decisions.amplitude_NS > 0).nonzero(as_tuple=True)
-        at = (row_K, step_K)
+        row_K, step_K = at = decisions.drawn_NS.nonzero(as_tuple=True)
+        # A sample of the ODE is one decision: how well the first step foretells it. Nothing is learned from that number; it shows
+        # which weights somebody has.
+        ode = decisions.sampler == ODE
+        begun = (row_K, torch.zeros_like(step_K)) if ode else at
         mean_KD, std_K = self.step(
-            decisions.state_NXD[at],
-            decisions.level_NSL[at],
-            decisions.time_NS[at],
-            decisions.amplitude_NS[at],
+            decisions.state_NXD[begun],
+            decisions.level_NSL[begun],
+            decisions.time_NS[begun],
+            decisions.amplitude_NS[begun],
             decisions.label_N[row_K],
             decisions.sampler,
         )
+        std_K = torch.ones_like(std_K) if ode else std_K
         after_KD = decisions.state_NXD[row_K, step_K + 1]
         logprob_K = samplers.log_density(after_KD, mean_KD, std_K, decisions.scale)
 
@@ -151,8 +156,7 @@ class DenoiserPolicy(AbstractPolicy):
                 case "scale_NS":
                     return torch.full_like(std_K, decisions.scale)
                 case _:
-                    own_K = decisions.std_NS[at][:, None]
-                    return (after_KD - decisions.mean_NSD[at]).flatten(1) / own_K
+                    return (after_KD - decisions.mean_NSD[begun]).flatten(1) / std_K[:, None]
 
         return Evaluation(logprob_NS=scatter(logprob_K), columns={name: scatter(column(name)) for name in columns})
 
@@ -207,6 +211,15 @@ class Denoiser(AbstractPolicySpec):
     @property
     def path(self) -> str:
         return str(Path(__file__).parent.parent / "assets" / DIGITS) if self.model == DIGITS else self.model
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        sampling = whole.run.sampling
+        if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
+            yield Refusal(
+                "sampling.sampler=ode draws nothing on the way that a policy gradient could make likelier: sampler=flow_sde (of "
+                "diffusion: ddim), or an update of finished samples, such as update=DiffusionNFT()"
+            )
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)

@@ -81,6 +81,26 @@ class Process:
         levels = [now_S.sqrt(), (1 - now_S).sqrt(), next_S.sqrt(), (1 - next_S).sqrt()]
         return NoiseSchedule(level_SL=torch.stack(levels, -1).float(), time_S=time_S)
 
+    def noised(
+        self, clean_KD: Float[Tensor, "K ..."], eps_KD: Float[Tensor, "K ..."], place_K: Float[Tensor, " K"]
+    ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, "K 4"], Float[Tensor, " K"], Float[Tensor, "K ..."]]:
+        """(state, levels, network's time, what the network should say) of clean samples at places in [0, 1) of the training levels:
+        times of a flow, shifted as its schedule is, or the training steps of diffusion."""
+        if self.flow:
+            shift = float(self.scheduler.config.shift)
+            noise_K = shift * place_K / (1 + (shift - 1) * place_K)
+            signal_K, time_K = 1 - noise_K, noise_K * self.scheduler.config.num_train_timesteps
+        else:
+            kept_T = self.scheduler.alphas_cumprod.to(place_K.device)
+            step_K = (place_K * len(kept_T)).long()
+            signal_K, noise_K, time_K = kept_T[step_K].sqrt(), (1 - kept_T[step_K]).sqrt(), step_K.float()
+        wide = (-1, *[1] * (clean_KD.ndim - 1))
+        signal, noise = signal_K.reshape(wide), noise_K.reshape(wide)
+        wanted = {"velocity": eps_KD - clean_KD, "epsilon": eps_KD, "sample": clean_KD}
+        wanted["v_prediction"] = signal * eps_KD - noise * clean_KD
+        level_KL = torch.stack([signal_K, noise_K, signal_K, noise_K], -1)
+        return signal * clean_KD + noise * eps_KD, level_KL, time_K, wanted[self.predicts]
+
     def split(
         self, x_KD: Float[Tensor, "K ..."], found_KD: Float[Tensor, "K ..."], level_KL: Float[Tensor, "K 4"]
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, "K ..."]]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from gimbal.policies.base import Family
 from gimbal.records import AbstractDecisions, AbstractSampling
 
-Sampler = Literal["flow_sde", "dance_sde", "cps", "ddim"]
+Sampler = Literal["flow_sde", "dance_sde", "cps", "ddim", "ode"]
+ODE = "ode"
 Reduce = Literal["sum", "mean"]
 NO_LABEL = -1
 
@@ -46,9 +47,17 @@ class Paths(AbstractDecisions):
         return n, s
 
     @property
+    def drawn_NS(self) -> Bool[Tensor, "N S"]:
+        """The steps that are decisions: those that were drawn; of a path of the ODE the last, which stands for the sample."""
+        drawn_NS = self.amplitude_NS > 0
+        if self.sampler != ODE:
+            return drawn_NS
+        return torch.arange(self.shape[1], device=self.length_N.device) == self.length_N[:, None] - 1
+
+    @property
     def cost_N(self) -> Int[Tensor, " N"]:
         """Pixels of all states from which a drawn step starts: the network reads each of them once."""
-        return (self.amplitude_NS > 0).sum(-1).clamp(min=1) * math.prod(self.state_NXD.shape[-2:])
+        return self.drawn_NS.sum(-1).clamp(min=1) * math.prod(self.state_NXD.shape[-2:])
 
     @property
     def sample_ND(self) -> Float[Tensor, "N ..."]:
@@ -114,6 +123,7 @@ class PathSampling(AbstractSampling):
 
     ``sampler`` is "flow_sde" (Flow-GRPO, arXiv:2505.05470), "dance_sde" (DanceGRPO, arXiv:2505.07818) or "cps" for flows, and
     "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, by which users draw; otherwise it is 1.
+    ``sampler`` "ode" is that ODE in training too, for updates that learn from finished samples: each is then one decision.
     The drawn steps are those from ``first`` up to, but without, ``last``, which counts from the end if it is below 1: the last
     step is never drawn, for its distribution is next to a point. ``window`` > 0 draws only so many in a row of them, from a
     place that is drawn for each group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise.

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-FLOWS, DIFFUSIONS = ("flow_sde", "dance_sde", "cps"), ("ddim",)
+FLOWS, DIFFUSIONS = ("flow_sde", "dance_sde", "cps", "ode"), ("ddim", "ode")
 
 
 def step(
@@ -29,6 +29,7 @@ def step(
       mean = x - dt (v + g^2 / (2 s) eps), std = g sqrt(dt), dt = s - s'. It keeps the marginals of the ODE as dt goes to 0.
     - dance_sde (arXiv:2505.07818): the same with g = amplitude.
     - cps (arXiv:2509.05952): std = s' sin(amplitude pi / 2), mean = a' x0 + sqrt(s'^2 - std^2) eps. It does not keep the marginals.
+    - ode: std = 0, mean = a' x0 + s' eps.
     - ddim (arXiv:2010.02502): the same mean, std = amplitude sqrt((1 - a'^2) / (1 - a^2) (1 - a^2 / a'^2)); at amplitude 1 this is
       a step of DDPM (arXiv:2006.11239).
     """
@@ -46,7 +47,9 @@ def step(
             rate_K = amplitude_K.square()
         drift_KD = noise_KD - clean_KD + wide(rate_K / (2 * sigma_K)) * noise_KD
         return x_KD - wide(dt_K) * drift_KD, (rate_K * dt_K).sqrt()
-    if sampler == "cps":
+    if sampler == "ode":
+        std_K = torch.zeros_like(next_K)
+    elif sampler == "cps":
         std_K = next_K * torch.sin(amplitude_K * (math.pi / 2))
     else:
         assert sampler == "ddim", sampler

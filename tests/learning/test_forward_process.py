@@ -1,0 +1,191 @@
+"""Updates on finished samples, held against what their equations say and against each other."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+
+from gimbal import recipes
+from gimbal.advantages import GroupCentered
+from gimbal.learning.learner import Learner
+from gimbal.learning.method import Optimization
+from gimbal.learning.updates import forward_process
+from gimbal.learning.updates.forward_process import AdvantageWeightedMatching, DiffusionDPO, DiffusionNFT
+from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.paths import Paths
+from gimbal.records import TrainBatch
+from gimbal.runtime.compose import check
+
+ROWS, DRAWS, STEPS = 6, 3, 4
+SPEC = Denoiser(batch=ROWS * DRAWS)
+
+
+@pytest.fixture(scope="module")
+def base():
+    torch.set_num_threads(1)
+    return SPEC.load(0)
+
+
+def samples(rewards, groups=(0, 0, 1, 1, 2, 2)):
+    """Finished samples with these rewards; of the path only its length is there."""
+    g = torch.Generator().manual_seed(0)
+    states = torch.randn(ROWS, STEPS + 1, 1, 8, 8, generator=g)
+    zero_NS = torch.zeros(ROWS, STEPS)
+    mask_NS = torch.tensor([[False] * (STEPS - 1) + [True]] * ROWS)
+    decisions = Paths(
+        state_NXD=states,
+        level_NSL=torch.zeros(ROWS, STEPS, 4),
+        time_NS=zero_NS,
+        amplitude_NS=zero_NS,
+        mean_NSD=states[:, 1:],
+        std_NS=zero_NS,
+        label_N=torch.full((ROWS,), -1),
+        length_N=torch.full((ROWS,), STEPS),
+        sampler="ode",
+        reduce="mean",
+    )
+    return TrainBatch(
+        mask_NS=mask_NS,
+        reward_NS=mask_NS * torch.tensor(rewards)[:, None],
+        group_N=torch.tensor(groups),
+        episode_N=torch.arange(ROWS),
+        decisions=decisions,
+    )
+
+
+REWARDS = [1.0, -1.0, 0.5, 0.0, 2.0, -2.0]
+
+
+def prepared(base, update, rewards=REWARDS):
+    learner = Learner(copy.deepcopy(base), update, first=lambda: copy.deepcopy(base))
+    return learner, learner.prepare(samples(rewards))
+
+
+def gradient_of(learner, batch):
+    learner.forward_backward(batch)
+    found = torch.cat([w.grad.flatten() for w in learner.policy.parameters() if w.grad is not None])
+    learner.policy.zero_grad()
+    return found
+
+
+def plain(base, learner, batch, weight_N):
+    """Gradient of the mean of weight |v - v*|^2 over samples and draws, written out."""
+    policy = copy.deepcopy(base)
+    place_NK, eps_NKD = batch.facts[forward_process.PLACE], batch.facts[forward_process.EPS]
+    total = torch.zeros(())
+    for n in range(ROWS):
+        for k in range(DRAWS):
+            x0, eps, t = batch.decisions.sample_ND[n], eps_NKD[n, k], place_NK[n, k]
+            said = policy.model(
+                (1 - t) * x0[None] + t * eps[None], timestep=1000 * t[None], class_labels=torch.tensor([10])
+            ).sample
+            total = total + weight_N[n] * (said[0] - (eps - x0)).square().mean() / (ROWS * DRAWS)
+    total.backward()
+    return torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
+
+
+def test_awm_at_ratio_1_is_matching_weighted_by_the_advantage(base):
+    update = AdvantageWeightedMatching(draws=DRAWS, coef=0.0, advantage=GroupCentered())
+    learner, batch = prepared(base, update)
+    ours = gradient_of(learner, batch)
+    size_N = batch.facts[forward_process.SIZE]
+    assert size_N.tolist() == [1.0, -1.0, 0.25, -0.25, 2.0, -2.0]
+    torch.testing.assert_close(ours, plain(base, learner, batch, size_N), atol=1e-5, rtol=1e-3)
+
+
+def test_awm_is_held_where_its_clip_says(base):
+    """lp far above lp_old where A > 0 and far below where A < 0: the clip leaves no gradient. The other way round it leaves all."""
+    update = AdvantageWeightedMatching(draws=DRAWS, coef=0.0, clip=0.01, advantage=GroupCentered())
+    learner, batch = prepared(base, update)
+    before_NK, side_N1 = batch.facts["forward/old"], batch.facts[forward_process.SIZE].sign()[:, None]
+    gone, back = (
+        gradient_of(learner, batch.with_columns({"forward/old": before_NK + x * side_N1})) for x in (0.5, -0.5)
+    )
+    assert float(gone.abs().max()) == 0 < float(back.abs().max())
+
+
+def test_nft_where_all_are_as_good_stays_where_old_is(base):
+    learner, batch = prepared(base, DiffusionNFT(draws=DRAWS, coef=0.0), rewards=[1.0] * ROWS)
+    even = gradient_of(learner, batch)
+    learner, batch = prepared(base, DiffusionNFT(draws=DRAWS, coef=0.0))
+    assert float(even.abs().max()) < 1e-4 * float(gradient_of(learner, batch).abs().max())
+
+
+@pytest.mark.parametrize("b", [1.0, 0.5])
+def test_nft_at_old_is_awm_with_the_advantage_over_the_limit(base, b, monkeypatch):
+    """In the space of velocities, where x0 hat - x0 is v - v*; the self-normalisation is a constant weight at this point."""
+    update = DiffusionNFT(draws=DRAWS, coef=0.0, b=b, limit=5.0, advantage=GroupCentered())
+    learner, batch = prepared(base, update)
+    process = learner.policy.process
+
+    def velocities(x_KD, found_KD, level_KL):
+        return rows.clean_JD + (found_KD - rows.wanted_JD), found_KD
+
+    rows = forward_process.noised(learner.models, batch)
+    monkeypatch.setattr(process, "split", velocities)
+    sizes = (rows.said(learner.policy) - rows.wanted_JD).flatten(1).abs().mean(-1).detach()
+    ours = gradient_of(learner, batch)
+    policy = copy.deepcopy(base)
+    said = rows.said(policy)
+    missed = (said - rows.wanted_JD).flatten(1).square().mean(-1) / sizes
+    weight = batch.facts[forward_process.SIZE].repeat_interleave(DRAWS)  # limit / b x b x A / limit
+    (weight * missed).mean().backward()
+    theirs = torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-2)
+
+
+def test_old_is_the_policy_as_the_step_began_and_lags_later(base):
+    update = DiffusionNFT(draws=DRAWS, slow=0.25, most=0.5, optimization=Optimization(learning_rate=1e-3))
+    learner, batch = prepared(base, update)
+    first = [w.detach().clone() for w in learner.models["old"].parameters()]
+    metrics = learner.step(batch)
+    assert metrics["nft/decay"] == 0.25 and metrics["kl/velocity"] == 0
+    pairs = zip(first, learner.models["old"].parameters(), learner.policy.parameters(), strict=True)
+    assert all(torch.allclose(old, 0.25 * before + 0.75 * now, atol=1e-7) for before, old, now in pairs)
+    assert learner.step(learner.prepare(samples(REWARDS)))["kl/velocity"] > 0
+
+
+def test_dpo_of_two_is_the_gradient_of_its_log_sigmoid(base):
+    """Groups of two with A = +-1: - log sigmoid(-(beta / 2)(d_w - d_l)), by autograd, at a policy that is not the reference."""
+    beta, shift = 20.0, 0.01
+    update = DiffusionDPO(draws=DRAWS, beta=beta, advantage=GroupCentered())
+    learner = Learner(copy.deepcopy(base), update, first=lambda: copy.deepcopy(base))
+    with torch.no_grad():
+        for weight in learner.policy.parameters():
+            weight.add_(shift * weight.abs().mean())
+    batch = learner.prepare(samples([1.0, -1.0] * 3))
+    rows = forward_process.noised(learner.models, batch)
+    eps_NKD = batch.facts[forward_process.EPS]
+    assert torch.equal(eps_NKD[0], eps_NKD[1]) and not torch.equal(eps_NKD[0], eps_NKD[2])
+    policy = copy.deepcopy(learner.policy)
+    d_NK = rows.missed(rows.said(policy)) - rows.missed(rows.said(base)).detach()
+    margin_GK = d_NK[0::2] - d_NK[1::2]
+    loss = -torch.nn.functional.logsigmoid(-beta / 2 * margin_GK).mean() / (beta / 2) / 2
+    loss.backward()
+    theirs = torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
+    torch.testing.assert_close(gradient_of(learner, batch), theirs, atol=1e-5, rtol=1e-3)
+    still, same = prepared(base, update)
+    told = still.step(same)
+    assert told["dpo/undecided"] == pytest.approx(0.5) and told["dpo/margin"] == 0
+
+
+def test_micro_batches_change_no_gradient(base):
+    for update in (DiffusionNFT(draws=DRAWS), AdvantageWeightedMatching(draws=DRAWS), DiffusionDPO(draws=DRAWS)):
+        whole, batch = prepared(base, update)
+        small = replace(update, optimization=Optimization(microbatch_tokens=64))
+        cut, same = prepared(base, small)
+        torch.testing.assert_close(gradient_of(cut, same), gradient_of(whole, batch), atol=1e-6, rtol=1e-3)
+
+
+def test_what_does_not_go_together_is_refused():
+    run = recipes.function("diffusion_nft")()
+    with pytest.raises(ValueError, match="no more draws than steps"):
+        check(replace(run, update=replace(run.update, draws=11)))
+    with pytest.raises(ValueError, match="b is above 0"):
+        DiffusionNFT(b=0.0)
+    gradient = recipes.function("flow_grpo")()
+    with pytest.raises(ValueError, match="sampler=ode draws nothing"):
+        check(replace(gradient, sampling=replace(gradient.sampling, sampler="ode")))
