@@ -53,18 +53,8 @@ class Noised:
         return x_J.reshape(-1, self.draws)
 
 
-class _Losses(ABC):
-    """What a forward process adds to an update: its loss of each sample and draw."""
-
-    @abstractmethod
-    def matched(
-        self, models: Models, batch: TrainBatch, noised: Noised
-    ) -> tuple[Float[Tensor, "N K"], dict[str, Tensor]]:
-        """Loss of each sample and draw, and metrics [N, K]."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class AbstractForwardProcess(AbstractUpdate, _Losses):
+class AbstractForwardProcess(AbstractUpdate, ABC):
     """Noises samples again, ``draws`` times a pass, and weighs them by ``advantage``, one number a sample."""
 
     by_group: ClassVar[bool] = False  # whether all samples of a group get the same places and noises
@@ -75,6 +65,12 @@ class AbstractForwardProcess(AbstractUpdate, _Losses):
     def __post_init__(self) -> None:
         if self.draws < 1:
             raise ValueError(f"{type(self).__name__}.draws is {self.draws}; it must be at least 1")
+
+    @abstractmethod
+    def matched(
+        self, models: Models, batch: TrainBatch, noised: Noised
+    ) -> tuple[Float[Tensor, "N K"], dict[str, Tensor]]:
+        """Loss of each sample and draw, and metrics [N, K]."""
 
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD})
