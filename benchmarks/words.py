@@ -9,6 +9,7 @@ TITLES = {
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
     "speculative": "Speculative decoding on a processor",
     "sandbox": "What a call into a sandbox costs",
+    "environments": "What a turn in another package's environment costs",
     "tree": "Rows that begin alike: trees in learner and sampler",
     "memory": "Memory of two steps of a 0.5 B model",
     "overhead": "What the method layer costs",
@@ -37,6 +38,14 @@ GROUPS = {
 ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
 NAMES = {
     "rung": "sandbox",
+    "environment": "environment",
+    "package_ms": "the package's own functions, ms",
+    "ours_ms": "ours, ms",
+    "thread_ms": "ours in a run, ms",
+    "own_ours_ms": "ours less the package's, ms",
+    "own_ours_p90_ms": "ours less the package's, ms (p90)",
+    "own_thread_ms": "ours in a run less the package's, ms",
+    "own_thread_p90_ms": "ours in a run less the package's, ms (p90)",
     "first_call_ms": "start and first call, ms",
     "empty_ms": "an empty program, ms",
     "empty_p90_ms": "an empty program, ms (p90)",

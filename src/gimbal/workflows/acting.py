@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Fault, Task, is_chat
 from gimbal.workflows.base import Act
 
+HALVES = re.compile("[\ud800-\udfff]")  # to look at each letter in Python takes longer than most tools
 LONGEST_ANSWER = 200_000  # characters of an observation: to encode a megabyte only to cut it takes longer than a step
 
 
@@ -166,7 +168,7 @@ def _unusable(moment: Any) -> str:
     if isinstance(said, str):
         if len(said) > LONGEST_ANSWER:
             return f"answered with {len(said):,} characters; at most {LONGEST_ANSWER:,} are read"
-        if any("\ud800" <= letter <= "\udfff" for letter in said):
+        if HALVES.search(said):
             return "answered with half of a surrogate pair, which is no text"
     return ""
 
