@@ -39,6 +39,7 @@ ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "tr
 NAMES = {
     "rung": "sandbox",
     "environment": "environment",
+    "turns": "turns",
     "package_ms": "the package's own functions, ms",
     "ours_ms": "ours, ms",
     "thread_ms": "ours in a run, ms",

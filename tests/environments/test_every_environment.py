@@ -26,6 +26,7 @@ from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
+from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.several import Several
 from gimbal.environments.tools import Calculator
@@ -55,11 +56,11 @@ def once(text):
 class Solved:
     """Says the turns of a package's own solution, one after the other."""
 
-    def __init__(self, solution):
-        self.solution, self.left = solution, iter(())
+    def __init__(self, solution, begins=None):
+        self.solution, self.begins, self.left = solution, begins, iter(())
 
     def __call__(self, task, seen):
-        if seen is None:  # it begins
+        if seen is None or (self.begins and str(seen).startswith(self.begins)):
             self.left = iter(self.solution(task))
         return next(self.left)
 
@@ -89,6 +90,7 @@ class SumsByTool(VerifiersTasks):
         return [call("add", {"a": int(a), "b": int(b)}), str(int(a) + int(b))]
 
 
+LEVELS = [MiniGridTasks(level=f"BabyAI-{name}-v0") for name in ("GoToRedBallGrey", "OpenDoor", "PickupLoc")]
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 # Of each environment: who solves it, who does nothing of use, and what these earn.
@@ -133,6 +135,14 @@ CASES = {
     "Verifiers": lambda: solved(
         Verifiers(), SumsByTool(environment=f"{Path(__file__).parent}/own_verifiers.py:tools"), range(6)
     ),
+    # The package's reward falls with each step; a mission that is accomplished earns more than 0.
+    "MiniGrid": lambda: Conformance(
+        spec=MiniGrid(),
+        tasks=[tasks[at] for tasks in LEVELS for at in range(8)],
+        oracle=Solved(LEVELS[0].solution, begins="Mission: "),
+        null=lambda task, seen: "done",
+        score=lambda task, moments: float(moments[-1].reward > 0),
+    ),
     "Mcp": lambda: Conformance(
         spec=Mcp(command=sys.executable, arguments=(f"{Path(__file__).parent}/own_server.py",)),
         tasks=[Task(id="text")],
@@ -155,6 +165,7 @@ NEEDS = {
     **dict.fromkeys(("Bfcl", "BfclTasks"), "bfcl_eval"),
     "Verifiers": "verifiers.legacy",
     "Mcp": "mcp",
+    "MiniGrid": "minigrid",
 }
 
 
