@@ -30,5 +30,5 @@ def test_its_limit_is_a_truncation_and_strangers_are_named():
     assert moments[-1].truncated and not moments[-1].terminated and not any(one.ended for one in moments[:-1])
     with pytest.raises(ValueError, match="no column level"):
         live.reset(Task(id="x"), 0)
-    with pytest.raises(ValueError, match="MiniGrid has no level 'BabyAI-Nothing-v0'"):
+    with pytest.raises(ValueError, match="gymnasium does not make 'BabyAI-Nothing-v0'"):
         live.reset(Task(id="x", columns={"level": "BabyAI-Nothing-v0"}), 0)

@@ -68,7 +68,7 @@ class Environment(AbstractEnvironment):
     def __init__(self, source: str) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
-        self._env = _made(source)
+        self._env = opened(source)
         spaces, seen, acts = gymnasium.spaces, self._env.observation_space, self._env.action_space
         flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
         if not isinstance(flat, spaces.Box):
@@ -146,7 +146,7 @@ def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
     return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
-def _made(source: str) -> Any:
+def opened(source: str) -> Any:
     """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
     import gymnasium
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.gym import opened
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -142,10 +143,5 @@ def _registered() -> Any:
 
 
 def _made(level: str) -> Any:
-    import gymnasium
-
     _registered()
-    try:
-        return gymnasium.make(level, disable_env_checker=True)
-    except gymnasium.error.Error as error:
-        raise ValueError(f"MiniGrid has no level {level!r}: {error}") from error
+    return opened(level)
