@@ -20,7 +20,7 @@ from gimbal.environments.tables import Rewritten
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.loading import TINY
+from gimbal.policies.loading import SHIPPED
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
@@ -317,7 +317,7 @@ def version(target: str, runs: Path) -> int:
 
 
 def is_model(target: str) -> bool:
-    return target == TINY or (Path(target) / "config.json").is_file()
+    return target in SHIPPED or (Path(target) / "config.json").is_file()
 
 
 def way_on(directory: Path) -> str:

@@ -19,6 +19,7 @@ RUN_ELSEWHERE = {
     "reward.md",
     "method.md",
     "agent.md",
+    "terminal.md",
     "environments.md",
     "memory.md",
     "not-learning.md",

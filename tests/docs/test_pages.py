@@ -8,6 +8,9 @@ from pathlib import Path
 import blocks
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "environments"))
+import hermes
+
 from gimbal.cli import main
 
 ROWS = '{"prompt": "2 + 2 =\\n", "answer": "4"}\n{"prompt": "30 + 12 =\\n", "answer": "42"}\n'
@@ -99,6 +102,23 @@ def test_memory_and_when_it_does_not_learn(desk, single_thread, capsys):
         run(blocks.read(name), capsys, dry=True)  # test_from_trl trains with these keys
     assert main(blocks.small(["train", "stable", "tasks=rows.jsonl", "reward=mine.py:score"])) == 0
     assert main(["doctor", "runs/stable-0"]) == 0
+
+
+@pytest.mark.slow
+def test_a_terminal(desk, single_thread, capsys):
+    """With a chat model whose template offers tools; the block of Python writes tasks that it may train on."""
+    pytest.importorskip("pydantic_monty")
+    page = blocks.read("terminal.md")
+    blocks.write_files(page, desk)
+    model = hermes.saved(desk / "model")
+    run(page.replace("Bubblewrap()", "Monty()"), capsys, [("model=PATH", f"model={model}")])
+    steps = [json.loads(line) for line in Path("runs/terminal-0/metrics.jsonl").read_text().splitlines()]
+    assert {"tool/calls", "time/tool", "pass_rate"} <= set(steps[0])
+    (code,) = [code for language, _, code in blocks.blocks(page) if language == "python"]
+    exec(compile(code, "terminal.md", "exec"), {})
+    assert "'kept': 40" in capsys.readouterr().out
+    words = ["train", "terminal", f"model={model}", "tasks=vowels.jsonl", "held_out=null"]
+    assert main(blocks.small(words)) == 0
 
 
 @pytest.mark.slow

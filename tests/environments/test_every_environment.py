@@ -21,6 +21,8 @@ from gimbal.environments.agentdojo import AgentDojo, AgentDojoTasks
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.environments.bfcl import Bfcl, BfclTasks
 from gimbal.environments.calls import written as call
+from gimbal.environments.chore_kinds import KINDS
+from gimbal.environments.chores import Chores
 from gimbal.environments.conformance import Conformance
 from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
@@ -29,6 +31,7 @@ from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.several import Several
+from gimbal.environments.terminal import Terminal
 from gimbal.environments.tools import Calculator
 from gimbal.environments.verifiers import Verifiers, VerifiersTasks
 from gimbal.records import Task
@@ -158,9 +161,26 @@ CASES = {
         score=lambda task, moments: float(moments[-1].observation[1].reward),
     ),
 }
+
+
+class Solution:
+    """Says the programs of a task's solution one after the other, then what it was told, or the answer."""
+
+    def __call__(self, task, seen):
+        self.turns = [f"${program}" for program in task.columns["programs"]] if seen is None else self.turns[1:]
+        return self.turns[0] if self.turns else f"<answer>{task.answer}</answer>"
+
+
+CASES["Terminal"] = lambda: Conformance(
+    spec=Terminal(),
+    tasks=[Chores(kinds=(kind,), split="held_out")[0] for kind in KINDS],
+    oracle=Solution(),
+    null=lambda task, seen: "<answer></answer>",
+)
 NEEDS = {
     "Game": "pyspiel",
     "Registered": "gymnasium",
+    "Terminal": "pydantic_monty",
     **dict.fromkeys(("AgentDojo", "AgentDojoTasks"), "agentdojo"),
     **dict.fromkeys(("Bfcl", "BfclTasks"), "bfcl_eval"),
     "Verifiers": "verifiers.legacy",

@@ -28,8 +28,10 @@ from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
+from gimbal.environments.chores import Chores
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.terminal import Terminal
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
@@ -42,6 +44,7 @@ from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
+from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.single import SingleTurn
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
@@ -463,6 +466,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "stratified_grpo": of("grpo", advantage=ADVANTAGE),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
+    "terminal": of(
+        "grpo",
+        workflow=above("tool/calls", 0.5).by(workflow=Dialogue(tool=Terminal(most=24), answers=0)),
+        tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
+    ),
+    "tiny_agent": of("sft", tasks=differs("length/mean")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
     "stable": of(
         "grpo",

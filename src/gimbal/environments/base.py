@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
@@ -72,6 +72,7 @@ class Moment:
     ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
     "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is;
     ``late``: it is that a deadline passed, which counts apart.
+    ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own.
     """
 
     observation: Any = None
@@ -81,6 +82,9 @@ class Moment:
     error: str = ""
     fault: Fault = "environment"
     late: bool = False
+    calls: int = 0
+    errors: int = 0
+    seconds: float = field(default=0.0, compare=False)  # that it took, by the clock on the wall
 
     @property
     def failed(self) -> str:

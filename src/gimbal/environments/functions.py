@@ -12,7 +12,7 @@ from typing import Any
 
 from gimbal.config.classes import nearest
 from gimbal.config.parts import REFERENCE, label, read, resolve
-from gimbal.environments.calls import CLOSE, FORM, OPEN, answer, calls
+from gimbal.environments.calls import CLOSE, FORM, OPEN, ToolCall, answer, calls
 from gimbal.environments.signatures import parameters, schema
 from gimbal.environments.tools import AbstractTool
 from gimbal.records import Task, is_chat
@@ -70,16 +70,24 @@ class Functions(AbstractTool):
             return [answer(name, said)]
         return f"\n<tool_response>\n{said}\n</tool_response>\n"
 
+    def refused(self, said: str | list[dict[str, str]] | None) -> bool:
+        words = said if isinstance(said, str) else "".join(message["content"] for message in said or ())
+        return words.removeprefix("\n<tool_response>\n").startswith("error: ")
+
     def _called(self, text: str) -> tuple[str, dict[str, Any], str]:
         """(The function's name, its arguments, what is wrong with the call) of the last call in a text."""
-        call = next(iter(calls(text[max(0, text.rfind(OPEN)) :])), None)
-        if call is None or call.wrong:
-            return "", {}, FORM
-        name = call.name
-        if name not in self._by_name:
-            offered = ", ".join(self._by_name)
-            return name, {}, f"there is no tool {name}{nearest(name, self._by_name)}; there are {offered}"
-        return name, *_bound(self._by_name[name], call.arguments)
+        call = next(iter(calls(text[max(0, text.rfind(OPEN)) :])), ToolCall(wrong=FORM))
+        return called(call, self._by_name)
+
+
+def called(call: ToolCall, by_name: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any], str]:
+    """(The function's name, its arguments, what is wrong with the call)."""
+    if call.wrong:
+        return "", {}, call.wrong
+    if call.name not in by_name:
+        offered = ", ".join(by_name)
+        return call.name, {}, f"there is no tool {call.name}{nearest(call.name, by_name)}; there are {offered}"
+    return call.name, *_bound(by_name[call.name], call.arguments)
 
 
 def _label(function: Any) -> str:

@@ -29,6 +29,10 @@ class AbstractTool(AbstractEnvironmentSpec):
     @abstractmethod
     def __call__(self, task: Task, text: str) -> str | list[dict[str, str]] | None: ...
 
+    def refused(self, said: str | list[dict[str, str]] | None) -> bool:
+        """Whether this answer says that there was something wrong with the call."""
+        return False
+
     def open(self) -> AbstractEnvironment:
         return Answering(self)
 
@@ -47,7 +51,7 @@ class Answering(AbstractEnvironment):
         said = self.tool(self.task, action)
         if said is not None and not isinstance(said, str) and not is_chat(said):
             raise TypeError(f"it returned {type(said).__name__}; a tool returns text (str), or None for nothing")
-        return Moment(observation=said)
+        return Moment(observation=said, calls=int(said is not None), errors=int(self.tool.refused(said)))
 
     def fork(self) -> Answering:
         return Answering(self.tool, self.task)
@@ -62,6 +66,9 @@ class Calculator(AbstractTool):
     @property
     def triggers(self) -> tuple[str, ...]:
         return ("=",)
+
+    def refused(self, said: str | list[dict[str, str]] | None) -> bool:
+        return said == self.unreadable
 
     def __call__(self, task: Task, text: str) -> str | None:
         if not text.endswith("="):

@@ -36,6 +36,7 @@ class Call:
     turn: int
     run: Callable[[Call], Any]
     began: float | None = None
+    took: float = 0.0  # seconds, once it is over
     given_up: bool = False
     over: bool = False
     value: Any = None
@@ -130,8 +131,9 @@ class Desk:
                     self._changed.wait()
                 self._idle -= 1
                 call = self._waiting.popleft()
+            begun = time.monotonic()
             with call.done:
-                call.began = time.monotonic()
+                call.began = begun
                 call.done.notify_all()
             try:
                 with doing(call.what, task=call.task, turn=call.turn):
@@ -140,7 +142,7 @@ class Desk:
                 call.error = error
             with self._changed:
                 with call.done:
-                    call.over = True
+                    call.over, call.took = True, time.monotonic() - begun
                     call.done.notify_all()
                 if call.given_up:
                     self.hung.remove(call)

@@ -15,7 +15,8 @@ from gimbal.policies.images import TYPES
 from gimbal.policies.lora import base_of, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
-TINY = "gimbal-tiny"  # the model shipped in the package
+TINY, AGENT = "gimbal-tiny", "gimbal-tiny-agent"
+SHIPPED = (TINY, AGENT)  # the models in the package
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 
 

@@ -20,7 +20,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.decisions import Tokens
 from gimbal.policies.images import Images, Undrawn
 from gimbal.policies.layout import Layout, Sharing, laid, planned
-from gimbal.policies.loading import TINY, description, read, sees
+from gimbal.policies.loading import SHIPPED, TINY, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
 from gimbal.records import AbstractDecisions, AbstractSampling, Rollout, Task
@@ -329,7 +329,7 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / TINY) if self.model == TINY else self.model
+        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in SHIPPED else self.model
 
     @property
     def large(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.policies.token import Tokens
-from gimbal.records import Episode, Group, Rollout, TrainBatch
+from gimbal.records import Acts, Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
 
@@ -61,6 +61,7 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
+    metrics |= acting_metrics([episode.acts for episode in rollouts if episode.acts is not None])
     return metrics | _broken_rows(rollouts) | _by_source(groups, sources, judged=judged)
 
 
@@ -69,6 +70,17 @@ def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     turns = [[int(row.turn_S.max()) + 1 for row in one.rows if row.turn_S is not None] for one in episodes]
     later = sum(sum(each) - 1 for each in turns if each)
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
+
+
+def acting_metrics(acts: Sequence[Acts]) -> dict[str, float]:
+    """Of the episodes that were in an environment: calls of each, those that fail of all, and the seconds of all, in threads."""
+    if not acts:
+        return {}
+    calls = sum(one.calls for one in acts)
+    found = {"tool/calls": calls / len(acts), "tool/used_frac": sum(one.calls > 0 for one in acts) / len(acts)}
+    if calls:
+        found["tool/failed_frac"] = sum(one.failed for one in acts) / calls
+    return found | {"time/tool": sum(one.seconds for one in acts)}
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:

@@ -31,7 +31,7 @@ from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Sampling, Tokens
-from gimbal.records import AbstractDecisions, AbstractSampling, Drop, Episode, Group, Rollout, Task
+from gimbal.records import AbstractDecisions, AbstractSampling, Acts, Drop, Episode, Group, Rollout, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
 from gimbal.workflows.base import Attempt, Encoded
@@ -128,7 +128,21 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
     """The saved state of a checkpoint that was found whole."""
     try:
         with torch.serialization.safe_globals(
-            [Request, Finished, Episode, Drop, Rollout, Group, Task, Attempt, Moment, Grown, Encoded, *_of_families()]
+            [
+                Request,
+                Finished,
+                Episode,
+                Acts,
+                Drop,
+                Rollout,
+                Group,
+                Task,
+                Attempt,
+                Moment,
+                Grown,
+                Encoded,
+                *_of_families(),
+            ]
         ):
             # A pickle may run anything; of ours nothing but these records may come out of one.
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from gimbal.composition import AbstractPart
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.sandbox.live import AbstractSandbox, Unavailable
 from gimbal.sandbox.trial import held
 
@@ -16,6 +17,20 @@ class AbstractSandboxSpec(AbstractPart, ABC):
     ``open`` is for untrusted code: the first time in a process it attacks itself, and raises Unavailable where an attack
     gets through. ``start`` is the same without that.
     """
+
+    def missing(self) -> str:
+        """What it needs and is not here, in a sentence, or "". Asked before a run; nothing is started for it."""
+        return ""
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if wrong := self.missing():
+            yield Refusal(wrong)
+
+    @property
+    def commands(self) -> bool:
+        """Whether it runs commands as well as Python programs."""
+        return True
 
     def open(self) -> AbstractSandbox:
         if through := [name for name, holds in held(self).items() if not holds]:
@@ -28,6 +43,15 @@ class AbstractSandboxSpec(AbstractPart, ABC):
     @abstractmethod
     def start(self) -> AbstractSandbox:
         """A live one, not attacked first."""
+
+
+def unavailable(asked: Callable[[], object]) -> str:
+    """Why what is asked for is not to be had, or ""."""
+    try:
+        asked()
+    except Unavailable as error:
+        return str(error)
+    return ""
 
 
 def checked(spec: Any, *limits: tuple[str, float | int, float | int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.base import AbstractSandboxSpec, unavailable
 from gimbal.sandbox.live import AbstractSandbox, Unavailable
 
 
@@ -17,6 +17,9 @@ class Container(AbstractSandboxSpec):
 
     image: str
     engine: str = "docker"
+
+    def missing(self) -> str:
+        return unavailable(self.start)
 
     def start(self) -> AbstractSandbox:
         there = "is installed" if shutil.which(self.engine) else "is not installed"

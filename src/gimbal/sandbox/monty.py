@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from gimbal.sandbox.base import AbstractSandboxSpec, checked
+from gimbal.sandbox.base import AbstractSandboxSpec, checked, unavailable
 from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
@@ -58,6 +58,13 @@ class Monty(AbstractSandboxSpec):
         checked(self, ("timeout", self.timeout, MOST_SECONDS), ("memory_gb", self.memory_gb, 64))
         checked(self, ("output", self.output, 1 << 20), ("disk_mb", self.disk_mb, 1024))
 
+    def missing(self) -> str:
+        return unavailable(_monty)
+
+    @property
+    def commands(self) -> bool:
+        return False
+
     def start(self) -> Interpreted:
         _monty()  # it is installed, or this says so
         return Interpreted(self, State())
@@ -97,11 +104,12 @@ class Interpreted(AbstractSandbox):
             "max_suspensions": CALLS,
         }
         policy: dict[str, Any] = {"datetime": START, "sleep": "zero", "random_start": {"seed": spec.seed}}
-        files = _files(self.state.files, int(spec.disk_mb * 2**20), seconds)
         said = monty.CollectStreams(spec.output)
         code, errors = 0, ""
         try:
             with _pool().checkout(limits=limits, os_policy=policy, script_name="program.py") as session:
+                # Here, for its time begins with the program, and not while that waits for an interpreter to be free.
+                files = _files(self.state.files, int(spec.disk_mb * 2**20), seconds)
                 if self.state.session:
                     session.load_session(self.state.session)  # it brings its limits along, which are the same
                 try:

@@ -18,7 +18,7 @@ import cloudpickle
 from gimbal.sandbox._confine import DISK_BYTES, Order, mounts
 from gimbal.sandbox._granted import granted
 from gimbal.sandbox._programs import SHUT, make
-from gimbal.sandbox.base import AbstractSandboxSpec, checked
+from gimbal.sandbox.base import AbstractSandboxSpec, checked, unavailable
 from gimbal.sandbox.live import (
     DEADLINE,
     MEMORY,
@@ -54,6 +54,11 @@ class AbstractProcesses(AbstractSandboxSpec):
     def __post_init__(self) -> None:
         checked(self, ("timeout", self.timeout, MOST_SECONDS), ("memory_gb", self.memory_gb, 1024))
         checked(self, ("processes", self.processes, 128), ("output", self.output, 1 << 20))
+
+    def missing(self) -> str:
+        if sys.platform != "linux":
+            return f"{type(self).__name__} needs Linux, and this is {sys.platform}: choose Monty()"
+        return unavailable(self.within)
 
     @abstractmethod
     def within(self) -> Callable[[Order], list[str]] | None:
@@ -123,8 +128,8 @@ class Contained(AbstractSandbox):
     """One contained process, which starts programs in forks of itself."""
 
     def __init__(self, spec: AbstractProcesses) -> None:
-        if sys.platform != "linux":
-            raise Unavailable(f"{type(spec).__name__} needs Linux, and this is {sys.platform}: choose Monty()")
+        if wrong := spec.missing():
+            raise Unavailable(wrong)
         self.spec, self.lost, self.asked = spec, "", False
         limits = (int(spec.memory_gb * 2**30), spec.processes, spec.output)
         self.reads = (str(TREE / "sandbox"), str(TREE / "__init__.py"), str(Path(cloudpickle.__file__).parent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ class Seat:
                 self.fault, self.late = error.fault, error.late
         else:
             if not (fault := _unusable(moment)):
-                return moment
+                return replace(moment, seconds=call.took)
             self.broken = f"{call.name} {fault}"
         if not self.spec.repeats:
             self.close()  # a program of its own goes with its episode

@@ -11,9 +11,9 @@ import torch
 from gimbal.composition import LIMITS_TURNS, OBSERVES
 from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
-from gimbal.environments.base import AbstractEnvironmentSpec
+from gimbal.environments.base import AbstractEnvironmentSpec, Moment
 from gimbal.environments.tools import Calculator
-from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
+from gimbal.records import Acts, Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -71,6 +71,7 @@ class Dialogue(AbstractWorkflow):
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
+        acts = Acts()
         while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
@@ -91,6 +92,7 @@ class Dialogue(AbstractWorkflow):
                     fault=moment.fault,
                     late=moment.late,
                 )
+            acts = added(acts, moment)
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")
@@ -101,7 +103,7 @@ class Dialogue(AbstractWorkflow):
             given += moment.observation is not None or not self.tool.triggers
             told = moment.observation if self.tool.triggers else said(attempt.task, moment.observation)
             row = yield Draw(row=row, told=told, stop=self._stop(given))
-        return Episode.of(labelled(_paid(row, rewards)))
+        return Episode(rows=(labelled(_paid(row, rewards)),), acts=acts)
 
     def _stop(self, given: int) -> tuple[str, ...]:
         return self.tool.triggers if given < self.answers else ()
@@ -131,6 +133,12 @@ def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:
     if not schemas or not is_chat(task.columns.get("messages")):
         return task
     return replace(task, columns={**task.columns, "tools": [*(task.columns.get("tools") or ()), *schemas]})
+
+
+def added(acts: Acts, moment: Moment) -> Acts:
+    """What an episode did, with one step more."""
+    calls, failed = acts.calls + moment.calls, acts.failed + moment.errors
+    return Acts(calls=calls, failed=failed, seconds=acts.seconds + moment.seconds)
 
 
 def answered(row: Rollout, upto: int) -> int:
