@@ -207,16 +207,6 @@ class Rollout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Acts:
-    """What an episode did in its environment: ``calls`` of tools, of which ``failed`` ended in an error, and the ``seconds`` that all
-    its steps took, by the clock on the wall."""
-
-    calls: int = 0
-    failed: int = 0
-    seconds: float = field(default=0.0, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Episode:
     """What came of one attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
 
@@ -229,7 +219,7 @@ class Episode:
     error: str = ""
     origin: str = ""
     spent: int = 0  # decisions that were drawn for it and stand in none of its rows
-    acts: Acts | None = None  # what it did in an environment; None: there is none
+    acts: tuple[int, int, float] | None = None  # in an environment: calls of tools, those that failed, seconds in all
     fault: Fault = "environment"  # whose the error is
     late: bool = False  # it is that a deadline passed
 

@@ -1,6 +1,7 @@
 """The commands and files of the how-to pages do what the pages say, in an empty directory."""
 
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path

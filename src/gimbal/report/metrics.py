@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.policies.token import Tokens
-from gimbal.records import Acts, Episode, Group, Rollout, TrainBatch
+from gimbal.records import Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
 
@@ -72,15 +72,15 @@ def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
-def acting_metrics(acts: Sequence[Acts]) -> dict[str, float]:
+def acting_metrics(acts: Sequence[tuple[int, int, float]]) -> dict[str, float]:
     """Of the episodes that were in an environment: calls of each, those that fail of all, and the seconds of all, in threads."""
     if not acts:
         return {}
-    calls = sum(one.calls for one in acts)
-    found = {"tool/calls": calls / len(acts), "tool/used_frac": sum(one.calls > 0 for one in acts) / len(acts)}
+    calls = sum(made for made, _, _ in acts)
+    found = {"tool/calls": calls / len(acts), "tool/used_frac": sum(made > 0 for made, _, _ in acts) / len(acts)}
     if calls:
-        found["tool/failed_frac"] = sum(one.failed for one in acts) / calls
-    return found | {"time/tool": sum(one.seconds for one in acts)}
+        found["tool/failed_frac"] = sum(failed for _, failed, _ in acts) / calls
+    return found | {"time/tool": sum(seconds for _, _, seconds in acts)}
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:

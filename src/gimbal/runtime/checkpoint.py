@@ -31,7 +31,7 @@ from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Sampling, Tokens
-from gimbal.records import AbstractDecisions, AbstractSampling, Acts, Drop, Episode, Group, Rollout, Task
+from gimbal.records import AbstractDecisions, AbstractSampling, Drop, Episode, Group, Rollout, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
 from gimbal.workflows.base import Attempt, Encoded
@@ -132,7 +132,6 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
                 Request,
                 Finished,
                 Episode,
-                Acts,
                 Drop,
                 Rollout,
                 Group,

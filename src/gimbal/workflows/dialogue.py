@@ -13,7 +13,7 @@ from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec, Moment
 from gimbal.environments.tools import Calculator
-from gimbal.records import Acts, Drop, Episode, Part, Rollout, Task, is_chat
+from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -71,7 +71,7 @@ class Dialogue(AbstractWorkflow):
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
-        acts = Acts()
+        acts = (0, 0, 0.0)
         while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
@@ -135,10 +135,10 @@ def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:
     return replace(task, columns={**task.columns, "tools": [*(task.columns.get("tools") or ()), *schemas]})
 
 
-def added(acts: Acts, moment: Moment) -> Acts:
+def added(acts: tuple[int, int, float], moment: Moment) -> tuple[int, int, float]:
     """What an episode did, with one step more."""
-    calls, failed = acts.calls + moment.calls, acts.failed + moment.errors
-    return Acts(calls=calls, failed=failed, seconds=acts.seconds + moment.seconds)
+    calls, failed, seconds = acts
+    return calls + moment.calls, failed + moment.errors, seconds + moment.seconds
 
 
 def answered(row: Rollout, upto: int) -> int:
