@@ -9,18 +9,15 @@ recorded); the runs of *terminal* had priority (``nice -n -10``), the others had
 sandbox, which threads make beside the sampler.
 
 **Is the tool needed?** *blind*: the policy of the last step, with each answer of the terminal replaced by ``(no output)``; and
-*blind from the start*: the same recipe, trained with that terminal.
-
-**ECHO.** *echo*: with ``ObservationLikelihood(coef=0.05)`` and the mean over tokens that it is made for; *tokens*: the mean over tokens
-alone. Seeds 0 to 2.
+*blind from the start*: the same recipe, trained with that terminal (one seed).
 
 **Rule.** The acceptance point is reached if in each of the 5 seeds success is below 0.4 before and above 0.8 after, in less than 180
-seconds by the clock on the wall. The tool is needed if *blind* and *blind from the start* stay below 0.4 in each seed. ECHO helps (or
-harms) if all 3 of its seeds end above (below) all 3 of *tokens*; that is p = 0.1 at best, so it is a hint and no verdict.
+seconds by the clock on the wall. The tool is needed if *blind* and *blind from the start* stay below 0.4 in each seed.
 
 Written before the first run of it, after a pilot of five runs (seeds 0 and 1), which chose the learning rate among 1e-4, 5e-5 and
 3e-5. The first seed was run again: at a load of 57, which a test beside it had caused, programs of 2 seconds at most had waited too
-long for an interpreter (0.11 before, 0.59 after). Waiting no longer counts as running, and a program has 10 seconds.
+long for an interpreter (0.11 before, 0.59 after). Waiting no longer counts as running, and a program has 10 seconds. Two arms that
+were written down (ECHO's loss, with and without) were not run.
 
     python claims/terminal.py       # goes on from claims/terminal.json; about 20 minutes of one idle core
 """
@@ -39,8 +36,6 @@ import campaign
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.environments.calls import answer
 from gimbal.environments.terminal import NOTHING, Session, Terminal
-from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
-from gimbal.ops import TokenMean
 from gimbal.recipes import function
 from gimbal.records import Task
 from gimbal.runtime.evaluate import evaluate_held_out
@@ -48,7 +43,7 @@ from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
 RECORD = Path(__file__).with_suffix(".json")
-ARMS: Mapping[str, int] = {"terminal": 5, "blind from the start": 2, "tokens": 3, "echo": 3}  # seeds
+ARMS: Mapping[str, int] = {"terminal": 5, "blind from the start": 1}  # seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +77,7 @@ class Blinded(AbstractEnvironment):
 
 def run_of(arm: str, seed: int) -> Run:
     run = replace(function("terminal")(), seed=seed, threads=1)
-    if arm == "blind from the start":
-        return blinded(run)
-    if arm in ("tokens", "echo"):
-        run = replace(run, aggregation=TokenMean())
-    return replace(run, regularisers=(ObservationLikelihood(coef=0.05),)) if arm == "echo" else run
+    return blinded(run) if arm == "blind from the start" else run
 
 
 def blinded(run: Run) -> Run:
