@@ -178,11 +178,15 @@ class AbstractControlPolicy(AbstractPolicy):
     provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
 
     config: dict[str, Any]  # what the constructor needs; saved beside the weights
-    normalizer: Normalizer | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalizer: Normalizer | None = None  # not of the class: what that has hides a module of the same name
 
     def normalizes(self, observations: int, wanted: bool) -> None:
         """Let it see observations in units of their own spread, or as they are."""
-        self.normalizer = Normalizer(observations) if wanted else None
+        if wanted:
+            self.normalizer = Normalizer(observations)
 
     def normal(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
         """Observations as its network sees them, and a critic of its actions."""

@@ -32,6 +32,8 @@ class Normalizer(nn.Module):
     @torch.no_grad()
     def observe(self, observation_KO: Float[Tensor, "K O"]) -> None:
         """Let these count too: the moments of both parts together (Chan et al. 1979)."""
+        if not len(observation_KO):
+            return
         new = float(len(observation_KO))
         old = float(self.count)
         mean_O, variance_O = observation_KO.mean(0), observation_KO.var(0, unbiased=False)

@@ -1,0 +1,223 @@
+"""TD3 and DQN against sums taken here, their limiting cases, what their policies draw, and what is remembered of observations."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gimbal.critics.actions import ActionValues
+from gimbal.dataflow.replay.transitions import FRESH, MOVE
+from gimbal.learning.learner import Learner
+from gimbal.learning.method import Optimization
+from gimbal.learning.updates.dqn import DQN
+from gimbal.learning.updates.off_policy import Explore
+from gimbal.learning.updates.td3 import SMOOTHING, TD3
+from gimbal.ops import philox
+from gimbal.policies.control import Steps
+from gimbal.policies.deterministic import Deterministic
+from gimbal.policies.greedy import Greedy
+from gimbal.policies.normalizer import Normalizer
+from gimbal.policies.squashed import SquashedGaussian
+from gimbal.records import TrainBatch
+
+K = 6
+PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
+ACTOR = Deterministic(observations=3, actions=2, hidden=(8,), bound=1.5)
+CRITIC = ActionValues(observations=3, actions=2, hidden=(8,), bound=1.5)
+CHOICES = Greedy(observations=3, actions=4, hidden=(8,))
+
+
+def batch_of(actions, move=None):
+    g = torch.Generator().manual_seed(0)
+    steps = Steps(
+        observation_NSO=torch.randn(K, 1, 3, generator=g),
+        action_NSA=actions(g),
+        final_NO=torch.randn(K, 3, generator=g),
+        length_N=torch.ones(K, dtype=torch.long),
+        terminated_N=torch.arange(K) % 3 == 0,
+    )
+    facts = {} if move is None else {MOVE: torch.full((K,), move)}
+    reward_NS = torch.randn(K, 1, generator=g)
+    return TrainBatch(mask_NS=torch.ones(K, 1, dtype=torch.bool), reward_NS=reward_NS, decisions=steps, facts=facts)
+
+
+def real(move=None):
+    return batch_of(lambda g: torch.tanh(torch.randn(K, 1, 2, generator=g)), move)
+
+
+def chosen(move=None):
+    return batch_of(lambda g: torch.randint(4, (K, 1, 1), generator=g), move)
+
+
+def td3(spec=ACTOR, **changes):
+    return Learner(spec.load(1), TD3(critic=CRITIC, optimization=PLAIN, **changes), critic=CRITIC.load(2), seed=0)
+
+
+def dqn(spec=CHOICES, **changes):
+    return Learner(spec.load(1), DQN(optimization=PLAIN, **changes), seed=0)
+
+
+def losses(learner, batch):
+    batch, _ = learner.method.survey(learner.models, learner.prepare(batch))
+    return batch, list(learner.method.losses(learner.models, batch))
+
+
+def test_td3_is_its_equations():
+    learner = td3(gamma=0.9, smoothing=0.7, reach=0.5)
+    with torch.no_grad():  # targets that are not what they follow
+        for name in ("target", "target_policy"):
+            for weight in learner.models[name].parameters():
+                weight.add_(0.1)
+    batch, (of_critic, of_policy) = losses(learner, real(move=1))
+    steps, models = batch.decisions, learner.models
+    seen, after = steps.observation_NSO[:, 0], steps.final_NO
+    noise = (0.7 * batch.facts[SMOOTHING][:, 0]).clamp(-0.5, 0.5)
+    assert bool((noise.abs() == 0.5).any()), "some of it is cut"
+    a = (1.5 * torch.tanh(models["target_policy"].mean(after)) + 1.5 * noise).clamp(-1.5, 1.5)
+    y = batch.reward_NS[:, 0] + 0.9 * (~steps.terminated_N) * models["target"](after, a).min(-1).values
+    q = models["critic"](seen, steps.action_NSA[:, 0])
+    expected = (q - y.detach()[:, None]).square().sum(-1).mean()
+    assert of_critic.of == ("critic",) and float(of_critic.value.detach()) == pytest.approx(
+        float(expected.detach()), rel=1e-4
+    )
+    mode = 1.5 * torch.tanh(learner.policy.mean(seen))
+    loss = -models["critic"](seen, mode)[:, 0].mean()
+    weights = list(learner.policy.parameters())
+    ours, own = (torch.autograd.grad(x, weights, retain_graph=True) for x in (of_policy.value, loss))
+    torch.testing.assert_close(ours, own)
+
+
+def test_td3_moves_its_policy_at_every_second_move():
+    assert [len(losses(td3(), real(move))[1]) for move in range(4)] == [1, 2, 1, 2]
+    assert [len(losses(td3(delay=1), real(move))[1]) for move in range(2)] == [2, 2]
+
+
+def test_ddpg_is_without_smoothing_and_delay():
+    """Then the target needs no noise at all."""
+    learner = td3(smoothing=0.0, delay=1)
+    batch = learner.prepare(real())
+    louder = batch.with_columns({SMOOTHING: 100 * batch.facts[SMOOTHING]})
+    surveyed = [learner.method.survey(learner.models, one)[0] for one in (batch, louder)]
+    one, other = (next(learner.method.losses(learner.models, each)).value for each in surveyed)
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_dqn_is_its_equations(double):
+    learner = dqn(gamma=0.9, double=double)
+    with torch.no_grad():
+        for weight in learner.models["target"].parameters():
+            weight.copy_(weight.flip(0))  # its best choices are others
+    batch, (loss,) = losses(learner, chosen())
+    steps, models = batch.decisions, learner.models
+    after = models["target"].net(steps.final_NO)
+    best = (models["policy"].net(steps.final_NO) if double else after).argmax(-1)
+    y = (batch.reward_NS[:, 0] + 0.9 * (~steps.terminated_N) * after[torch.arange(K), best]).detach()
+    apart = models["policy"].net(steps.observation_NSO[:, 0])[torch.arange(K), steps.action_NSA[:, 0, 0]] - y
+    huber = torch.where(apart.abs() < 1, apart.square() / 2, apart.abs() - 0.5).mean()
+    assert float(loss.value.detach()) == pytest.approx(float(huber.detach()), rel=1e-5)
+    chooses = models["policy"].net(steps.final_NO).argmax(-1)
+    assert not torch.equal(chooses, after.argmax(-1)), "or the two forms would be one"
+
+
+def test_gamma_0_fits_rewards():
+    for learner, batch in ((td3(gamma=0.0), real()), (dqn(gamma=0.0), chosen())):
+        metrics = learner.step(learner.prepare(batch))
+        assert metrics["q/target"] == pytest.approx(float(batch.reward_NS.mean()), rel=1e-5)
+
+
+def test_exploration_falls_with_what_comes_in_and_goes_on_after_a_resume():
+    learner = dqn(explore=Explore(first=1.0, last=0.1, over=4 * K))
+    shares = [learner.step(learner.prepare(chosen(FRESH)))["explore"] for _ in range(3)]
+    resumed = dqn(explore=Explore(first=1.0, last=0.1, over=4 * K))
+    resumed.load_state(learner.save_state())
+    shares += [resumed.step(resumed.prepare(chosen(FRESH)))["explore"] for _ in range(2)]
+    assert shares == pytest.approx([0.775, 0.55, 0.325, 0.1, 0.1])
+    assert float(resumed.policy.explore) == pytest.approx(0.1)
+
+
+def test_observations_count_once_as_they_come_in_and_never_as_they_are_drawn():
+    learner = dqn(replace(CHOICES, normalize=True))
+    learner.step(learner.prepare(chosen(FRESH)))
+    seen = chosen().decisions.observation_NSO[:, 0]
+    torch.testing.assert_close(learner.policy.normalizer.mean_O, seen.mean(0))
+    torch.testing.assert_close(learner.policy.normalizer.variance_O, seen.var(0, unbiased=False))
+    before = learner.policy.normalizer.mean_O.clone()
+    learner.step(learner.prepare(chosen(move=0)))
+    assert torch.equal(learner.policy.normalizer.mean_O, before) and float(learner.policy.normalizer.count) == K
+    assert torch.equal(learner.models["target"].normalizer.mean_O, before), "the target sees in the same units"
+
+
+def test_moments_in_pieces_are_those_of_the_whole():
+    x = 3 + 5 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    normalizer = Normalizer(2)
+    for piece in x.split([1, 9, 40, 50]):
+        normalizer.observe(piece)
+    torch.testing.assert_close(normalizer.mean_O, x.mean(0))
+    torch.testing.assert_close(normalizer.variance_O, x.var(0, unbiased=False))
+    torch.testing.assert_close(normalizer(x).std(0, unbiased=False), torch.ones(2))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("explore", [0.2, 1.0])
+def test_a_clipped_action_has_a_density_inside_and_a_probability_on_the_bounds(temperature, explore):
+    """Together they are 1, by numerical integration; and so many draws lie on the bounds."""
+    policy = Deterministic(observations=1, actions=1, hidden=(4,), bound=1.5).load(3)
+    policy.explore.fill_(explore)
+    grid = torch.linspace(-1.5, 1.5, 30001)[1:-1, None]
+    seen = torch.ones(len(grid), 1)
+    inside = float(policy.assess(seen, grid, temperature)[0].detach().double().exp().sum() * (3 / 30000))
+    low, high = policy.assess(seen[:2], torch.tensor([[-1.5], [1.5]]), temperature)[0].detach().exp().tolist()
+    assert inside + low + high == pytest.approx(1, abs=2e-3)
+    noise = policy.noise(philox("bounds"), 20_000)
+    action, logprob = policy.draw(torch.ones(20_000, 1), noise, torch.full((20_000,), temperature))
+    assert float((action == 1.5).float().mean()) == pytest.approx(high, abs=0.015)
+    assert float((action == -1.5).float().mean()) == pytest.approx(low, abs=0.015)
+    torch.testing.assert_close(policy.assess(torch.ones(20_000, 1), action, temperature)[0], logprob)
+
+
+@pytest.mark.parametrize("bound", [0.1, 1.0, 7.0])
+def test_a_squashed_and_scaled_action_has_a_density_that_integrates_to_1(bound):
+    policy = SquashedGaussian(observations=1, actions=1, bound=bound, hidden=(4,)).load(0)
+    grid = bound * torch.linspace(-1, 1, 40001)[1:-1, None]
+    logprob = policy.assess(torch.zeros(len(grid), 1), grid, 1.0)[0].detach()
+    assert float(logprob.double().exp().sum() * (2 * bound / 40000)) == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_choices_are_drawn_as_often_as_is_said(temperature):
+    policy = CHOICES.load(0)
+    policy.explore.fill_(0.3)
+    n = 20_000
+    seen = torch.ones(n, 3)
+    action, logprob = policy.draw(seen, policy.noise(philox("choices"), n), torch.full((n,), temperature))
+    every = torch.arange(4)[:, None]
+    said = policy.assess(torch.ones(4, 3), every, temperature)[0].exp()
+    assert float(said.sum()) == pytest.approx(1, abs=1e-5)
+    torch.testing.assert_close(torch.bincount(action[:, 0], minlength=4) / n, said.detach(), atol=0.015, rtol=0)
+    torch.testing.assert_close(policy.assess(seen, action, temperature)[0], logprob)
+    entropy = policy.assess(torch.ones(4, 3), every, temperature)[1][0]
+    assert float(entropy) == pytest.approx(-float((said * said.log()).sum()), rel=1e-4)
+    cold = policy.draw(seen[:5], torch.zeros(5, 1), torch.zeros(5))
+    assert torch.equal(cold[0][:, 0], policy.values(seen[:5]).argmax(-1)) and not cold[1].any()
+
+
+@pytest.mark.parametrize("spec", [ACTOR, CHOICES, replace(CHOICES, normalize=True)])
+def test_a_saved_policy_comes_back_with_what_it_explores(spec, tmp_path):
+    policy = spec.load(0)
+    policy.explore.fill_(0.25)
+    policy.save(tmp_path)
+    again = spec.at(tmp_path).load(5)
+    state = policy.state_dict()
+    assert all(torch.equal(x, state[name]) for name, x in again.state_dict().items()) and float(again.explore) == 0.25
+
+
+@pytest.mark.parametrize("wrong", [{"delay": 0}, {"smoothing": -1.0}])
+def test_bad_numbers_are_refused(wrong):
+    with pytest.raises(ValueError, match="TD3 has delay"):
+        TD3(critic=CRITIC, **wrong)
+    with pytest.raises(ValueError, match="Explore has first"):
+        Explore(first=0.0)
+    with pytest.raises(ValueError, match=r"DQN\.gamma is 2"):
+        DQN(gamma=2.0)
