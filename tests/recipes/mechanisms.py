@@ -135,6 +135,13 @@ MECHANISMS: dict[str, Mechanism] = {
         anchor=differs("mismatch/prob_diff"),
     ),
     "debate": of("grpo", rewards=REWARD),
+    "ddpo": of(
+        "flow_grpo",
+        2,
+        objective=above("clip_ratio/low").by(objective=ClippedStep(clip_low=math.inf, clip_high=math.inf)),
+        advantage=ADVANTAGE,
+        policy__sampling=differs("reward/mean"),
+    ),
     "decoupled_ppo": of(
         "grpo", 6, objective=above("clip_ratio/low").by(objective=UNCLIPPED), correction=differs("is_weight/max")
     ),

@@ -16,7 +16,7 @@ from gimbal import durable
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.diffusers import DIGITS, LoadedParts, NoiseSchedule
+from gimbal.policies.diffusers import DIFFUSED, DIGITS, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
@@ -185,8 +185,8 @@ class DenoiserPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class Denoiser(AbstractPolicySpec):
-    """A flow or diffusion model: a directory as diffusers saves it, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``,
-    which is shipped with the package.
+    """A flow or diffusion model: a directory as diffusers saves it, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``
+    (a flow) or ``gimbal-digits-ddim`` (diffusion), which are shipped with the package.
 
     Networks are of an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
     and DDPM, with what the network predicts (velocity, epsilon, sample, v_prediction). ``fresh`` draws the weights by the run's
@@ -210,7 +210,8 @@ class Denoiser(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / DIGITS) if self.model == DIGITS else self.model
+        shipped = self.model in (DIGITS, DIFFUSED)
+        return str(Path(__file__).parent.parent / "assets" / self.model) if shipped else self.model
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)

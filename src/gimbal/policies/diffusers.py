@@ -17,7 +17,7 @@ from torch import Tensor
 from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 
-DIGITS = "gimbal-digits"  # the model shipped in the package
+DIGITS, DIFFUSED = "gimbal-digits", "gimbal-digits-ddim"  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 SCHEDULER, INDEX = "scheduler", "model_index.json"
 FLOW, DDIM, DDPM = "FlowMatchEulerDiscreteScheduler", "DDIMScheduler", "DDPMScheduler"

@@ -1,0 +1,28 @@
+"""DDPO on gimbal-digits-ddim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.advantages import GroupNormalized
+from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.diffusers import DIFFUSED
+from gimbal.policies.paths import PathSampling
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.runtime.run import Run
+
+
+def ddpo() -> Run:
+    """DDPO (arXiv:2305.13301), importance sampling: a diffusion model learns to draw fours by the clipped surrogate on steps of DDIM.
+
+    Eta 1, no KL; the last two steps follow the ODE, for their distribution is next to a point. Ours: rewards are normalised within
+    the group, where the paper keeps running statistics of each prompt.
+    """
+    return replace(
+        flow_grpo(),
+        policy=Denoiser(model=DIFFUSED),
+        sampling=PathSampling(max_length=10, sampler="ddim", noise=1.0, last=-2, reduce="mean"),
+        advantage=GroupNormalized(),
+        regularisers=(),
+        steps=15,
+    )
