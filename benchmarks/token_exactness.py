@@ -258,11 +258,11 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", default=["dialogue", "agent", "serve"])
     parser.add_argument("--out", type=Path, default=HERE / "token_exactness.json")
     o = parser.parse_args()
-    found = json.loads(o.out.read_text()) if o.out.is_file() else {}
+    ways = json.loads(o.out.read_text())["ways"] if o.out.is_file() else []
     for way in o.ways:
-        found[way] = measured(way, o.episodes)
-        print(way, found[way], flush=True)
-        o.out.write_text(json.dumps(found, indent=1) + "\n")
+        ways = [row for row in ways if row["way"] != way] + [{"way": way, **measured(way, o.episodes)}]
+        print(ways[-1], flush=True)
+        o.out.write_text(json.dumps({"ways": ways}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from typing import Any
+
+from openai import OpenAI
 
 TOOLS = [
     {
@@ -45,8 +48,6 @@ def said(client: Any, messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def solve(base_url: str, task: dict[str, Any]) -> float:
     """At most five turns; it ends where no tool is called."""
-    from openai import OpenAI
-
     client, messages = OpenAI(base_url=base_url, api_key="none", max_retries=0), list(task["messages"])
     for _ in range(5):
         message = said(client, messages)
@@ -68,8 +69,6 @@ def answered(function: dict[str, str]) -> str:
 
 def patient(base_url: str, task: dict[str, Any]) -> float:
     """A turn for each of task["seconds"], and a tool that takes that long. Plain HTTP: a client takes processor time."""
-    import urllib.request
-
     messages = [{"role": "user", "content": task["prompt"]}]
     for seconds in task["seconds"]:
         body = json.dumps({"messages": messages, "max_tokens": 8}).encode()

@@ -10,6 +10,8 @@ TITLES = {
     "speculative": "Speculative decoding on a processor",
     "sandbox": "What a call into a sandbox costs",
     "environments": "What a turn in another package's environment costs",
+    "agents": "Agents with slow tools, side by side",
+    "token_exactness": "Trained tokens are sampled tokens",
     "tree": "Rows that begin alike: trees in learner and sampler",
     "memory": "Memory of two steps of a 0.5 B model",
     "overhead": "What the method layer costs",
@@ -37,6 +39,9 @@ GROUPS = {
 }
 ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
 NAMES = {
+    "wrong": "trained tokens unlike the sampled ones",
+    "broken": "later turns that began a row",
+    "rebuilt": "episodes whose text, encoded again, has other tokens",
     "rung": "sandbox",
     "environment": "environment",
     "turns": "turns",

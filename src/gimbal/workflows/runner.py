@@ -138,7 +138,7 @@ class Runner(AbstractEngineAround):
         return [self.workflow.witnessed(word, canary) for word in self.inner.witness(version, canary)]
 
     def metrics(self) -> Mapping[str, float]:
-        """``perf/sampler_idle``: the share of its time in which nothing could be drawn, as every row waited for an answer."""
+        """``perf/sampler_idle``: the share of its time in which nothing was drawn, as an answer was waited for."""
         found, self.seconds, self.idle = self.idle / self.seconds if self.idle else None, 0.0, 0.0
         return {**self.inner.metrics(), **({} if found is None else {"perf/sampler_idle": found})}
 
@@ -462,18 +462,20 @@ class Runner(AbstractEngineAround):
             ready += [(f, n) for f, n in self.acting if (due := f.asked[n].due) is not None and due <= self.clock]
             if not ready and drawn:
                 return
-            began = time.perf_counter()
             if not ready:  # and nothing to draw: the next of them that comes
+                began = time.perf_counter()
                 DESK.wait(list(loose.values()))
+                self.idle += time.perf_counter() - began
             for flow, number in ready:
                 if (flow, number) in self.acting:  # else its attempt has ended meanwhile
                     self._hand_on(flow, number)
-            self.idle += 0.0 if drawn else time.perf_counter() - began
 
     def _hand_on(self, flow: Flow, number: int) -> None:
         asked = flow.asked[number]
         assert asked.under_way is not None
+        began = time.perf_counter()
         moment = flow.seats[asked.call.seat].answer(asked.under_way, asked.call, asked.entry)
+        self.idle += time.perf_counter() - began
         self.acting.remove((flow, number))
         flow.answer(number, moment)
         self._go_on(flow)
