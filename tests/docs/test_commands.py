@@ -75,6 +75,7 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
     )
+    (tmp_path / "agent.py").write_text("def solve(base_url, task):\n    return 0.0\n")
     (tmp_path / "PATH").mkdir()
     (tmp_path / "DIRECTORY").mkdir()
 
