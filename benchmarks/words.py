@@ -41,6 +41,9 @@ ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "tr
 NAMES = {
     "wrong": "trained tokens unlike the sampled ones",
     "broken": "later turns that began a row",
+    "way": "way",
+    "episodes": "episodes",
+    "loop": "loop",
     "rebuilt": "episodes whose text, encoded again, has other tokens",
     "rung": "sandbox",
     "environment": "environment",
