@@ -112,13 +112,14 @@ def test_a_terminal(desk, single_thread, capsys):
     page = blocks.read("terminal.md")
     blocks.write_files(page, desk)
     model = hermes.saved(desk / "model")
-    run(page.replace("Bubblewrap()", "Monty()"), capsys, [("model=PATH", f"model={model}")])
+    page = page.replace("Bubblewrap()", "Monty()").replace("model=PATH", f"model={model}")
+    run(page, capsys)
     steps = [json.loads(line) for line in Path("runs/terminal-0/metrics.jsonl").read_text().splitlines()]
     assert {"tool/calls", "time/tool", "pass_rate"} <= set(steps[0])
     (code,) = [code for language, _, code in blocks.blocks(page) if language == "python"]
     exec(compile(code, "terminal.md", "exec"), {})
     assert "'kept': 40" in capsys.readouterr().out
-    words = ["train", "terminal", f"model={model}", "tasks=vowels.jsonl", "held_out=null"]
+    words = ["train", "terminal", f"model={model}", "tasks=vowels.jsonl", "held_out=0.1"]
     assert main(blocks.small(words)) == 0
 
 
