@@ -119,7 +119,7 @@ def test_a_terminal(desk, single_thread, capsys):
     (code,) = [code for language, _, code in blocks.blocks(page) if language == "python"]
     exec(compile(code, "terminal.md", "exec"), {})
     assert "'kept': 40" in capsys.readouterr().out
-    words = ["train", "terminal", f"model={model}", "tasks=vowels.jsonl", "held_out=0.1"]
+    words = ["train", "terminal", f"model={model}", "tasks=vowels.jsonl"]
     assert main(blocks.small(words)) == 0
 
 
