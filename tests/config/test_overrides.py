@@ -115,7 +115,7 @@ def test_keys_of_controllers_hold_dots(run):
             ["budget=Allocated()"],
             r"budget is Allocated \(kind: Curriculum\); it must be one of Deepened, Fixed, ",
         ),
-        (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of Calculator, Functions, "),
+        (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of AgentDojo, Bfcl, Calculator, "),
         (["staleness=5"], r"staleness is 5; it must be one of DropStale, "),
         (["objective=ClipedRatio()"], r"did you mean ClippedRatio\?"),
         (["objective=ClippedRatio(clip=1)"], r"ClippedRatio has no field clip"),

@@ -66,6 +66,7 @@ from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
+from gimbal.workflows.agent import Agent
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.retrying import Retrying
@@ -81,6 +82,11 @@ ADVICE = [
         {**ROUTED, "policy": replace(ROUTED["policy"], dtype="bfloat16")},
         "policy.dtype=float32 engine.precision=float32 has no such gap",
         {"policy": ROUTED["policy"], "engine": Native(precision="float32")},
+    ),
+    (
+        {"workflow": Agent(program="cat"), "max_staleness": 1},
+        "goes by the clock",
+        {"workflow": Agent(program="cat", overlap=8)},
     ),
     ({"store": Swarm()}, "from its own rollouts alone", {"store": Once()}),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),

@@ -64,6 +64,7 @@ from gimbal.runtime.devices import Devices
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut
 from gimbal.workflows.aborting import Aborting
+from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
@@ -103,6 +104,7 @@ REFUSALS = [
         },
     ),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
+    ({**PUSHED, "workflow": Agent(program="cat")}, "an agent talks to a language model", {"workflow": SingleTurn()}),
     ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
     (

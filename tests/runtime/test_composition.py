@@ -24,6 +24,7 @@ from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.once import Once
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -33,9 +34,12 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.policies.paths import PathSampling
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
+from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.guided import Guided
@@ -73,12 +77,15 @@ def _sentences(file: Path) -> list[str]:
     ]
 
 
-def test_every_rule_of_a_part_has_its_case():
+def test_every_rule_of_a_part_has_its_case(monkeypatch):
     """So that a new rule comes with a run that breaks it and one that keeps it."""
+    monkeypatch.setattr("gimbal.workflows.agent.find_spec", lambda name: None)  # the extra that is installed here
     files = [file for file in PACKAGE.rglob("*.py") if file.name not in ("compose.py", "faults.py")]
     rules = [rule for file in files for rule in _sentences(file)]
     heard = [reason for changes, _, _ in (*REFUSALS, *ADVICE) for reason in said(**changes)]
-    heard += [verdict.reason for run in (OF_ANY_AGE, *OFF_POLICY.values()) for verdict in verdicts(run)]
+    heard += [
+        verdict.reason for run in (OF_ANY_AGE, *OFF_POLICY.values(), *DENOISING.values()) for verdict in verdicts(run)
+    ]
     assert len(rules) > 60
     assert [rule for rule in rules if not any(re.fullmatch(rule, reason) for reason in heard)] == []
 
@@ -92,6 +99,20 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "a deterministic policy, and SquashedGaussian is none": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
 }
+
+
+DENOISING = {  # what is refused of denoising, and of finished samples
+    "sampler=flow_sde": replace(flow_grpo(), sampling=PathSampling(max_length=10, sampler="ode")),
+    r"policy='Denoiser\(\)'": replace(sac(), update=diffusion_nft().update, store=Once()),
+    "no more draws than steps": replace(diffusion_nft(), update=replace(diffusion_nft().update, draws=11)),
+}
+
+
+@pytest.mark.parametrize("said", DENOISING)
+def test_what_does_not_go_with_denoising_is_refused(said):
+    with pytest.raises(ValueError, match=said):
+        check(DENOISING[said])
+    assert check(diffusion_nft()) == []
 
 
 @pytest.mark.parametrize("said", OFF_POLICY)

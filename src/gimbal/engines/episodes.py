@@ -31,7 +31,7 @@ RETURN = "return"  # in a rollout's scores, where it is the last segment of an e
 
 
 @dataclass(kw_only=True)
-class Stream:
+class Play:
     """An episode at play: the task and seed that it was reset by, and what has been done in it."""
 
     environment: Environment
@@ -59,7 +59,7 @@ class LiveEpisode:
     """
 
     request: Request
-    stream: Stream
+    stream: Play
     segment: int  # the most steps of a row; 0: no limit but the episode's
     noise_SA: Tensor
     observations: list[np.ndarray]
@@ -134,7 +134,7 @@ class EpisodeEngine(AbstractEngine):
         self._queue: deque[Request] = deque()
         self._live: list[LiveEpisode] = []  # in the order of their start
         self._idle: list[Environment] = []
-        self._paused: deque[Stream] = deque()  # between two segments; the one that waits longest goes on first
+        self._paused: deque[Play] = deque()  # between two segments; the one that waits longest goes on first
 
     @property
     def version(self) -> int:
@@ -185,7 +185,7 @@ class EpisodeEngine(AbstractEngine):
         self._live = going
         return finished
 
-    def _act(self, plays: Sequence[Stream], action_BA: Tensor) -> list[Moment]:
+    def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
         """Their environments' answers, all out of one thread beside this one, which can be left alone where one does not come back.
 
         One that raises, or takes longer than the deadline, is answered for with an error, and the rest go on in another thread.
@@ -269,7 +269,7 @@ class EpisodeEngine(AbstractEngine):
             stream.earned = sum(moment.reward for moment in moments)
             self._paused.append(stream)
 
-    def _replayed(self, saved: Mapping[str, Any]) -> tuple[Stream, list[Moment]]:
+    def _replayed(self, saved: Mapping[str, Any]) -> tuple[Play, list[Moment]]:
         """An episode that was at play, brought to where it was, and what it was answered, the first observation before all."""
         task = saved["task"]
         stream = self._reset(task, saved["seed"])
@@ -300,7 +300,7 @@ class EpisodeEngine(AbstractEngine):
             return Finished(key=request.key, outcome=Drop("environment_error", said=stream))
         return self._play(request, stream)
 
-    def _play(self, request: Request, stream: Stream) -> LiveEpisode:
+    def _play(self, request: Request, stream: Play) -> LiveEpisode:
         most = request.sampling.max_length
         return LiveEpisode(
             request=request,
@@ -310,7 +310,7 @@ class EpisodeEngine(AbstractEngine):
             observations=[stream.observation],
         )
 
-    def _reset(self, task: Task, seed: int) -> Stream | str:
+    def _reset(self, task: Task, seed: int) -> Play | str:
         """An environment at the beginning of this task, or what broke."""
         match = next((e for e in self._idle if e.source == task.source), None)
         if match is not None:
@@ -327,10 +327,10 @@ class EpisodeEngine(AbstractEngine):
             seen.append(environment.reset(task, seed))
 
         error = _broke(DESK.call("environment reset", reset, task=task.id), self._deadline)
-        return error or Stream(environment=environment, task=task, seed=seed, observation=seen[0])
+        return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
-def _steps(plays: Sequence[Stream], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
+def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
     """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
     environments = [play.environment for play in plays]
     if not call.go_on(plays[0].task.id, len(plays[0].actions)):

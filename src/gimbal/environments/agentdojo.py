@@ -88,10 +88,10 @@ class AgentDojo(AbstractEnvironmentSpec):
     """
 
     def open(self) -> AbstractEnvironment:
-        return Desk()
+        return UserDesk()
 
 
-class Desk(AbstractEnvironment):
+class UserDesk(AbstractEnvironment):
     """One live user's world. All its state is ``world`` and the calls that were made in it."""
 
     def __init__(self) -> None:
@@ -121,8 +121,8 @@ class Desk(AbstractEnvironment):
             solved = user.utility(action, self._before, self._world)
         return Moment(reward=float(solved), terminated=True)
 
-    def fork(self) -> Desk:
-        other = Desk()
+    def fork(self) -> UserDesk:
+        other = UserDesk()
         other._task, other._runtime, other._before = self._task, self._runtime, self._before
         other._world, other._made = self._world.model_copy(deep=True), copy.deepcopy(self._made)
         return other

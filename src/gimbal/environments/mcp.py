@@ -48,10 +48,10 @@ class Mcp(AbstractEnvironmentSpec):
         return _one(self.command, self.arguments).schemas
 
     def open(self) -> AbstractEnvironment:
-        return Client(self)
+        return ServerProcess(self)
 
 
-class Client(AbstractEnvironment):
+class ServerProcess(AbstractEnvironment):
     """One live episode's server."""
 
     def __init__(self, spec: Mcp) -> None:

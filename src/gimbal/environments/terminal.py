@@ -81,11 +81,11 @@ class Terminal(AbstractEnvironmentSpec):
     def schemas(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(map(schema, self.functions))
 
-    def open(self) -> Session:
-        return Session(self)
+    def open(self) -> TerminalSession:
+        return TerminalSession(self)
 
 
-class Session(AbstractEnvironment):
+class TerminalSession(AbstractEnvironment):
     """One episode's sandbox, opened at its first program: with some rungs it is a process, and most episodes wait for their turn."""
 
     def __init__(self, spec: Terminal) -> None:
@@ -113,8 +113,8 @@ class Session(AbstractEnvironment):
             told = "".join(f"\n{said}\n" for said, _ in answers)
         return Moment(observation=told, calls=len(answers), errors=failed)
 
-    def fork(self) -> Session:
-        other = Session(self.spec)
+    def fork(self) -> TerminalSession:
+        other = TerminalSession(self.spec)
         other.task, other.sandbox = self.task, self.sandbox and self.sandbox.fork()
         return other
 

@@ -84,10 +84,10 @@ class Verifiers(AbstractEnvironmentSpec):
     strict: bool = True
 
     def open(self) -> AbstractEnvironment:
-        return Loop(self.strict)
+        return PackageLoop(self.strict)
 
 
-class Loop(AbstractEnvironment):
+class PackageLoop(AbstractEnvironment):
     """One live rollout. ``_known`` are the messages so far; ``_events`` what its loop asks for, or what came of it."""
 
     def __init__(self, strict: bool) -> None:

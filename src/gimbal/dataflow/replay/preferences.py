@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractPreference(ABC):
+class AbstractPriority(ABC):
     """A weight for each decision that is held; they are drawn in proportion to it, with replacement."""
 
     @abstractmethod
@@ -19,7 +19,7 @@ class AbstractPreference(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uniform(AbstractPreference):
+class Uniform(AbstractPriority):
     """Any as likely as any other."""
 
     def weights(self, held: int) -> None:
@@ -27,7 +27,7 @@ class Uniform(AbstractPreference):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgeDecay(AbstractPreference):
+class AgeDecay(AbstractPriority):
     """w = max(``least``, 1 - age / ``span``), the age counted in decisions that came in since (Sample Weight Decay, arXiv:2604.01913).
 
     In a buffer that grows, uniform draws give what is new a share that falls as 1 / its size; so does the gradient of a critic after

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
-from gimbal.dataflow.replay.preferences import AbstractPreference, Uniform
+from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
 from gimbal.ops import philox
 from gimbal.policies.control import Steps
 from gimbal.records import AbstractDecisions, TrainBatch
@@ -49,7 +49,7 @@ class Transitions(AbstractStoreSpec):
     update_to_data: float = 1.0
     learning_starts: int = 100
     n: int = 1
-    preference: AbstractPreference = Uniform()
+    preference: AbstractPriority = Uniform()
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:

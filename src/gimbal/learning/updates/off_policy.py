@@ -19,7 +19,7 @@ CRITIC, TARGET = "critic", "target"
 SEEN = "seen"  # what is remembered: how many decisions have come in
 
 
-class Seen:
+class DataCount:
     """Decisions that have come in so far."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class AbstractOffPolicy(AbstractUpdate):
         return {}
 
     def init(self, models: Models) -> dict[str, Stateful]:
-        return {SEEN: Seen()}
+        return {SEEN: DataCount()}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """What has come in is shown to the policy's statistics, once; what remains is drawn for a move, unless there is none."""
