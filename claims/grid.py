@@ -255,9 +255,10 @@ def jobs(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:
 
 
 def whole() -> int:
-    """All runs: at the best rate as many settings are run as were tuned, whichever rate it is."""
+    """All runs, each once: at the best rate as many settings are run as were tuned, whichever rate it is."""
     settings = len({cell[:-1] for cell in hypercube() + corners()})
-    return sum(settings * len(s.seeds) if s.cells == "best" else len(jobs(s, [])) for s in STAGES)
+    planned = {job for stage in STAGES if stage.cells != "best" for job in jobs(stage, [])}
+    return len(planned) + sum(settings * len(stage.seeds) for stage in STAGES if stage.cells == "best")
 
 
 def left(stage: Stage, runs: Sequence[Mapping[str, Any]]) -> list[Job]:

@@ -35,7 +35,7 @@ import campaign
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.environments.calls import answer
-from gimbal.environments.terminal import NOTHING, Session, Terminal
+from gimbal.environments.terminal import NOTHING, Terminal, TerminalSession
 from gimbal.recipes import function
 from gimbal.records import Task
 from gimbal.runtime.evaluate import evaluate_held_out
@@ -61,7 +61,7 @@ class Blind(AbstractEnvironmentSpec):
 
 
 class Blinded(AbstractEnvironment):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TerminalSession) -> None:
         self.session = session
 
     def reset(self, task: Task, seed: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from gimbal.config.classes import nearest
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.chore_kinds import KINDS, Draft, Kind
-from gimbal.environments.terminal import PLAIN, Session, Terminal, tried
+from gimbal.environments.terminal import PLAIN, Terminal, TerminalSession, tried
 from gimbal.records import Task
 from gimbal.sandbox.base import AbstractSandboxSpec
 
@@ -146,7 +146,7 @@ def _played(
 
 def _expected(draft: Draft, terminal: Terminal) -> str | None:
     """What the calls of the check print with the reference solution in place."""
-    live: Session = terminal.open()
+    live: TerminalSession = terminal.open()
     try:
         live.reset(task_of({"id": "draft", "kind": draft.kind} | _row(draft)), 0)
         if any(live.step(PLAIN + program).errors for program in draft.programs):
