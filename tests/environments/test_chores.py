@@ -146,3 +146,10 @@ def test_the_styles_begin_as_often_as_they_say():
 def test_questions_of_one_set_are_told_apart():
     tasks = Chores(kinds=("chain",))
     assert len({question(tasks[index]) for index in range(len(tasks))}) > 1
+
+
+def test_the_same_words_about_other_files_are_another_question():
+    def row(text):
+        return Task(id="a", prompt="How many words are in a.txt?", answer="1", columns={"files": {"a.txt": text}})
+
+    assert question(row("one")) == question(row("one")) != question(row("two"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,8 +50,9 @@ class AbstractTasks(AbstractPart, ABC):
 
 
 def question(task: Task) -> int:
-    """The same number for tasks that ask the same: of the same text, and the same images."""
-    return hash((task.asked, *task.columns.get("images", ())))
+    """The same number for tasks that ask the same: of the same text, the same images, and the same files in a terminal."""
+    files = json.dumps(task.columns.get("files"), sort_keys=True, default=str)
+    return hash((task.asked, files, *task.columns.get("images", ())))
 
 
 class Failure(Exception):
