@@ -50,6 +50,7 @@ TOKENS = {
     "optimization": {"learning_rate": 1e-4},
 }
 CONTROL = TOKENS | {"policy": {"class": "Gaussian", "observations": 3, "actions": 1}, "num_generations": 1}
+DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BAD = {"reward__mean": (0.6, 0.1), "pass_rate": (0.6, 0.1)}  # a curve that falls
 FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
 
@@ -198,6 +199,23 @@ SICK = {
             {"reward__mean": (0.5, 0.1), "pass_rate": (0.5, 0.1)},
         ),
         ({"reward__mean": (0.1, 0.9), "exam": (0.4, 0.1)}, {"reward__mean": (0.1, 0.9), "exam": (0.4, 0.38)}),
+    ],
+    "environment errors": [
+        ({"drops__rollouts__tool_error": (1.0, 180.0)}, {"drops__rollouts__tool_error": (1.0, 160.0)}),
+        (
+            {"drops__rollouts__agent_timeout": 100.0, "drops__rollouts__sandbox_error": 90.0},
+            {"drops__rollouts__agent_timeout": 100.0, "drops__rollouts__unscored": 90.0},
+        ),
+    ],
+    "tools not called": [
+        (FLAT | {"tool__used_frac": 0.04}, FLAT | {"tool__used_frac": 0.06}),
+        (FLAT | {"tool__used_frac": (0.18, 0.0)}, {"tool__used_frac": 0.0}),
+        (FLAT | {"tool__used_frac": 0.0}, FLAT),
+    ],
+    "tool calls fail": [(FLAT | {"tool__failed_frac": 0.6}, FLAT | {"tool__failed_frac": 0.4})],
+    "too few turns": [
+        (FLAT | {"tool__cut_frac": 0.6, "run": DIALOGUE}, FLAT | {"tool__cut_frac": 0.4, "run": DIALOGUE}),
+        (FLAT | {"tool__cut_frac": 0.6, "run": DIALOGUE}, {"tool__cut_frac": 0.6, "run": DIALOGUE}),
     ],
     "temperature": [
         (
@@ -429,11 +447,11 @@ def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe
                 if words[1] == "train":
                     assert cli.main([*words[1:], "--dry-run"]) == 0, (words, capsys.readouterr().err)
                 else:
-                    assert words[1:2] == ["doctor"] and "--engine" in words
+                    assert words[1] == "report" or (words[1] == "doctor" and "--engine" in words)
     assert seen >= set(SICK) | {"reward fell", "nothing learned"} - {"critic"}
 
 
-ADDED = ("prompts_per_step", "sampling", "regularisers")  # of a recipe, what makes it sick here
+ADDED = ("prompts_per_step", "sampling", "regularisers", "workflow")  # of a recipe, what makes it sick here
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gimbal.report import failures, settings
+from gimbal.report import acting, failures, settings
 from gimbal.report.record import CONTROL, TOKENS, WORTH, Change, Record, Sign, figure, when
 
 NOTHING = "nothing wrong"
@@ -42,11 +42,15 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.undone, always=True),
     Rule(sign=failures.pegged, always=True),
     Rule(sign=failures.lost_samples, always=True),
+    Rule(sign=acting.environment_errors, always=True),
     Rule(sign=failures.noisy_reward, families=TEXT, always=True),
     Rule(sign=failures.mismatch, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
     Rule(sign=settings.empty_answers, families=TEXT, always=True),
+    Rule(sign=acting.tools_unused, families=TEXT, blatant=True),
+    Rule(sign=acting.calls_fail, families=TEXT, blatant=True),
+    Rule(sign=acting.turns_exhausted, families=TEXT, blatant=True),
     Rule(sign=settings.temperature, families=TEXT, blatant=True),
     Rule(sign=settings.cut_short, families=TEXT),
     Rule(sign=settings.loud_entropy, blatant=True),
