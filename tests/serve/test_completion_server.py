@@ -195,7 +195,7 @@ def test_refused_in_a_sentence(server):
         (
             chat,
             {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]},
-            "does not read tools",
+            "chat template refuses the request",  # a tool without its function
         ),
     ]:
         status, message = refused(server, path, body)

@@ -211,10 +211,13 @@ class Learner(AbstractLocalLearner):
             if self.loop is not None and name == POLICY:
                 own = factor * self.loop.factor
                 self.loop.schedules.append(factor)
-            for group in models.optimizers[name].param_groups:
+            groups = models.optimizers[name].param_groups
+            for group in groups:
                 group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
-            for weight in models.trained((name,)):
+            for weight in (
+                weight for group in groups for weight in group["params"]
+            ):  # zero_grad takes as long as small steps
                 weight.grad = None
         models.updates += 1
         models.follow(names)

@@ -51,7 +51,7 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     policy = run.policy
     if not isinstance(policy, CausalLM) or not isinstance(recipe.policy, CausalLM):
         return run, ""
-    if recipe.policy.model not in SHIPPED or not policy.large:
+    if recipe.policy.model not in SHIPPED or policy.model in SHIPPED or not policy.large:
         return run, ""
     settings = {key: value for key, value in changes.items() if key.partition(".")[0] not in DATA}
     given = {path for key, value in settings.items() for path, _ in locate(run, key, value)}

@@ -136,7 +136,6 @@ class Models:
         self.renewed: set[str] = set()  # models of the first policy that are so no longer
         self.version = 0  # learner steps taken
         self.updates = 0  # moves of the weights by this object
-        self._trained: dict[str, list[nn.Parameter]] = {}
         self.seconds: dict[str, float] = defaultdict(float)  # of this process since the last step, by what took them
 
     def __getitem__(self, name: str) -> Any:
@@ -178,12 +177,9 @@ class Models:
         yield
         self.seconds[what] += time.perf_counter() - start
 
-    def trained(self, names: Collection[str]) -> list[nn.Parameter]:
-        """The weights of these models that training moves. Looked up once: walking a model takes as long as a small one's step."""
-        for name in names:
-            if name not in self._trained:
-                self._trained[name] = [weight for weight in self.modules[name].parameters() if weight.requires_grad]
-        return [weight for name in names for weight in self._trained[name]]
+    def trained(self, names: Iterable[str]) -> list[nn.Parameter]:
+        """The weights of these models that training moves. Not kept: a sharded model's are other tensors during a pass."""
+        return [weight for name in names for weight in self.modules[name].parameters() if weight.requires_grad]
 
     @torch.no_grad()
     def follow(self, moved: Collection[str]) -> None:
