@@ -16,7 +16,7 @@ from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.base import Failure
-from gimbal.environments.terminal import NOTHING, Terminal
+from gimbal.environments.terminal import MOST_CALLS, NOTHING, Terminal
 from gimbal.policies.loading import AGENT
 from gimbal.policies.token import CausalLM
 from gimbal.records import Part, Task
@@ -95,6 +95,20 @@ def test_a_call_that_cannot_be_is_the_policys_own(turn, sentence):
 
 
 @pytest.mark.slow
+def test_half_a_character_in_a_call_voids_nothing():
+    live = begun()
+    text, calls, failed = said(live, '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>')
+    assert (calls, failed) == (1, 1) and "there is no tool ?" in text and text.isascii()
+    text, *_ = said(live, '<tool_call>{"name": "python", "arguments": {"\\ud800": ""}}</tool_call>')
+    assert "no argument ?" in text and text.isascii()
+
+
+def test_a_turn_has_so_many_calls_and_no_more():
+    live = begun()
+    text, calls, failed = said(live, call("python", code="print(7)") * (MOST_CALLS + 2))
+    assert (calls, failed) == (MOST_CALLS + 2, 2) and text.count("7") == MOST_CALLS and text.count("was not run") == 2
+
+
 def test_where_the_sandbox_runs_commands_there_is_a_shell():
     terminal = Terminal(sandbox=Landlock())
     assert [each["function"]["name"] for each in terminal.schemas] == ["python", "shell"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
@@ -103,9 +104,10 @@ def test_ddpg_is_without_smoothing_and_delay():
     assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("huber", [torch.inf, 1.0, 0.1])
 @pytest.mark.parametrize("double", [True, False])
-def test_dqn_is_its_equations(double):
-    learner = dqn(gamma=0.9, double=double)
+def test_dqn_is_its_equations(double, huber):
+    learner = dqn(gamma=0.9, double=double, huber=huber)
     with torch.no_grad():
         for weight in learner.models["target"].parameters():
             weight.copy_(weight.flip(0))  # its best choices are others
@@ -115,8 +117,9 @@ def test_dqn_is_its_equations(double):
     best = (models["policy"].net(steps.final_NO) if double else after).argmax(-1)
     y = (batch.reward_NS[:, 0] + 0.9 * (~steps.terminated_N) * after[torch.arange(K), best]).detach()
     apart = models["policy"].net(steps.observation_NSO[:, 0])[torch.arange(K), steps.action_NSA[:, 0, 0]] - y
-    huber = torch.where(apart.abs() < 1, apart.square() / 2, apart.abs() - 0.5).mean()
-    assert float(loss.value.detach()) == pytest.approx(float(huber.detach()), rel=1e-5)
+    squares = apart.square() / 2
+    expected = (squares if huber == torch.inf else nn.functional.huber_loss(apart, 0 * apart, delta=huber)).mean()
+    assert float(loss.value.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     chooses = models["policy"].net(steps.final_NO).argmax(-1)
     assert not torch.equal(chooses, after.argmax(-1)), "or the two forms would be one"
 
@@ -221,3 +224,19 @@ def test_bad_numbers_are_refused(wrong):
         Explore(first=0.0)
     with pytest.raises(ValueError, match=r"DQN\.gamma is 2"):
         DQN(gamma=2.0)
+    with pytest.raises(ValueError, match="huber 0"):
+        DQN(huber=0.0)
+
+
+def test_the_target_is_copied_at_every_so_many_moves_and_stands_still_between():
+    learner = dqn(copy_every=2)
+    policy, target = learner.models["policy"], learner.models["target"]
+    for number in range(4):
+        with torch.no_grad():
+            policy.net[0].bias += 1.0
+        batch = chosen().with_columns({MOVE: torch.full((K,), number)})
+        batch = learner.method.survey(learner.models, batch)[0]
+        before = target.net[0].bias.clone()
+        next(learner.method.losses(learner.models, batch))
+        kept = policy.net[0].bias if number % 2 == 0 else before
+        assert torch.equal(target.net[0].bias, kept), number

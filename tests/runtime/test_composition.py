@@ -25,6 +25,7 @@ from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.staleness import MaskStale
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -93,6 +94,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch):
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
+    r"staleness=Pace\(\)": replace(sac(), staleness=MaskStale()),
     "leave optimization.minibatches and epochs at 1": replace(
         sac(), update=replace(sac().update, optimization=Optimization(minibatches=4))
     ),

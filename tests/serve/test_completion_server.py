@@ -185,6 +185,8 @@ def test_refused_in_a_sentence(server):
         (chat, {"messages": []}, "messages must be a list"),
         (chat, {"messages": [{"role": "user"}]}, "content, which is text"),
         (chat, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "content, which is text"),
+        (chat, {"messages": [{"role": "assistant", "content": None, "tool_calls": 5}]}, "tool_calls must be a list"),
+        (chat, {"messages": [{"role": "user", "content": "", "tool_calls": [{"function": 5}]}]}, "tool_calls must be"),
         (plain, {"prompt": ""}, "prompt must be a text"),
         (plain, {"prompt": [1, 100_000]}, "token ids"),
         (plain, {"prompt": "a", "max_tokens": 0}, "max_tokens is 0"),

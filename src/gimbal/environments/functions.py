@@ -85,9 +85,15 @@ def called(call: ToolCall, by_name: Mapping[str, Callable[..., Any]]) -> tuple[s
     if call.wrong:
         return "", {}, call.wrong
     if call.name not in by_name:
-        offered = ", ".join(by_name)
-        return call.name, {}, f"there is no tool {call.name}{nearest(call.name, by_name)}; there are {offered}"
-    return call.name, *_bound(by_name[call.name], call.arguments)
+        name, offered = _text(call.name), ", ".join(by_name)
+        return name, {}, f"there is no tool {name}{nearest(name, by_name)}; there are {offered}"
+    arguments, wrong = _bound(by_name[call.name], call.arguments)
+    return call.name, arguments, _text(wrong)
+
+
+def _text(said: str) -> str:
+    """Without halves of characters, which JSON can hold and no answer may: else a policy could void its own episode by them."""
+    return said.encode(errors="replace").decode()
 
 
 def _label(function: Any) -> str:

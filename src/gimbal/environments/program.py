@@ -96,5 +96,5 @@ def _arguments(call: Mapping[str, Any]) -> Any:
     given = call.get("arguments")
     try:
         return json.loads(given) if isinstance(given, str) else given
-    except ValueError:  # no JSON: as it is
+    except (ValueError, RecursionError):  # no JSON, or too deep: as it is
         return given

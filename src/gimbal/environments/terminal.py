@@ -20,6 +20,7 @@ from gimbal.sandbox.monty import Monty
 PLAIN = "$"  # begins a program in the turn of a model that was not taught to call tools
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 NOTHING = "(no output)"
+MOST_CALLS = 5  # of one turn, so that programs at their limit do not add up to a turn that is late
 
 
 def python(code: str) -> str:
@@ -45,7 +46,7 @@ class Terminal(AbstractEnvironmentSpec):
     """A sandbox for each episode, in which the policy's programs run; its answer is checked there.
 
     A turn that calls a tool (``python``, and where the sandbox runs commands ``shell``; by <tool_call>{"name": "python", "arguments":
-    {"code": "..."}}</tool_call> as chat templates have it, several in one turn as well) or begins with "$" and a program is answered
+    {"code": "..."}}</tool_call> as chat templates have it, up to 5 in one turn) or begins with "$" and a program is answered
     with the output and errors, cut at their front to ``most`` characters. Any other turn ends the episode: it is the answer, or what
     it has between <answer> and </answer>.
 
@@ -103,7 +104,10 @@ class TerminalSession(AbstractEnvironment):
             asked = programs(action, self.spec)
             if not asked:
                 return Moment(reward=self._earned(action), terminated=True)
-            answers = [self._ran(program) if wrong == "" else (wrong, True) for _, program, wrong in asked]
+            answers = [self._ran(program) if wrong == "" else (wrong, True) for _, program, wrong in asked[:MOST_CALLS]]
+            answers += [(f"error: it was not run; a turn may have {MOST_CALLS} calls", True)] * (
+                len(asked) - MOST_CALLS
+            )
         except SandboxError as error:
             raise Failure(f"{type(self.spec.sandbox).__name__} {error}", "sandbox") from error
         failed = sum(broke for _, broke in answers)

@@ -61,18 +61,18 @@ class GreedyPolicy(AbstractControlPolicy):
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         best_K1, choices = self.values(observation_KO).argmax(-1, keepdim=True), self.config["actions"]
         explore = self._explore(torch.tensor([temperature]))[:, None]
-        yes, no = (_logprob(torch.tensor([[hit]]), explore, choices) for hit in (True, False))
+        yes, no = (_logprob(torch.tensor([[hit]], device=explore.device), explore, choices) for hit in (True, False))
         entropy = -yes * yes.exp() - (choices - 1) * (no * no.exp()).nan_to_num()
         return _logprob(action_KA == best_K1, explore, choices)[:, 0], entropy[0].expand(len(action_KA))
 
     def _explore(self, temperature_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """At a temperature T the probabilities are p^(1/T), normalised: it explores more, or less, in the same form."""
         choices = self.config["actions"]
-        share = self.explore.float().cpu() / choices
-        power_B = 1 / temperature_B
+        share = self.explore.float() / choices
+        power_B = 1 / temperature_B.to(share.device)
         best_B, other_B = (1 - (choices - 1) * share) ** power_B, share**power_B
         mixed_B = choices * other_B / (best_B + (choices - 1) * other_B)
-        return torch.where(temperature_B > 0, mixed_B, 0.0)
+        return torch.where(power_B.isfinite(), mixed_B, 0.0)
 
 
 def _logprob(is_best: Tensor, explore: Tensor, choices: int) -> Tensor:

@@ -119,7 +119,9 @@ def for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = []
     for call in message.get("tool_calls") or ():
         function = dict(call.get("function") or {}) if isinstance(call, Mapping) else {}
-        with suppress(ValueError, TypeError):  # not JSON, or an object already: the template gets it as it is
+        with suppress(
+            ValueError, TypeError, RecursionError
+        ):  # not JSON, or an object already: the template gets it as it is
             function["arguments"] = json.loads(function.get("arguments") or "{}")
         calls.append({"type": "function", "function": function})
     return {**message, "content": message["content"] or "", **({"tool_calls": calls} if calls else {})}

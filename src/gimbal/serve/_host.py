@@ -166,7 +166,7 @@ class Starter:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
         for descriptor in (one.result, one.prints):
-            while data := _read(descriptor):
+            if data := _read(descriptor):  # all that it can have left; a child of its own may go on printing for ever
                 self._note(descriptor, data)
             with contextlib.suppress(KeyError):
                 self.selector.unregister(descriptor)
@@ -174,7 +174,10 @@ class Starter:
         del self.running[process]
         said: dict[str, Any] = {"score": None, "error": ""}
         if found := one.found.get(one.result):
-            said = json.loads(found)
+            try:
+                said = json.loads(found)
+            except ValueError:  # a fork of its own that returned as well
+                said["error"] = "it ended with more than one result"
         elif code:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             said["error"] = f"it ended with {how}"

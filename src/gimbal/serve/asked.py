@@ -165,6 +165,11 @@ def _messages(given: Any) -> list[dict[str, Any]]:
                 "messages must be a list of at least one object with a role and a content, which is text (null for an assistant that "
                 "only called tools)"
             )
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(
+            isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls
+        ):
+            raise ValueError("tool_calls must be a list of objects, each with a function, which is an object too")
         messages.append(message | {"content": content})
     return messages
 

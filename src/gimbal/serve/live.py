@@ -101,7 +101,7 @@ class Hosted:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self.boxes: dict[str, Box] = {}
         self.gone = ""
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()  # of boxes; of orders, which may have to wait
         said = json.loads(self._output.readline() or b'{"failed": "its process ended as it began"}')
         if "failed" in said:
             raise ValueError(f"the agent {program} cannot be started: {said['failed']}")
@@ -125,7 +125,7 @@ class Hosted:
     def _order(self, order: Mapping[str, Any], box: Box) -> None:
         assert self._process.stdin is not None
         try:
-            with self._lock:
+            with self._writing:
                 self._process.stdin.write(json.dumps(order, default=str).encode() + b"\n")
                 self._process.stdin.flush()
         except (BrokenPipeError, ValueError):  # closed: see _listen

@@ -44,6 +44,8 @@ class Seat:
         self.said: dict[int, Moment] = {}
         self.live: AbstractEnvironment | None = None
         self.done = 0  # of the history, by the live one
+        self.again: dict[int, int] = {}  # by place: how many actions its call does again first
+        self.closed = False
         self.broken = ""
         self.fault: Fault = spec.fault
         self.late = False
@@ -84,11 +86,13 @@ class Seat:
         """Do what stands at this place, after all before it that has not been done yet."""
         what = f"tool {type(self.spec).__name__}"
         turn = sum(action is not None for action in self.history[:place])
+        done = self.done if self.live is not None else 0
+        self.again[place] = sum(action is not None for action in self.history[done:place])
         return DESK.call(what, lambda call: self._bring(place), task=self.task.id, turn=turn)
 
     def deadline(self, act: Act, place: int) -> float:
         """Seconds for what stands at this place. A resumed run does again what was done before, within the same time each."""
-        return act.deadline * max(1, place + 1 - self.done)
+        return act.deadline * (1 + self.again.get(place, 0))
 
     def answer(self, call: Call, act: Act, place: int) -> Moment:
         """What came of the call, an error as data: what somebody's environment raises says nothing of the policy."""
@@ -119,6 +123,7 @@ class Seat:
 
     def close(self) -> None:
         """Its end is not waited for."""
+        self.closed = True
         if (live := self.live) is not None and not isinstance(live, Answering):
             DESK.call(f"close of {type(self.spec).__name__}", lambda call: live.close(), task=self.task.id)
         self.live = None
@@ -136,6 +141,9 @@ class Seat:
                 action = self.texts[action.text][: action.length]
             moment = Moment(observation=live.reset(self.task, self.seed)) if action is None else live.step(action)
             self.done = at + 1
+            if self.closed:  # while it began: nobody waits for it any more
+                live.close()
+                raise Failure("it was closed", self.spec.fault)
             if at in self.said and not _alike(moment, self.said[at]):
                 said = (
                     f"{type(self.spec).__name__} does not come back to the same observation for task {self.task.id} when its seed and "

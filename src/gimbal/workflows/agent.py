@@ -154,23 +154,23 @@ class Agent(AbstractWorkflow):
         task = _task(attempt.task, prompt) if row is None else row.task
         if talk is not None:
             talk.row = None  # nobody else continues it
-        ids, room = rest, attempt.sampling.max_length
-        if row is None or not isinstance(rest, list) or (rest and not isinstance(rest[0], int)):
-            encoded = yield Encode(task=task) if row is None else Encode(row=row, told=rest)
-            if encoded.refused:
-                _back(talk, row)
-                return encoded.refused
-            ids, room = list(encoded.ids), encoded.room
+        encoded = yield Encode(task=task) if row is None else Encode(row=row, told=rest)
+        if encoded.refused:
+            _back(talk, row)
+            return encoded.refused
+        ids = list(encoded.ids)
         begun = 0 if row is None else row.length + len(ids)
-        most = min(room, attempt.sampling.max_length - begun, asked["most"] or attempt.sampling.max_length)
+        most = min(encoded.room, attempt.sampling.max_length - begun, asked["most"] or attempt.sampling.max_length)
         if most < 1:
             _back(talk, row)
             return f"{CUT}: no room is left for an answer; shorten the conversation, or raise sampling.max_length"
         own = of_tokens(attempt.sampling)
         sampling = replace(own, max_length=begun + most, stop=tuple(asked["stop"]) or own.stop)
         mine = Talk(row=None, said=()) if talk is None else talk
-        if talk is None:
-            talks.append(mine)
+        talks[:] = [
+            *(one for one in talks if one is not mine),
+            mine,
+        ]  # what was asked last is the last row, which rewards read
         drawn = yield (
             Draw(task=task, sample=attempt.sample, sampling=sampling)
             if row is None

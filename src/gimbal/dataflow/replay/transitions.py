@@ -14,6 +14,7 @@ from torch import Tensor
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
+from gimbal.dataflow.staleness import MaskStale
 from gimbal.ops import philox
 from gimbal.policies.control import Steps
 from gimbal.records import AbstractDecisions, TrainBatch
@@ -68,6 +69,10 @@ class Transitions(AbstractStoreSpec):
         if not learns.off_policy:
             yield Refusal(
                 "Transitions cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer()'"
+            )
+        elif whole.has(MaskStale):
+            yield Refusal(
+                "MaskStale masks what is older than max_staleness, which is most of what Transitions draws: staleness=Pace()"
             )
         elif learns.optimization.minibatches > 1 or learns.optimization.epochs > 1:
             yield Refusal(

@@ -117,8 +117,8 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """``weight`` is the same for each sample, 1 in all."""
-        n = minibatch.shape[0]
-        return minibatch.with_columns({"weight": torch.full((n,), 1 / n, device=minibatch.mask_NS.device)}), {}
+        there_N = minibatch.mask_NS.any(-1).float()
+        return minibatch.with_columns({"weight": there_N / there_N.sum().clamp(min=1)}), {}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         weight_N = batch.facts["weight"]

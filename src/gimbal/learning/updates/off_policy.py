@@ -86,7 +86,7 @@ class AbstractOffPolicy(AbstractUpdate):
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """What has come in is shown to the policy's statistics, once; what remains is drawn for a move, unless there is none."""
         number_N = batch.facts.get(MOVE)
-        fresh_N = torch.ones(batch.shape[0], dtype=torch.bool) if number_N is None else number_N == FRESH
+        fresh_N = batch.mask_NS.new_ones(batch.shape[0]) if number_N is None else number_N == FRESH
         told = self._enter(models, batch, fresh_N)
         if number_N is not None and not bool(fresh_N.all()):
             batch = batch.select((~fresh_N).nonzero()[:, 0])
