@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 
@@ -97,6 +98,47 @@ def talkative(base_url, task):
     except urllib.error.HTTPError as error:
         assert error.code == 400 and b"context_length_exceeded" in error.read()
     return float(count)
+
+
+def careless(base_url, task):
+    """Counts which of its malformed requests are refused, and then behaves."""
+    deep = "[" * 2000 + "]" * 2000
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": deep}}
+    bad = [
+        {"messages": [{"role": "assistant", "tool_calls": "none"}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": 3}]}]},
+        {"messages": [{"role": "assistant", "content": {"text": 1}}]},
+        {"messages": [{"role": "user", "content": "a"}], "max_tokens": "many"},
+        {"messages": "a"},
+    ]
+    refused = 0
+    for body in bad:
+        try:
+            post(f"{base_url}/chat/completions", {"max_tokens": 4, **body})
+        except urllib.error.HTTPError as error:
+            refused += error.code == 400
+    for path, body in (("completions", {"prompt": [-1, 10**9]}), ("completions", {"prompt": {"a": 1}})):
+        try:
+            post(f"{base_url}/{path}", {"max_tokens": 4, **body})
+        except urllib.error.HTTPError as error:
+            refused += error.code == 400
+    # Arguments that are text, however deep, are a model's words and no fault of the request.
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    try:
+        chat(base_url, messages)
+    except urllib.error.HTTPError as error:
+        assert error.code == 400
+    solve(base_url, task)
+    return float(refused)
+
+
+def delegating(base_url, task):
+    """Asks a helper, with a history of its own, between its two turns."""
+    messages = [{"role": "user", "content": "a"}]
+    messages += [{"role": "assistant", "content": chat(base_url, messages)}, {"role": "user", "content": "b"}]
+    chat(base_url, [{"role": "user", "content": "a helper's own question"}])
+    chat(base_url, messages)
+    return 1.0
 
 
 def daemon(base_url, task):

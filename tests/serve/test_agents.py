@@ -115,6 +115,16 @@ def test_a_full_row_and_too_many_answers_are_refused_and_the_episode_is_cut(poli
     assert counted.stop == "length" and counted.score == 3 and counted.last.turn_S.max() == 2
 
 
+def test_a_malformed_request_is_refused_and_the_episode_goes_on(policy):
+    (episode,) = episodes(policy, "careless", [{}], most=4000)
+    assert isinstance(episode, Episode) and episode.stop == "terminated" and episode.score == 7
+
+
+def test_the_last_row_is_the_one_that_was_answered_last(policy):
+    (episode,) = episodes(policy, "delegating", [{}])
+    assert [int(row.turn_S.max()) for row in episode.rows] == [0, 1], "the helper's row ended before the agent's own"
+
+
 def test_a_command_line_has_its_address_and_task(policy):
     engine = Driven(
         engine=Native(slots=4, precision="float32"), workflow=Agent(program=f"{sys.executable} {AGENTS}", at_once=1)

@@ -16,6 +16,7 @@ from gimbal.ops import deadline
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Drop, Episode, Part, Task
 from gimbal.runtime.checkpoint import load as load_checkpoint
+from gimbal.workflows.acting import Seat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Draw, Fork, Role, Stop
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
@@ -364,6 +365,23 @@ def test_an_environment_that_does_not_repeat_is_not_resumed():
     again.load_state_dict(state)
     with pytest.raises(ValueError, match="cannot be replayed"):
         drained(again)
+
+
+def test_what_is_done_again_has_its_time_until_all_of_it_is_done():
+    seat, act = (
+        Seat(Calculator(), Task(id="t", prompt="", columns={}), 0),
+        Act(environment=Calculator(), action="1+1=", deadline=2.0),
+    )
+    places = [seat.enter(action) for action in ("1+1=", "2+2=", "3+3=")]
+    seat.answer(seat.begin(act, places[0]), act, places[0])
+    assert seat.deadline(act, places[0]) == 2
+    seat.live = None  # as in a run that was resumed
+    call = seat.begin(act, places[2])
+    assert seat.deadline(act, places[2]) == 6, "two actions are done again before the third"
+    seat.answer(call, act, places[2])
+    last = seat.enter("4+4=")
+    seat.answer(seat.begin(act, last), act, last)
+    assert seat.deadline(act, last) == 2
 
 
 def test_single_turn_is_the_engine_itself():
