@@ -61,7 +61,7 @@ def told(groups):
 
 def driven(store, versions, order=lambda groups: groups):
     return [
-        told(store.join(sorted((store.mend(g, v + 1) for g in order(stream(v))), key=lambda g: g.index), v, fail))
+        told(store.join(sorted((store.fix(g, v + 1) for g in order(stream(v))), key=lambda g: g.index), v, fail))
         for v in versions
     ]
 
@@ -94,7 +94,7 @@ def test_what_is_held_does_not_hang_on_who_came_first(spec):
         for version in range(5):
             own = [group(3 * version + i, 1, 0, 1, 0, task=f"{i}", version=version) for i in range(3)]
             for g in order(own):
-                store.mend(g, version)
+                store.fix(g, version)
         ends.append({task: [(index, e.sample) for index, e in own] for task, own in sorted(store.held.items())})
     assert ends[0] == ends[1]
 
@@ -102,19 +102,19 @@ def test_what_is_held_does_not_hang_on_who_came_first(spec):
 def test_a_group_that_failed_gets_a_success_of_its_task_and_keeps_its_age():
     store = Successes().start(0)
     first = group(0, 0, 1, 0, 0, version=3)
-    assert store.mend(first, 3) is first, "a group with a success is not touched"
-    mended = store.mend(group(1, 0, 0, 0, 0, version=5), 6)
-    assert [e.earned for e in mended.episodes] == [1, 0, 0, 0] and mended.index == 1
-    old, *own = mended.episodes
+    assert store.fix(first, 3) is first, "a group with a success is not touched"
+    fixed = store.fix(group(1, 0, 0, 0, 0, version=5), 6)
+    assert [e.earned for e in fixed.episodes] == [1, 0, 0, 0] and fixed.index == 1
+    old, *own = fixed.episodes
     assert (old.sample, old.origin, old.oldest) == (0, "replayed", 3) and [e.origin for e in own] == ["", "", ""]
     assert float(old.last.behavior_S[0]) == -0.5, "with the log-probability that it was drawn with"
     assert len(store.held["t"]) == 1, "what is played again is not held twice"
     other = group(2, 0, 0, 0, 0, task="other")
-    assert store.mend(other, 6) is other, "nothing is held for the task"
+    assert store.fix(other, 6) is other, "nothing is held for the task"
 
 
 @pytest.mark.parametrize(
-    ("spec", "scores", "mended"),
+    ("spec", "scores", "fixed"),
     [
         (Successes(), (0.1, 0.1, 0.1, 0.1), True),
         (Successes(), (0.2, 0.2, 0.2, 0.2), False),  # mean at low
@@ -124,17 +124,17 @@ def test_a_group_that_failed_gets_a_success_of_its_task_and_keeps_its_age():
         (Successes(max_age=0), (0, 0, 0, 0), False),
     ],
 )
-def test_when_a_group_counts_as_failed(spec, scores, mended):
+def test_when_a_group_counts_as_failed(spec, scores, fixed):
     store = spec.start(0)
-    store.mend(group(0, 1, 1, 0, 0), 1)
-    came = store.mend(group(1, *scores), 1)
-    assert any(e.origin for e in came.episodes) == mended and len(came.episodes) == 4
+    store.fix(group(0, 1, 1, 0, 0), 1)
+    came = store.fix(group(1, *scores), 1)
+    assert any(e.origin for e in came.episodes) == fixed and len(came.episodes) == 4
 
 
 def test_added_it_stands_behind_the_others():
     store = Successes(add=True).start(0)
-    store.mend(group(0, 1, 0), 0)
-    came = store.mend(group(1, 0, 0), 0)
+    store.fix(group(0, 1, 0), 0)
+    came = store.fix(group(1, 0, 0), 0)
     assert [(e.sample, e.earned, e.origin) for e in came.episodes] == [(0, 0, ""), (1, 0, ""), (2, 1, "replayed")]
 
 
@@ -149,8 +149,8 @@ def test_a_branch_that_comes_alone_has_left_its_trunk():
     plain = [made.rollout(Task(id="t"), sample=n, score=0.0) for n in (0, 1)]
     drawn = Group.of(0, Task(id="t"), plain)
     store = Successes().start(0)
-    store.mend(replace(drawn, episodes=(*drawn.episodes, Episode(rows=(branch, again)))), 0)
-    old = store.mend(group(1, 0, 0, 0), 0).episodes[0]
+    store.fix(replace(drawn, episodes=(*drawn.episodes, Episode(rows=(branch, again)))), 0)
+    old = store.fix(group(1, 0, 0, 0), 0).episodes[0]
     assert [r.fork for r in old.rows] == [None, (0, 1)] and [r.sample for r in old.rows] == [0, 0]
     assert [r.mask_S.tolist() for r in old.rows] == [[False, True, True]] * 2
     for r in old.rows:
@@ -159,11 +159,9 @@ def test_a_branch_that_comes_alone_has_left_its_trunk():
 
 def test_a_success_is_let_go_when_it_would_be_too_old():
     store = Successes(max_age=4).start(0)
-    store.mend(group(0, 1, 0), 1)
-    assert store.mend(group(1, 0, 0, version=3), 4).episodes[0].origin, (
-        "trained on at version 4 at the latest: of age 4"
-    )
-    assert not store.mend(group(2, 0, 0, version=4), 5).episodes[0].origin
+    store.fix(group(0, 1, 0), 1)
+    assert store.fix(group(1, 0, 0, version=3), 4).episodes[0].origin, "trained on at version 4 at the latest: of age 4"
+    assert not store.fix(group(2, 0, 0, version=4), 5).episodes[0].origin
     store.join([], 4, fail)
     assert store.metrics()["replay/expired"] == 0 and store.metrics()["replay/held"] == 1
     store.join([], 5, fail)
@@ -172,10 +170,10 @@ def test_a_success_is_let_go_when_it_would_be_too_old():
 
 def test_each_of_those_held_is_as_likely():
     store = Successes(each=4).start(0)
-    store.mend(group(0, 1, 1, 1, 1, 0, 0), 0)
-    store.mend(group(1, 1, 0, 0), 0)
+    store.fix(group(0, 1, 1, 1, 1, 0, 0), 0)
+    store.fix(group(1, 1, 0, 0), 0)
     assert [(i, e.sample) for i, e in store.held["t"]] == [(0, 1), (0, 2), (0, 3), (1, 0)], "the newest four"
-    seen = Counter(float(store.mend(group(i, 0, 0), 0).episodes[0].last.behavior_S[0]) for i in range(10, 210))
+    seen = Counter(float(store.fix(group(i, 0, 0), 0).episodes[0].last.behavior_S[0]) for i in range(10, 210))
     assert abs(seen[-1.5] - 50) < 5 * 37.5**0.5 and seen[-0.5] == 200 - seen[-1.5]
 
 

@@ -125,7 +125,7 @@ class BreaksOnce(AbstractReward):
 
 
 @pytest.mark.parametrize("at", [2, 5])
-def test_an_error_amid_finished_groups_changes_nothing_once_it_is_mended(single_thread, tmp_path, at):
+def test_an_error_amid_finished_groups_changes_nothing_once_it_is_fixed(single_thread, tmp_path, at):
     """Both groups of a batch come out of the engine in one step; what the tasks of the next carry along depends on both."""
     run = small_run(curriculum=Tracked(name="digits"), rewards=(Digits(), Expected(column="expected", name="expected")))
     run = replace(run, tasks=rows(3), steps=4, max_staleness=1, record_every=1)

@@ -305,7 +305,7 @@ class VLLMServerEngine(AbstractVLLM):
         def wait() -> None:
             try:
                 answer: Any = self._generate(name, ids, params)
-            except Exception as error:  # to be raised, or mended, in the thread of the run
+            except Exception as error:  # to be raised, or handled, in the thread of the run
                 answer = error
             self._answers.put((epoch, name, answer))
 

@@ -113,7 +113,7 @@ class Trainer:
                 filters=run.filters,
                 sampling=run.sampling,
                 arrived=self.learner.arrived,
-                mend=self.store.mend,
+                fix=self.store.fix,
                 note=self.note,
                 least=run.learns.fewest(),
             ),

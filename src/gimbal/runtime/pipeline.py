@@ -48,7 +48,7 @@ class Parts:
     filters: Sequence[AbstractFilter]
     sampling: AbstractSampling
     arrived: Callable[[Group], None] = lambda group: None  # told of each group that begins to wait for its batch
-    mend: Callable[[Group, int], Group] = lambda group, latest: group  # what a store makes of a scored group
+    fix: Callable[[Group, int], Group] = lambda group, latest: group  # what a store makes of a scored group
     note: Callable[[str], None] = lambda sentence: None  # tells the user
     least: int = 1  # episodes that are left of a group for the estimator to compare, where samples were given up
 
@@ -295,7 +295,7 @@ class Pipeline:
         # Before filters: a curriculum that saw only what is kept would take every task for half solved.
         self.parts.curriculum.observe(outcome)
         self.parts.budget.observe(outcome)
-        outcome = self.parts.mend(outcome, self.version_at_dispatch[index] + self.pace.max_staleness)
+        outcome = self.parts.fix(outcome, self.version_at_dispatch[index] + self.pace.max_staleness)
         for rule in self.parts.filters:
             if isinstance(outcome, Group):
                 before, outcome = outcome, rule(outcome)

@@ -18,14 +18,14 @@ Judge = Callable[[Group], Group | Drop]  # the run's own rewards
 class AbstractStore(ABC):
     """The live half of an ``AbstractStoreSpec``. It may give back what it kept at three places, in this order:
 
-    - ``mend``: every scored group passes it before the filters, so that one which they would drop can be saved.
+    - ``fix``: every scored group passes it before the filters, so that one which they would drop can be saved.
     - ``join``: the groups of a step, before they are packed. Whole groups come in here.
     - ``take``: the rows of a step, as they were packed.
 
     What comes back keeps the versions and log-probabilities that it was drawn with.
     """
 
-    def mend(self, group: Group, latest: int) -> Group:
+    def fix(self, group: Group, latest: int) -> Group:
         """``latest``: the learner's version when the group will have been trained on at the latest."""
         return group
 

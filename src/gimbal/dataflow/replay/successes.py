@@ -74,14 +74,14 @@ class SuccessStore(AbstractStore):
         self.held: dict[str, list[Kept]] = {}
         self.counts = {"used": 0, "expired": 0, "evicted": 0}
 
-    def mend(self, group: Group, latest: int) -> Group:
-        mended = self._mended(group, latest)
+    def fix(self, group: Group, latest: int) -> Group:
+        fixed = self._fixed(group, latest)
         for episode in group.episodes:
             if episode.earned > self.spec.least and not episode.error:
                 self._keep(group, episode)
-        return mended
+        return fixed
 
-    def _mended(self, group: Group, latest: int) -> Group:
+    def _fixed(self, group: Group, latest: int) -> Group:
         scores = [episode.earned for episode in group.episodes]
         if statistics.pstdev(scores) >= self.spec.spread or statistics.fmean(scores) >= self.spec.low:
             return group
