@@ -100,7 +100,7 @@ def test_loss_and_gradient_are_those_of_plain_torch(stale, arm):
         # Shared beginnings are summed in another order, and weights without a cap multiply what rounding leaves of log-probabilities.
         assert metrics["loss"] == pytest.approx(loss.item(), rel=5e-5, abs=1e-5)
         for gradient, parameter in zip(expected, policy.model.parameters(), strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=3e-5 * max(1.0, largest))
+            torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=1e-4 * max(1.0, largest))
         clipped.append(metrics["clip_ratio/low"] + metrics["clip_ratio/high"])
         learner.optim_step(metrics)
     assert (max(clipped) > 0) == (arm not in ("plain", "unclipped", "weighted"))
