@@ -199,6 +199,13 @@ def test_no_gradient_reaches_what_is_masked(method):
         assert (gradient[~b.mask_NS] == 0).all()
 
 
+@pytest.mark.parametrize("method", OBJECTIVES, ids=name)
+def test_a_loop_of_ones_own_need_not_survey(method):
+    logprob_NS, b = batch()
+    b = b.with_columns({"current_NS": logprob_NS})
+    torch.testing.assert_close(method(logprob_NS, b).loss_NS, method(logprob_NS, surveyed(method, b)).loss_NS)
+
+
 @pytest.mark.parametrize("method", OF_BATCH, ids=name)
 def test_padding_changes_nothing(method):
     logprob_NS, b = batch()

@@ -41,7 +41,7 @@ class KLHinge(AbstractObjective):
         return {"kl_excess": excess.expand(batch.shape[0])}
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        batch.column("current_NS", self)
+        batch = self.surveyed(logprob_NS, batch, "kl_excess")
         proximal_NS, excess_N = batch.column("proximal_NS", self), batch.column("kl_excess", self)
         gap_NS = (proximal_NS - logprob_NS).where(batch.mask_NS, 0)
         return Terms(self.coef * excess_N[:, None] * gap_NS, {"kl/anchor": gap_NS.detach()})

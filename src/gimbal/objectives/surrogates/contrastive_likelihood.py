@@ -74,8 +74,7 @@ class ContrastiveLikelihood(AbstractObjective):
         return {"contrast": coefficient_N.float()}
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        for name in self.needs:
-            batch.column(name, self)
+        batch = self.surveyed(logprob_NS, batch, "contrast")
         coefficient_N = batch.column("contrast", self)
         precise_NS = logprob_NS.to(torch.promote_types(logprob_NS.dtype, torch.float32)).where(batch.mask_NS, 0)
         taught_NS = (coefficient_N != 0).float()[:, None].expand_as(precise_NS)

@@ -65,6 +65,7 @@ class TwoChannelRatio(AbstractObjective):
         return {"economy_N": advantage_N.float()}
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
+        batch = self.surveyed(logprob_NS, batch, "economy_N")
         log_ratio_NS = ops.log_ratio(logprob_NS, batch.column("proximal_NS", self)).where(batch.mask_NS, 0)
         economy_NS = batch.column("economy_N", self)[:, None] * batch.mask_NS
         low, high = self.clip_low, self.clip_high
