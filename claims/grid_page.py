@@ -62,26 +62,25 @@ def section(runs: Runs) -> str:
 
 
 def table(runs: Runs) -> str:
-    """What the README shows: by initial learning rate, median scores over the hypercube, and runs that collapsed, corners included."""
+    """What the README shows: median scores by initial learning rate and tasks, and runs that collapsed, corners included."""
     rates = grid.LEVELS["rate"]
+    names = [f"{rate:.0e}".replace("e-0", "e-") for rate in rates]
+    lines = [f"| initial learning rate | {' | '.join(names)} |", "|---" * (1 + len(rates)) + "|"]
+    arms = {"loop": "closed loop", "decoupled": "constant rate"}
+    for tasks in grid.LEVELS["tasks"]:
+        cells = [[one for one in grid.hypercube() if (one.rate, one.tasks) == (rate, tasks)] for rate in rates]
+        for arm, name in arms.items():
+            medians = [f"{statistics.median(mean(runs, arm, cell) for cell in these):.2f}" for these in cells]
+            counts = f" ({', '.join(str(len(these)) for these in cells)} settings)" if arm == "loop" else ""
+            lines.append(f"| {tasks}, {name}{counts} | {' | '.join(medians)} |")
     every = dict.fromkeys(grid.hypercube() + grid.corners())
-    lines = [
-        f"| initial learning rate | {' | '.join(f'{rate:.0e}'.replace('e-0', 'e-') for rate in rates)} |",
-        "|---" * (1 + len(rates)) + "|",
-    ]
-    for arm, name in (("loop", "closed loop"), ("decoupled", "fixed rate")):
-        medians = [
-            f"{statistics.median(mean(runs, arm, cell) for cell in grid.hypercube() if cell.rate == rate):.2f}"
-            for rate in rates
-        ]
-        lines.append(f"| {name} | {' | '.join(medians)} |")
-    for arm, name in (("loop", "closed loop"), ("decoupled", "fixed rate")):
+    for arm, name in arms.items():
         cells = [[cell for cell in every if cell.rate == rate] for rate in rates]
-        counts = [
-            f"{sum(collapsed(runs, arm, cell) for cell in these)} of {sum(len(scores(runs, arm, cell)) for cell in these)}"
+        worse = [
+            f"{sum(collapsed(runs, arm, one) for one in these)} of {sum(len(scores(runs, arm, one)) for one in these)}"
             for these in cells
         ]
-        lines.append(f"| runs that ended below their start, {name} | {' | '.join(counts)} |")
+        lines.append(f"| runs that ended below their start, {name} | {' | '.join(worse)} |")
     return "\n".join(lines)
 
 
