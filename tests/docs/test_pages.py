@@ -1,6 +1,8 @@
 """The commands and files of the how-to pages do what the pages say, in an empty directory."""
 
 import json
+import re
+import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -51,6 +53,18 @@ def desk(tmp_path, monkeypatch):
     Path("rows.jsonl").write_text(ROWS)
     Path("heldout.jsonl").write_text(ROWS)
     return tmp_path
+
+
+def test_the_program_of_the_readme_runs(desk):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    program = re.search(r"```python\n(import re\n.*?)```", text, re.S)[1]
+    for said, small in (("path/to/model", "gimbal-tiny"), ("steps=100", "steps=1"), ("range(2, 50)", "range(2, 5)")):
+        assert said in program
+        program = program.replace(said, small)
+    Path("program.py").write_text(program)
+    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.split()[-1]) == Path("runs/stable-0")
 
 
 def run(page, capsys, replaced=(), dry=False, given=()):
