@@ -55,6 +55,7 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_program_of_the_readme_runs(desk):
     text = (Path(__file__).parents[2] / "README.md").read_text()
     program = re.search(r"```python\n(import re\n.*?)```", text, re.S)[1]
