@@ -19,9 +19,9 @@ def section(runs: Runs) -> str:
         "",
         "\n\n".join((echo.__doc__ or "").split("\n\n")[1:-1]),
         "",
-        f"{len(runs)} of {len(echo.COEFFICIENTS) * (len(echo.RATES) + len(echo.SEEDS))} runs are recorded.",
+        f"{len(runs)} of {len(echo.RATES) + len(echo.COEFFICIENTS) * len(echo.SEEDS)} runs are recorded.",
         "",
-        "| arm | rate | seed | mean pass rate | success after | nats per observed token, first step and end | calls an episode | CPU seconds |",
+        "| arm | rate | seed | mean pass rate | success after | nats per observed token, first and end | calls | CPU seconds |",
         "| --- " * 8 + "|",
     ]
     order = sorted(runs, key=lambda run: (run["seed"] != echo.TUNING, run["arm"] != "grpo", run["rate"], run["seed"]))

@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,6 +178,21 @@ def test_a_rung_that_holds_opens(spec):
         pytest.skip("this kernel has too little of it, and the rung refuses")
     here(spec).open().close()
     assert all(trial.held(spec).values()) and len(trial.held(spec)) == 10
+
+
+def test_many_that_open_the_first_at_once_wait_for_one_trial(monkeypatch, tmp_path):
+    """The first programs of a run come side by side: each of them tried the rung for itself, and all but one raised."""
+    spec, tried = Bare(place=str(tmp_path)), []
+
+    def slowly(sandbox, file, words):
+        tried.append(os.environ["GIMBAL_TRIAL"])
+        time.sleep(0.05)
+        return {"reading a file": True}
+
+    monkeypatch.setattr(trial, "attacked", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(trial.held, [spec] * 8)) == [{"reading a file": True}] * 8
+    assert len(tried) == 1 and "GIMBAL_TRIAL" not in os.environ
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -79,6 +80,9 @@ print('through')
 TAKES_MEMORY = "x = bytes({memory})\nprint('through')"
 SECONDS = 20.0  # for an attack, on a machine that is busy
 PROCESSES, MEMORY_GB = 40, 4  # more than a rung allows by default
+ONE = (
+    threading.Lock()
+)  # a trial at a time: it hides words in the environment, and the first programs of a run come side by side
 
 
 @runtime_checkable
@@ -88,9 +92,14 @@ class Startable(Protocol):
     def start(self) -> AbstractSandbox: ...
 
 
-@cache
 def held(spec: Startable) -> dict[str, bool]:
-    """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits."""
+    """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits, however many ask at once."""
+    with ONE:
+        return _held(spec)
+
+
+@cache
+def _held(spec: Startable) -> dict[str, bool]:
     with tempfile.TemporaryDirectory(prefix="gimbal-trial-") as place, socket.create_server(("127.0.0.1", 0)) as server:
         file = Path(place, "file")
         file.write_text(SECRET)
