@@ -5,10 +5,11 @@ same with ``ObservationLikelihood(coef=0.05)``, the published coefficient, on ev
 printed and the end of its message, for the template of this model writes nothing constant before it (``skip=0``). The mean over
 observations is the recipe's (each rollout counts alike); published is one over all their tokens.
 
-**Rates.** *grpo* keeps the recipe's 5e-5, which a pilot chose among 3e-5, 5e-5 and 1e-4 (``terminal.py``). *echo* is run at the same
-three with seed 100, and goes on with the rate of the highest success after 50 steps.
+**Rates.** Both arms at the recipe's 5e-5, which a pilot without the loss chose among 3e-5, 5e-5 and 1e-4 (``terminal.py``). After
+the seeds below *echo* is run at all three with seed 100, which says whether another rate is better for it; if one is, *echo* is run
+at that rate with all seeds, and decides.
 
-**Rule.** Seeds 0 to 4, each arm at its rate. *Learns faster* if the mean pass rate over the 50 training steps is higher with the
+**Rule.** Seeds 0 to 4. *Learns faster* if the mean pass rate over the 50 training steps is higher with the
 loss, by the paired difference over seeds: the 95 % interval of its mean (t, 4 degrees of freedom) is above 0; *ends better* by the same
 of the success on 128 held-out tasks, 4 samples each. An interval that has 0 in it decides nothing; one below 0 says that it hurts. That
 the loss is at work is shown by the nats per observed token (``nll/observation``), mean of the last ten steps, which must be lower with
@@ -85,9 +86,9 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 def best(runs: campaign.Runs) -> float:
-    """The rate of *echo*, by its runs of the tuning seed."""
+    """The rate at which *echo* is compared: by its runs of the tuning seed, once all are there."""
     tuned = [run for run in runs if run["seed"] == TUNING]
-    return max(tuned, key=lambda run: run["after"])["rate"]
+    return max(tuned, key=lambda run: run["after"])["rate"] if len(tuned) == len(RATES) else GIVEN
 
 
 def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
@@ -95,9 +96,9 @@ def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
         done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
         return [job for job in jobs if job not in done]
 
+    yield new((arm, GIVEN, seed) for seed in SEEDS for arm in COEFFICIENTS)
     yield new(("echo", rate, TUNING) for rate in RATES)
-    rate = {"grpo": GIVEN, "echo": best(runs)}
-    yield new((arm, rate[arm], seed) for seed in SEEDS for arm in COEFFICIENTS)
+    yield new(("echo", best(runs), seed) for seed in SEEDS)
 
 
 def told(found: Mapping[str, Any]) -> str:

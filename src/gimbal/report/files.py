@@ -18,7 +18,7 @@ from torch import Tensor
 from gimbal import durable
 from gimbal.config import read_file
 from gimbal.config.own import fault
-from gimbal.records import Group, Rollout, TrainBatch
+from gimbal.records import Episode, Group, Rollout, TrainBatch
 from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
@@ -92,11 +92,11 @@ class RolloutFile:
         path = self.lines.path
         if path.exists() and path.stat().st_size > self.max_bytes * step / self.steps:
             return
-        members = [(group, rollout) for group in groups[: self.groups] for rollout in group.rows]
-        for row, (group, rollout) in enumerate(members):
+        members = [(group, one, row) for group in groups[: self.groups] for one in group.episodes for row in one.rows]
+        for at, (group, episode, row) in enumerate(members):
             if path.exists() and path.stat().st_size > self.max_bytes:
                 return
-            self.lines.append(_described(step, group, rollout, batch, row, pieces(rollout)))
+            self.lines.append(_described(step, group, row, batch, at, pieces(row)) | _in_episode(episode, row))
 
 
 def _described(
@@ -131,6 +131,17 @@ def _described(
         "fork": rollout.fork,  # [sample it split off from, decisions it took over]; null: it began at the prompt
         "solved": passed(rollout),
     } | ({"image": image} if (image := picture(rollout)) else {})
+
+
+def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
+    """What a row has of its episode, where there is anything to say: its number, who acted, and what its turns did in an environment."""
+    number = next(at for at, one in enumerate(episode.rows) if one is row)
+    found: dict[str, Any] = {"row": number} if len(episode.rows) > 1 else {}
+    found |= {"role": row.role} if row.role else {}
+    if episode.acts and row is episode.last:
+        found |= {"acts": [[one.turn, one.calls, one.failed] for one in episode.acts]}
+        found |= {"time/acts": [round(one.seconds, 4) for one in episode.acts]}
+    return found
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.policies.token import Tokens
-from gimbal.records import Episode, Group, Rollout, TrainBatch
+from gimbal.records import Acted, Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
 
@@ -61,7 +61,7 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
         metrics["entropy/mean"] = float(torch.cat(entropies).mean())
-    metrics |= acting_metrics([(*episode.acts, episode.stop) for episode in rollouts if episode.acts is not None])
+    metrics |= acting_metrics([(episode.acts, episode.stop) for episode in rollouts if episode.acts is not None])
     return metrics | _broken_rows(rollouts) | _by_source(groups, sources, judged=judged)
 
 
@@ -72,19 +72,20 @@ def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
-def acting_metrics(acts: Sequence[tuple[int, int, float, str]]) -> dict[str, float]:
+def acting_metrics(acts: Sequence[tuple[Sequence[Acted], str]]) -> dict[str, float]:
     """Of the episodes that were in an environment: calls of each, those that fail of all, the seconds of all, in threads, and how
     many episodes were cut at their last turn."""
     if not acts:
         return {}
-    made_N, failed_N, seconds_N, stop_N = zip(*acts, strict=True)
+    made_N = [sum(one.calls for one in steps) for steps, _ in acts]
+    every = [one for steps, _ in acts for one in steps]
     found = {
         "tool/calls": sum(made_N) / len(acts),
         "tool/used_frac": sum(made > 0 for made in made_N) / len(acts),
-        "tool/cut_frac": sum(stop == "truncated" for stop in stop_N) / len(acts),
-        "time/tool": sum(seconds_N),
+        "tool/cut_frac": sum(stop == "truncated" for _, stop in acts) / len(acts),
+        "time/tool": sum(one.seconds for one in every),
     }
-    return found | ({"tool/failed_frac": sum(failed_N) / sum(made_N)} if sum(made_N) else {})
+    return found | ({"tool/failed_frac": sum(one.failed for one in every) / sum(made_N)} if sum(made_N) else {})
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:

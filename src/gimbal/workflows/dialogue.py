@@ -11,9 +11,9 @@ import torch
 from gimbal.composition import LIMITS_TURNS, OBSERVES
 from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
-from gimbal.environments.base import AbstractEnvironmentSpec, Moment
+from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.environments.tools import Calculator
-from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
+from gimbal.records import Acted, Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -71,7 +71,7 @@ class Dialogue(AbstractWorkflow):
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
-        acts = (0, 0, 0.0)
+        acts: list[Acted] = []
         while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
@@ -92,7 +92,7 @@ class Dialogue(AbstractWorkflow):
                     fault=moment.fault,
                     late=moment.late,
                 )
-            acts = added(acts, moment)
+            acts.append(Acted(turn=given, calls=moment.calls, failed=moment.errors, seconds=moment.seconds))
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")
@@ -103,7 +103,7 @@ class Dialogue(AbstractWorkflow):
             given += moment.observation is not None or not self.tool.triggers
             told = moment.observation if self.tool.triggers else said(attempt.task, moment.observation)
             row = yield Draw(row=row, told=told, stop=self._stop(given))
-        return Episode(rows=(labelled(_paid(row, rewards)),), acts=acts)
+        return Episode(rows=(labelled(_paid(row, rewards)),), acts=tuple(acts))
 
     def _stop(self, given: int) -> tuple[str, ...]:
         return self.tool.triggers if given < self.answers else ()
@@ -133,12 +133,6 @@ def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:
     if not schemas or not is_chat(task.columns.get("messages")):
         return task
     return replace(task, columns={**task.columns, "tools": [*(task.columns.get("tools") or ()), *schemas]})
-
-
-def added(acts: tuple[int, int, float], moment: Moment) -> tuple[int, int, float]:
-    """What an episode did, with one step more."""
-    calls, failed, seconds = acts
-    return calls + moment.calls, failed + moment.errors, seconds + moment.seconds
 
 
 def answered(row: Rollout, upto: int) -> int:

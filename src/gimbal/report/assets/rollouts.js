@@ -50,8 +50,10 @@ function tokens(d, from, to, into) {
   }
 }
 
-// Decisions first to end of the group's m-th member.
-function textNode(m, first, end) {
+// Decisions first to end of the group's m-th member: read as a conversation where there are turns, or one by one.
+const textNode = (m, first, end) => (reading && groupNow.details[m].turn ? talkNode : tokensNode)(m, first, end);
+
+function tokensNode(m, first, end) {
   const d = groupNow.details[m], text = make("div", "tokens"), parts = segments(d, first, end);
   text.m = m;
   text.tabIndex = 0;
@@ -110,13 +112,34 @@ function gallery() {
 function memberNode(m, first) {
   const r = groupNow.members[m], d = groupNow.details[m], node = make("article", r === chosen ? "member chosen" : "member"), head = node.appendChild(make("header"));
   const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} shared` : "";
+  if (d.row !== null) head.append(`sample ${r.sample}, row ${d.row}: `);
+  if (d.role) head.append(make("b", "role", d.role), " ");
   head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
   if (d.image) node.append(pictureOf(d, 96));
+  const [, prompt] = r.task;
+  if (prompt !== groupNow.prompt) node.append(make("div", "prompt own", prompt));
   node.append(textNode(m, first, d.pieces.length));
   node.rollout = r;
   return node;
+}
+
+// Rows of one episode (a rewritten context, a seat's decisions) stand together, in order.
+function episodes(nodes) {
+  const found = [];
+  for (const node of nodes) {
+    const r = node.rollout, last = found.at(-1);
+    if (!r || groupNow.details[groupNow.members.indexOf(r)].row === null) found.push(node);
+    else if (last?.sample === r.sample) last.append(node);
+    else {
+      const one = make("section", "episode");
+      one.sample = r.sample;
+      one.append(node);
+      found.push(one);
+    }
+  }
+  return found;
 }
 
 // The group as trees: a member that split off another hangs where it did, and what they share stands once, over both.
@@ -154,14 +177,16 @@ async function showGroup(r) {
   if (groupNow.key !== key) return; // another was chosen meanwhile
   groupNow.details = known;
   const mean = members.reduce((sum, m) => sum + m.score, 0) / members.length, [task, prompt, answer] = r.task;
+  const asked = members.map((m) => m.task[1]);
+  groupNow.prompt = asked.every((one) => one === prompt) ? prompt : "";
   const title = make("h3", "", `Step ${r.step}, group ${r.group}: ${members.length} rollouts, mean reward ${number(mean, 3)}`), about = make("p", "about");
   if (state.runs.length > 1) about.append(runName(r.run), " ");
   about.append(`task ${task}`);
   const ask = make("div", "prompt", prompt), grid = make("div");
   ask.tabIndex = 0;
   grid.id = "members";
-  grid.append(...forest());
-  $("group").replaceChildren(title, about, ask, ...(answer === null ? [] : [make("p", "answer", `correct answer: ${answer}`)]), ...gallery(), toolbar(), grid);
+  grid.append(...episodes(forest()));
+  $("group").replaceChildren(title, about, ...(groupNow.prompt ? [ask] : []), ...(answer === null ? [] : [make("p", "answer", `correct answer: ${answer}`)]), ...gallery(), toolbar(), grid);
   hideNumbers();
   colourIn();
   reveal();
@@ -174,7 +199,9 @@ const reveal = () => {
 };
 
 function toolbar() {
-  const bar = make("div", "controls"), label = bar.appendChild(make("label", "", "Colour by ")), select = label.appendChild(make("select"));
+  const bar = make("div", "controls");
+  if (groupNow.details.some((d) => d.turn)) bar.append(...readAs());
+  const label = bar.appendChild(make("label", "", "Colour by ")), select = label.appendChild(make("select"));
   select.id = "colour";
   for (const [name, { of }] of Object.entries(quantities)) {
     const option = select.appendChild(new Option(name, name));
@@ -190,6 +217,28 @@ function toolbar() {
   const scale = bar.appendChild(make("span"));
   scale.id = "scale";
   return bar;
+}
+
+// How rollouts of several turns are shown; and all folds at once.
+function readAs() {
+  const label = make("label", "", "Read as "), select = label.appendChild(make("select")), fold = make("button", "", "fold all");
+  select.id = "reading";
+  select.append(new Option("conversation", "talk"), new Option("decisions", "tokens"));
+  select.value = reading ? "talk" : "tokens";
+  select.addEventListener("input", () => {
+    reading = select.value === "talk";
+    $("members").replaceChildren(...episodes(forest()));
+    hideNumbers();
+    colourIn();
+  });
+  fold.type = "button";
+  fold.id = "fold";
+  fold.addEventListener("click", () => {
+    const folds = [...$("members").querySelectorAll("details")], open = !folds.some((one) => one.open);
+    for (const one of folds) one.open = open;
+    fold.textContent = open ? "fold all" : "open all";
+  });
+  return [label, fold];
 }
 
 function colourIn() {
