@@ -121,7 +121,8 @@ def state(directory):
 def records(directory):
     metrics = [deterministic(json.loads(line)) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     model = {path.name: path.read_bytes() for path in (directory / "model").iterdir()}
-    return metrics, (directory / "rollouts.jsonl").read_bytes(), model
+    rollouts = [deterministic(json.loads(line)) for line in (directory / "rollouts.jsonl").read_text().splitlines()]
+    return metrics, rollouts, model
 
 
 @pytest.mark.slow

@@ -29,7 +29,9 @@ from gimbal.runtime.run import HeldOut
 
 def written(directory):
     found = [deterministic(json.loads(line)) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    return found, (directory / "rollouts.jsonl").read_text() if (directory / "rollouts.jsonl").exists() else ""
+    rollouts = directory / "rollouts.jsonl"
+    lines = rollouts.read_text().splitlines() if rollouts.exists() else ()
+    return found, [deterministic(json.loads(line)) for line in lines]
 
 
 def weights(directory):

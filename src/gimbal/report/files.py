@@ -24,7 +24,11 @@ from gimbal.report.metrics import passed
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 PICTURE = 128
-CLOCKED = ("time/", "perf/", "pool/")  # the only metrics that may differ between two runs of one recipe and seed
+CLOCKED = (
+    "time/",
+    "perf/",
+    "pool/",
+)  # the only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed
 
 
 class JsonLines:
@@ -134,7 +138,7 @@ def _described(
 
 
 def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
-    """What a row has of its episode, where there is anything to say: its number, who acted, and what its turns did in an environment."""
+    """What a row has of its episode, where there is anything to say: its number, who acted, what its turns did in an environment."""
     number = next(at for at, one in enumerate(episode.rows) if one is row)
     found: dict[str, Any] = {"row": number} if len(episode.rows) > 1 else {}
     found |= {"role": row.role} if row.role else {}

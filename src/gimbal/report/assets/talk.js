@@ -1,7 +1,7 @@
 // A rollout of several turns as one reads it: who said what, calls of tools with their arguments, answers with their seconds.
 // Its decisions, with all their numbers, are the other view of it (rollouts.js).
 const LONG = 400; // characters of an answer that is folded
-const ENDS = /(\s*(<eos>|<\/s>|<\|[\w.]+\|>))+\s*$|^(<\|[\w.]+\|>\s*)+|<\|im_start\|>\w*\n?/g;
+const ENDS = /<\|im_start\|>\w*\n?|^(<\|[\w.]+\|>\s*)+|(\s*(<eos>|<\/s>|<\|[\w.]+\|>))+\s*$/g; // of turns, as templates write them
 let reading = true; // conversations, where there are turns; else decisions
 
 // [what stands before it, the call or null] of a turn, in order; a call that cannot be read has ``wrong``. As environments/calls.py
