@@ -17,6 +17,8 @@ import composed_page  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import dose  # noqa: E402
+import echo  # noqa: E402
+import echo_page  # noqa: E402
 import failing  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
@@ -24,6 +26,8 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import kuhn  # noqa: E402
+import kuhn_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -100,6 +104,8 @@ def pages() -> dict[str, str]:
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
+    text += "\n" + echo_page.section(campaign.load(echo.RECORD))
+    text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}

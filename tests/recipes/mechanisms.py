@@ -300,9 +300,12 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "kuhn": of(
         "grpo",
+        3,
         prompts=12,
+        sooner={Run: {"reference_resets": (1,)}},
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
-        regularisers=GRADIENT.by(regularisers=()),
+        regularisers=above("kl/ref").by(regularisers=(), reference_resets=()),
+        reference_resets=differs("kl/ref").by(reference_resets=()),
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(
