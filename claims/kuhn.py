@@ -1,9 +1,9 @@
 """How near to an equilibrium of Kuhn poker does self-play come in five minutes?
 
 **Setting.** The recipe ``kuhn``: a fresh gimbal-tiny at both seats, 192 matches a step, 2 passes, and an exact KL to the policy of
-the last of steps 0, 100, 200 and 300 (the magnet). *exploitability* is OpenSpiel's NashConv of the last weights, exact: 0 at an equilibrium,
-0.917 for the policy that draws evenly. One thread. *Seconds* are of the steps, by the clock on the wall and of the processor, on two
-cores that many other processes shared.
+the last of steps 0, 100, 200 and 300 (the magnet). *exploitability* is OpenSpiel's NashConv of the last weights, exact: 0 at an
+equilibrium, 0.917 for the policy that draws evenly. One thread. *Seconds* are of the steps, by the clock on the wall and of the
+processor, on two cores that many other processes shared.
 
 **Rule.** Seeds 1 to 5. The goal is reached if exploitability is at most 0.1 in each of them, within 300 seconds of the processor. (The
 goal is of an idle machine; the clock on the wall is recorded beside the load.)

@@ -268,6 +268,27 @@ def test_a_conversation_is_read_as_one(browser, conversation):
         assert page.locator(".talk details[open]").count() == 7
 
 
+WRONG = [
+    "null",
+    "7",
+    '{"name": "f", "arguments": null}',
+    '{"name": "f", "arguments": [1]}',
+    '{"name": 3}',
+    '{"arguments": {}}',
+    "[" * 9999,
+]
+
+
+@pytest.mark.parametrize("said", [*WRONG, "x</tool_call>" * 3000, " " * 100_000 + "y"])
+def test_what_is_no_call_is_told_as_one_that_cannot_be_read(browser, tmp_path, said):
+    """And holds up nothing: a model may write anything."""
+    row = talked(0, (0, f"<tool_call>{said}</tool_call>"), (2, "no"), (0, "ok"), acts=[(1, 1, 0.1)])
+    run = make_run(tmp_path / "odd", rollouts=[row, {**row, "sample": 1, "acts": None, "time/acts": None}])
+    with opened(browser, "file://" + str(write_report(run))) as page:
+        assert page.locator(".call.wrong").count() == 2 and page.locator(".talk .answer").count() == 2
+        assert page.locator(".talk .failed").count() == 1, "what is not on record is not told"
+
+
 def test_rows_of_an_episode_stand_together_with_their_role(browser, conversation):
     with opened(browser, conversation) as page:
         rows = page.locator("#members > .episode > .member")

@@ -1,8 +1,16 @@
 // A rollout of several turns as one reads it: who said what, calls of tools with their arguments, answers with their seconds.
 // Its decisions, with all their numbers, are the other view of it (rollouts.js).
 const LONG = 400; // characters of an answer that is folded
-const ENDS = /<\|im_start\|>\w*\n?|^(<\|[\w.]+\|>\s*)+|(\s*(<eos>|<\/s>|<\|[\w.]+\|>))+\s*$/g; // of turns, as templates write them
+const CLOSES = 8; // brackets that are tried as the end of a call: more are no call, and would hold up the page
+const MARK = /(<eos>|<\/s>|<\|[\w.]+\|>)$/;
 let reading = true; // conversations, where there are turns; else decisions
+
+// A turn without what templates write around it.
+function bare(text) {
+  let said = text.replaceAll(/<\|im_start\|>\w*\n?/g, "").replace(/^(<\|[\w.]+\|>)+/, "").trimEnd();
+  for (let mark = MARK.exec(said); mark; mark = MARK.exec(said)) said = said.slice(0, mark.index).trimEnd();
+  return said;
+}
 
 // [what stands before it, the call or null] of a turn, in order; a call that cannot be read has ``wrong``. As environments/calls.py
 // reads them: what stands between the brackets is JSON, so a bracket in a string ends nothing.
@@ -12,14 +20,9 @@ function calls(text) {
   for (let open = text.indexOf("<tool_call>"); open >= 0; open = text.indexOf("<tool_call>", from)) {
     const begin = open + "<tool_call>".length;
     let close = text.indexOf("</tool_call>", begin), call = null;
-    for (let at = close; at >= 0 && !call; at = text.indexOf("</tool_call>", at + 1)) {
-      try {
-        const { name, arguments: given } = JSON.parse(text.slice(begin, at));
-        call = { name: String(name), given: typeof given === "string" ? JSON.parse(given) : given ?? {} };
-        close = at;
-      } catch {
-        call = null;
-      }
+    for (let at = close, tried = 0; at >= 0 && !call && tried < CLOSES; at = text.indexOf("</tool_call>", at + 1), tried++) {
+      call = callOf(text.slice(begin, at));
+      if (call) close = at;
     }
     const end = close < 0 ? text.length : close + "</tool_call>".length;
     found.push([text.slice(from, open), call ?? { wrong: text.slice(open, end) }]);
@@ -27,6 +30,16 @@ function calls(text) {
   }
   found.push([text.slice(from), null]);
   return found;
+}
+
+// The call that this JSON is, or null.
+function callOf(json) {
+  try {
+    const { name, arguments: said = {} } = JSON.parse(json), given = typeof said === "string" ? JSON.parse(said) : said;
+    return typeof name === "string" && given && typeof given === "object" && !Array.isArray(given) ? { name, given } : null;
+  } catch {
+    return null; // no JSON, or nested too deeply
+  }
 }
 
 function callNode({ name, given, wrong }) {
@@ -49,7 +62,7 @@ function talkNode(m, first, end) {
   const d = groupNow.details[m], node = make("div", "talk"), parts = segments(d, first, end);
   const did = new Map((d.acts ?? []).map(([turn, count, failed], i) => [turn, { count, failed, seconds: d["time/acts"]?.[i] }]));
   for (const { turn, part, from, to } of parts) {
-    const said = d.pieces.slice(from, to).join("").replaceAll(ENDS, ""), answers = part === OBSERVATION, act = did.get(turn) ?? {};
+    const said = bare(d.pieces.slice(from, to).join("")), answers = part === OBSERVATION, act = did.get(turn) ?? {};
     const failed = answers && act.failed > 0, fold = node.appendChild(make("details", answers ? (failed ? "answer failed" : "answer") : "turn"));
     const head = fold.appendChild(make("summary")), told = [];
     if (answers && act.seconds !== undefined) told.push(`${number(act.seconds, 2)} s`);

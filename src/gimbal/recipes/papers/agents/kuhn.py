@@ -15,9 +15,9 @@ def kuhn() -> Run:
     """Self-play on Kuhn poker: one policy at both seats, with a pull to a policy that is renewed (R-NaD, arXiv:2206.15378).
 
     The pull (an exact KL, after MMD, arXiv:2206.05825) is what makes it converge: without it self-play goes in circles. The optimum
-    under it is the nearer to an equilibrium the weaker it is or the nearer what it pulls to; so it stays strong, and what it pulls to
-    follows: the first policy, then those of steps 100, 200 and 300. Fresh weights: the model first learns which actions there are. Needs
-    the extra games.
+    under it is the nearer to an equilibrium the weaker it is or the nearer what it pulls to; so it stays strong, and what it pulls
+    to follows: the first policy, then those of steps 100, 200 and 300. Fresh weights: the model first learns which actions there
+    are. Needs the extra games.
     """
     return Run(
         policy=CausalLM(fresh=True),
