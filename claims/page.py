@@ -26,8 +26,6 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
-import kuhn  # noqa: E402
-import kuhn_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -105,7 +103,6 @@ def pages() -> dict[str, str]:
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
-    text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}

@@ -207,16 +207,6 @@ class Rollout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Acted:
-    """What came of one step in an environment: the ``turn`` that it answered, calls of tools, those that failed, and its seconds."""
-
-    turn: int
-    calls: int
-    failed: int
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Episode:
     """What came of one attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
 
@@ -229,7 +219,7 @@ class Episode:
     error: str = ""
     origin: str = ""
     spent: int = 0  # decisions that were drawn for it and stand in none of its rows
-    acts: tuple[Acted, ...] | None = None  # None where it was in no environment
+    acts: tuple[tuple[int, int, int, float], ...] | None = None  # by step: turn, calls, failed ones, seconds
     fault: Fault = "environment"  # whose the error is
     late: bool = False  # it is that a deadline passed
 

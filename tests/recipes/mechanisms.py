@@ -300,12 +300,9 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "kuhn": of(
         "grpo",
-        3,
         prompts=12,
-        sooner={Run: {"reference_resets": (1,)}},
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
-        regularisers=above("kl/ref").by(regularisers=(), reference_resets=()),
-        reference_resets=differs("kl/ref").by(reference_resets=()),
+        regularisers=GRADIENT.by(regularisers=()),
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(

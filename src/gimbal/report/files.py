@@ -143,8 +143,8 @@ def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
     found: dict[str, Any] = {"row": number} if len(episode.rows) > 1 else {}
     found |= {"role": row.role} if row.role else {}
     if episode.acts and row is episode.last:
-        found |= {"acts": [[one.turn, one.calls, one.failed] for one in episode.acts]}
-        found |= {"time/acts": [round(one.seconds, 4) for one in episode.acts]}
+        found |= {"acts": [[*step[:3]] for step in episode.acts]}
+        found |= {"time/acts": [round(step[3], 4) for step in episode.acts]}
     return found
 
 

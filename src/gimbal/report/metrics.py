@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.policies.token import Tokens
-from gimbal.records import Acted, Episode, Group, Rollout, TrainBatch
+from gimbal.records import Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
 
@@ -72,20 +72,20 @@ def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
-def acting_metrics(acts: Sequence[tuple[Sequence[Acted], str]]) -> dict[str, float]:
+def acting_metrics(acts: Sequence[tuple[Sequence[tuple[int, int, int, float]], str]]) -> dict[str, float]:
     """Of the episodes that were in an environment: calls of each, those that fail of all, the seconds of all, in threads, and how
     many episodes were cut at their last turn."""
     if not acts:
         return {}
-    made_N = [sum(one.calls for one in steps) for steps, _ in acts]
-    every = [one for steps, _ in acts for one in steps]
+    made_N = [sum(calls for _, calls, _, _ in steps) for steps, _ in acts]
+    failed = sum(failed for steps, _ in acts for _, _, failed, _ in steps)
     found = {
         "tool/calls": sum(made_N) / len(acts),
         "tool/used_frac": sum(made > 0 for made in made_N) / len(acts),
         "tool/cut_frac": sum(stop == "truncated" for _, stop in acts) / len(acts),
-        "time/tool": sum(one.seconds for one in every),
+        "time/tool": sum(seconds for steps, _ in acts for *_, seconds in steps),
     }
-    return found | ({"tool/failed_frac": sum(one.failed for one in every) / sum(made_N)} if sum(made_N) else {})
+    return found | ({"tool/failed_frac": failed / sum(made_N)} if sum(made_N) else {})
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:

@@ -13,7 +13,7 @@ from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.environments.tools import Calculator
-from gimbal.records import Acted, Drop, Episode, Part, Rollout, Task, is_chat
+from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -71,7 +71,7 @@ class Dialogue(AbstractWorkflow):
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
-        acts: list[Acted] = []
+        acts: list[tuple[int, int, int, float]] = []
         while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
@@ -92,7 +92,7 @@ class Dialogue(AbstractWorkflow):
                     fault=moment.fault,
                     late=moment.late,
                 )
-            acts.append(Acted(turn=given, calls=moment.calls, failed=moment.errors, seconds=moment.seconds))
+            acts.append((given, moment.calls, moment.errors, moment.seconds))
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")

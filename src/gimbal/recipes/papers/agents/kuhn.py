@@ -4,20 +4,18 @@ from gimbal.advantages import SeatCentered
 from gimbal.engines.native import Native
 from gimbal.environments.games import Deals, Game
 from gimbal.learning.method import Optimization
-from gimbal.objectives import ClippedRatio
-from gimbal.objectives.regularisers.exact_kl import ExactKL
+from gimbal.objectives import ClippedRatio, EntropyBonus
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime.run import Run
 from gimbal.workflows.self_play import SelfPlay
 
 
 def kuhn() -> Run:
-    """Self-play on Kuhn poker: one policy at both seats, with a pull to a policy that is renewed (R-NaD, arXiv:2206.15378).
+    """Self-play on Kuhn poker: one policy at both seats, clipped, with an entropy bonus (after MMD, arXiv:2206.05825).
 
-    The pull (an exact KL, after MMD, arXiv:2206.05825) is what makes it converge: without it self-play goes in circles. The optimum
-    under it is the nearer to an equilibrium the weaker it is or the nearer what it pulls to; so it stays strong, and what it pulls
-    to follows: the first policy, then those of steps 100, 200 and 300. Fresh weights: the model first learns which actions there
-    are. Needs the extra games.
+    The bonus is what makes it converge: it pulls to the uniform policy, and the clip to the last one; without it self-play goes in
+    circles. With 0.1 the exact optimum is 0.038 from an equilibrium (NashConv; the uniform policy is 0.917); two seeds reached 0.21
+    and 0.15 in 65 CPU seconds. Fresh weights: the model first learns which actions there are. Needs the extra games.
     """
     return Run(
         policy=CausalLM(fresh=True),
@@ -30,9 +28,8 @@ def kuhn() -> Run:
         max_staleness=0,
         objective=ClippedRatio(),
         advantage=SeatCentered(),
-        regularisers=(ExactKL(coef=0.4),),
-        reference_resets=(100, 200, 300),
-        optimization=Optimization(learning_rate=5e-4, decay="linear", epochs=2),
-        steps=400,
+        regularisers=(EntropyBonus(coef=0.1),),
+        optimization=Optimization(learning_rate=1e-3, decay="linear", epochs=3),
+        steps=200,
         threads=1,
     )
