@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -16,7 +16,7 @@ from gimbal.ops import stable_hash
 from gimbal.policies.normalizer import Normalizer
 
 LEAST_LOG_STD, MOST_LOG_STD = -4.0, 1.0  # in units of the targets' own spread
-Ends = Literal["never", "learned"] | Callable[..., Any]
+Ends = str | Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,6 @@ class Dynamics:
     members: int = 5
     choices: bool = False
     ends: Ends = "never"
-    learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         if self.members < 1 or self.observations < 1 or self.actions < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from gimbal.composition import Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import foreseen, fresh, single_steps, surprise
+from gimbal.learning.updates.model_learning import foreseen, single_steps, surprise
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, means, steps_of
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.policies.dynamics import Dynamics
@@ -89,9 +89,9 @@ class Dyna(AbstractUpdate):
         return self.horizon > 0 and self.share > 0
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        told = foreseen(models[WORLD], fresh(batch))
+        told = foreseen(models[WORLD], batch)
         batch, more = self.inside.prepare(models, batch)
-        if self._imagines and not bool((batch.facts[MOVE] == FRESH).any()):
+        if self._imagines and not (MOVE in batch.facts and bool((batch.facts[MOVE] == FRESH).any())):
             batch = batch.with_columns(self._noise(models, batch)).to(models.device)
         return batch, told | more
 
@@ -121,7 +121,7 @@ class Dyna(AbstractUpdate):
         begins_N = place_N >= count - branches
         used_Nh = begins_N[:, None].repeat(1, h)
         used_Nh[: max(0, count - branches * h), 0] = True
-        surveyed, told = self.inside.survey(models, replace(minibatch, mask_NS=used_Nh))
+        surveyed, told = self.inside.survey(models, TrainBatch(mask_NS=used_Nh))
         weight_Nh = surveyed.facts["weight"]
         facts = {BRANCH + "weight": weight_Nh[:, None], USED: used_Nh[:, 0], BEGINS: begins_N}
         return minibatch.with_columns(facts), told | {"imagined/share": branches * h / float(used_Nh.sum())}
@@ -147,7 +147,7 @@ class Dyna(AbstractUpdate):
         facts = {name.removeprefix(BRANCH): x[kept, 0] for name, x in batch.facts.items() if name.startswith(BRANCH)}
         decisions, rewards, masks = zip(*parts, strict=True)
         width = max(len(mask_NS[0]) for mask_NS in masks)
-        facts |= {MOVE: batch.facts[MOVE][kept]}
+        facts |= {name: x[kept] for name, x in batch.facts.items() if name == MOVE}
         return TrainBatch(
             mask_NS=torch.cat([wide(x, width) for x in masks]),
             reward_NS=torch.cat([wide(x, width) for x in rewards]),

@@ -53,7 +53,7 @@ class ModelLearning(AbstractOffPolicy):
         yield from single_steps(self, whole)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        told = foreseen(_world(models), fresh(batch))
+        told = foreseen(_world(models), batch)
         batch, more = super().prepare(models, batch)
         return batch, told | more
 
@@ -83,9 +83,17 @@ def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
         yield Refusal(f"{name} learns what follows on a single step, and store.n is {store.n}: store.n=1")
 
 
-def fresh(batch: TrainBatch) -> TrainBatch:
-    """The steps that have just come in, in their order."""
-    return batch.select((batch.facts[MOVE] == FRESH).nonzero()[:, 0])
+def fresh(batch: TrainBatch) -> TrainBatch | None:
+    """The steps that have just come in, in their order: all, where no store says which are drawn again."""
+    if batch.shape[1] != 1:
+        raise ValueError(
+            f"a world learns from single steps, and these rows have up to {batch.shape[1]}: draw them from Transitions()"
+        )
+    number_N = batch.facts.get(MOVE)
+    if number_N is None:
+        return batch
+    row_K = (number_N == FRESH).nonzero()[:, 0]
+    return batch.select(row_K) if len(row_K) else None
 
 
 def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
@@ -97,8 +105,10 @@ def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
     return world.surprise(one, steps.next_NSO[taken_NS][:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
 
 
-def foreseen(world: DynamicsNetwork, new: TrainBatch) -> Metrics:
+def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
     """What the world says of real steps that it has not seen; from then on they count in its units."""
+    if (new := fresh(batch)) is None:
+        return {}
     steps, reward_K = steps_of(new), new.column("reward_NS", world)[:, 0]
     seen_KO, action_KA, next_KO = steps.observation_NSO[:, 0], steps.action_NSA[:, 0], steps.next_NSO[:, 0]
     told: Metrics = {}
