@@ -16,10 +16,10 @@ states. Agreement is Spearman's correlation of the six policies' imagined return
 **Rule.** Training on own rollouts helps at a horizon if the interval of 95 % (Student's t, five seeds) of the difference of the
 correlations, *own rollouts* less *single*, is above 0. The gap, imagined less true return, is reported in the same way.
 
-Written before the runs; the sizes of the ranking (policies of 5,000 steps, 600 updates and 50 states at first) were halved for want of
-time when three runs of planning were known, and none of the ranking. A pilot of one run of ``pets`` with five networks and a constant rate ended at -179 (seed 0, 20 episodes), and
-with one update a step, outside the library, at -159; MBPO (recipe ``mbpo``, horizon 3, 8,000 updates) stood at -731 after as many steps
-(seed 0) in 90 seconds of the processor.
+Written before the runs; the sizes of the ranking (policies of 5,000 steps, 600 updates and 50 states at first) were made smaller for
+want of time, when three runs of planning were known and none of the ranking. A pilot of one run of ``pets`` with five networks and a
+constant rate ended at -179 (seed 0, 20 episodes), and with one update a step, outside the library, at -159; MBPO (recipe ``mbpo``,
+horizon 3, 8,000 updates) stood at -731 after as many steps (seed 0) in 90 seconds of the processor.
 
     python claims/worlds.py         # goes on from claims/worlds.json; about 6 minutes of one idle core
 """

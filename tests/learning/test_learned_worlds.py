@@ -92,28 +92,28 @@ def test_the_loss_and_its_gradient_are_those_of_torchs_distributions_member_by_m
 def test_a_linear_gaussian_system_is_learned_to_its_known_optimum():
     """o' = o + a B + .1 e, r = o_0 + .2 e: the least surprise is the entropy of the noise, the least squared error its variance."""
     g = torch.Generator().manual_seed(0)
-    seen, action = torch.randn(6000, 2, generator=g), torch.randn(6000, 1, generator=g)
-    after = seen + action @ torch.tensor([[0.5, -1.0]]) + 0.1 * torch.randn(6000, 2, generator=g)
-    reward = seen[:, 0] + 0.2 * torch.randn(6000, generator=g)
+    seen, action = torch.randn(4000, 2, generator=g), torch.randn(4000, 1, generator=g)
+    after = seen + action @ torch.tensor([[0.5, -1.0]]) + 0.1 * torch.randn(4000, 2, generator=g)
+    reward = seen[:, 0] + 0.2 * torch.randn(4000, generator=g)
     world = Dynamics(observations=2, actions=1, hidden=(), members=2).load(0)
-    world.observe(seen[:4000], action[:4000], after[:4000], reward[:4000])
-    optimizer, never = torch.optim.Adam(world.parameters(), lr=0.03), torch.zeros(6000, 1, dtype=torch.bool)
+    world.observe(seen[:2000], action[:2000], after[:2000], reward[:2000])
+    optimizer, never = torch.optim.Adam(world.parameters(), lr=0.03), torch.zeros(4000, 1, dtype=torch.bool)
 
     def surprise(part):
         found = world.follow(seen[part], action[part][:, None])
         return found, world.surprise(found, after[part][:, None], reward[part][:, None], never[part])
 
-    for number in range(800):
-        optimizer.param_groups[0]["lr"] = 0.03 * (1 - number / 800)
+    for number in range(300):
+        optimizer.param_groups[0]["lr"] = 0.03 * (1 - number / 300)
         optimizer.zero_grad()
-        surprise(slice(4000))[1].mean().backward()
+        surprise(slice(2000))[1].mean().backward()
         optimizer.step()
     with torch.no_grad():
-        found, nll = surprise(slice(4000, None))
+        found, nll = surprise(slice(2000, None))
     entropy = sum(math.log(std) + 0.5 * math.log(2 * math.pi * math.e) for std in (0.1, 0.1, 0.2))
-    assert float(nll.mean()) == pytest.approx(entropy, abs=0.06)
-    assert float((found.next_MNSO[:, :, 0] - after[4000:]).square().mean()) == pytest.approx(0.01, rel=0.06)
-    assert float((found.reward_MNS[..., 0] - reward[4000:]).square().mean()) == pytest.approx(0.04, rel=0.06)
+    assert float(nll.mean()) == pytest.approx(entropy, abs=0.1)
+    assert float((found.next_MNSO[:, :, 0] - after[2000:]).square().mean()) == pytest.approx(0.01, rel=0.1)
+    assert float((found.reward_MNS[..., 0] - reward[2000:]).square().mean()) == pytest.approx(0.04, rel=0.1)
 
 
 @pytest.mark.parametrize("ends", ["never", far])
