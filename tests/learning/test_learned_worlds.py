@@ -323,3 +323,13 @@ def test_choices_are_read_one_hot():
     world = Dynamics(observations=3, actions=4, hidden=(8,), choices=True).load(0)
     assert world.encoded(torch.tensor([[2]])).tolist() == [[0, 0, 1, 0]]
     assert world.follow(torch.zeros(1, 3), torch.tensor([[[2]]])).mean_MNST.shape == (5, 1, 1, 4)
+
+
+def test_another_environment_gives_worlds_its_sizes():
+    run = recipes.load("mbpo", {"tasks.environment": "MountainCarContinuous-v0"})
+    world, critic = run.update.world, run.update.inside.critic
+    assert (world.observations, world.actions, critic.observations, critic.bound) == (2, 1, 2, 1.0)
+    run = recipes.load("pets", {"tasks.environment": "MountainCarContinuous-v0"})
+    assert (run.policy.world.observations, run.policy.bound, run.held_out.tasks.source) == (2, 1.0, run.tasks.source)
+    with pytest.raises(ValueError, match="vectors of reals"):
+        recipes.load("pets", {"tasks.environment": "CartPole-v1"})
