@@ -97,23 +97,26 @@ def test_a_linear_gaussian_system_is_learned_to_its_known_optimum():
     reward = seen[:, 0] + 0.2 * torch.randn(4000, generator=g)
     world = Dynamics(observations=2, actions=1, hidden=(), members=2).load(0)
     world.observe(seen[:2000], action[:2000], after[:2000], reward[:2000])
-    optimizer, never = torch.optim.Adam(world.parameters(), lr=0.03), torch.zeros(4000, 1, dtype=torch.bool)
+    optimizer = torch.optim.LBFGS(world.parameters(), max_iter=120, line_search_fn="strong_wolfe")
+    never = torch.zeros(4000, 1, dtype=torch.bool)
 
     def surprise(part):
         found = world.follow(seen[part], action[part][:, None])
         return found, world.surprise(found, after[part][:, None], reward[part][:, None], never[part])
 
-    for number in range(300):
-        optimizer.param_groups[0]["lr"] = 0.03 * (1 - number / 300)
+    def closure():
         optimizer.zero_grad()
-        surprise(slice(2000))[1].mean().backward()
-        optimizer.step()
+        loss = surprise(slice(2000))[1].mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
     with torch.no_grad():
         found, nll = surprise(slice(2000, None))
     entropy = sum(math.log(std) + 0.5 * math.log(2 * math.pi * math.e) for std in (0.1, 0.1, 0.2))
-    assert float(nll.mean()) == pytest.approx(entropy, abs=0.1)
-    assert float((found.next_MNSO[:, :, 0] - after[2000:]).square().mean()) == pytest.approx(0.01, rel=0.1)
-    assert float((found.reward_MNS[..., 0] - reward[2000:]).square().mean()) == pytest.approx(0.04, rel=0.1)
+    assert float(nll.mean()) == pytest.approx(entropy, abs=0.03)
+    assert float((found.next_MNSO[:, :, 0] - after[2000:]).square().mean()) == pytest.approx(0.01, rel=0.05)
+    assert float((found.reward_MNS[..., 0] - reward[2000:]).square().mean()) == pytest.approx(0.04, rel=0.05)
 
 
 @pytest.mark.parametrize("ends", ["never", far])
