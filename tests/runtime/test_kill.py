@@ -71,7 +71,7 @@ def from_a_buffer():
 def in_a_world():
     """With the weights, moments and units of a learned world."""
     run = mbpo()
-    small = {"max_staleness": 1, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
+    small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
     store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
     return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
 
