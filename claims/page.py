@@ -30,6 +30,8 @@ import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
+import worlds  # noqa: E402
+import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
 
 from gimbal.report.figure import COLOURS  # noqa: E402
@@ -105,6 +107,7 @@ def pages() -> dict[str, str]:
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
+    text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

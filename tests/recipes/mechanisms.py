@@ -39,6 +39,7 @@ from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
+from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
@@ -420,6 +421,21 @@ MECHANISMS: dict[str, Mechanism] = {
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),
     "rollout_gdro": of("grpo", 4, sooner=FEW_TASKS, budget=above("budget/ShadowPriced/largest", 8.0)),
     "routing_replay": of("cartpole", policy=GRADIENT, objective=GRADIENT, engine=above("mismatch/prob_diff")),
+    "pets": of(
+        "sac",
+        3,
+        sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
+        policy=differs("reward/mean").by(policy=replace(recipes.function("pets")().policy, planner=MPPI(candidates=1))),
+        store=differs("world/loss").by(
+            store=Transitions(capacity=10, minibatch=32, update_to_data=2.0, learning_starts=0)
+        ),
+    ),
+    "mbpo": of(
+        "sac",
+        3,
+        sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
+        update=above("imagined/share").by(update=recipes.function("sac")().update),
+    ),
     "sac": of(
         "grpo",
         3,

@@ -28,6 +28,7 @@ from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
@@ -67,6 +68,14 @@ def from_a_buffer():
     return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
 
 
+def in_a_world():
+    """With the weights, moments and units of a learned world."""
+    run = mbpo()
+    small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
+    store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
+    return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
+
+
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
     "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
@@ -102,6 +111,7 @@ RUNS = {
     ),
     "control": lambda home: cart(),
     "control, from a buffer": lambda home: from_a_buffer(),
+    "control, a learned world": lambda home: in_a_world(),
 }
 
 

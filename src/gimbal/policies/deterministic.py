@@ -59,22 +59,25 @@ class DeterministicPolicy(AbstractControlPolicy):
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         mode_BA, log_std_B1 = self.mode(observation_BO), self._log_std(temperature_B[:, None])
         action_BA = (mode_BA + log_std_B1.exp() * noise_BA).clamp(-self.bound, self.bound)
-        return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mode_BA, log_std_B1), 0)
+        return action_BA, torch.where(temperature_B > 0, clipped_logprob(action_BA, mode_BA, log_std_B1, self.bound), 0)
 
     def assess(
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        logprob_K = self._logprob(action_KA, self.mode(observation_KO), self._log_std(torch.tensor(temperature)))
+        log_std = self._log_std(torch.tensor(temperature))
+        logprob_K = clipped_logprob(action_KA, self.mode(observation_KO), log_std, self.bound)
         return logprob_K, torch.full_like(logprob_K, math.nan)  # of an entropy, which it does not provide
 
     def _log_std(self, temperature: Tensor) -> Tensor:
         return (self.bound * self.explore.float()).log() + 0.5 * temperature.to(self.explore.device).log()
 
-    def _logprob(self, action_KA: Tensor, mode_KA: Tensor, log_std: Tensor) -> Float[Tensor, " K"]:
-        inside_KA = -0.5 * ((action_KA - mode_KA) * (-log_std).exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
-        # The tail beyond the bound that it lies on.
-        beyond_KA = torch.special.log_ndtr((mode_KA * action_KA.sign() - self.bound) * (-log_std).exp())
-        return torch.where(action_KA.abs() >= self.bound, beyond_KA, inside_KA).sum(-1)
+
+def clipped_logprob(action_KA: Tensor, mode_KA: Tensor, log_std: Tensor, bound: float) -> Float[Tensor, " K"]:
+    """Of a Gaussian that is clipped to [-bound, bound]."""
+    inside_KA = -0.5 * ((action_KA - mode_KA) * (-log_std).exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
+    # The tail beyond the bound that it lies on.
+    beyond_KA = torch.special.log_ndtr((mode_KA * action_KA.sign() - bound) * (-log_std).exp())
+    return torch.where(action_KA.abs() >= bound, beyond_KA, inside_KA).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ class Normalizer(nn.Module):
         self.register_buffer("variance_O", torch.ones(observations))
         self.register_buffer("count", torch.zeros(()))
 
-    def forward(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
+    def forward(self, observation_BO: Float[Tensor, "*B O"]) -> Float[Tensor, "*B O"]:
         return ((observation_BO - self.mean_O) * (self.variance_O + 1e-8).rsqrt()).clamp(-REACH, REACH)
 
     @torch.no_grad()

@@ -18,12 +18,14 @@ from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
+from gimbal.learning.updates.dyna import Dyna
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.greedy import Greedy
+from gimbal.policies.planned import Planned
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
@@ -243,8 +245,15 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         )
     if isinstance(run.policy, SquashedGaussian | Deterministic):
         sizes["policy.bound"] = world.bound
-    if isinstance(run.learns, SoftActorCritic | TD3):
-        sizes |= {f"update.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
+    learns, at = run.learns, "update"
+    if isinstance(learns, Dyna):
+        sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
+        learns, at = learns.inside, "update.inside"
+    if isinstance(learns, SoftActorCritic | TD3):
+        sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
+    if isinstance(run.policy, Planned):
+        sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
+        sizes["policy.bound"] = world.bound
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):

@@ -1,0 +1,90 @@
+"""The section of claims/README.md on worlds.py; page.py writes it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import worlds
+
+Runs = Sequence[Mapping[str, Any]]
+LEAST, SECONDS = -200.0, 180.0
+T = 2.776  # Student's t of 95 % with four degrees of freedom
+
+
+def section(runs: Runs) -> str:
+    plans = [run for run in runs if run["kind"] == "planning"]
+    lines = [
+        "## Learned worlds (`worlds.py`)",
+        "",
+        "\n\n".join((worlds.__doc__ or "").split("\n\n")[1:-1]),
+        "",
+        f"{len(plans)} of {len(worlds.SEEDS)} runs of planning are recorded, and {len(runs) - len(plans)} of 1 of ranking.",
+        "",
+        "| seed | return | its episodes | error on new steps, first and last ten updates | seconds of the processor |",
+        "| --- " * 5 + "|",
+    ]
+    for run in sorted(plans, key=lambda run: run["seed"]):
+        first, last = statistics.fmean(run["error"][:10]), statistics.fmean(run["error"][-10:])
+        episodes = ", ".join(str(x) for x in sorted(run["episodes"]))
+        lines.append(
+            f"| {run['seed']} | {run['after']:.0f} | {episodes} | {first:.2f}, {last:.2f} | {run['cpu']:.0f} |"
+        )
+    lines += ["", verdict(plans), ""]
+    for run in runs:
+        if run["kind"] == "ranking":
+            lines += ranking(run)
+    return "\n".join(lines)
+
+
+def reached(plans: Runs) -> bool:
+    whole = {run["seed"] for run in plans} == set(worlds.SEEDS)
+    return (
+        whole and statistics.median(run["after"] for run in plans) >= LEAST and all(r["cpu"] <= SECONDS for r in plans)
+    )
+
+
+def verdict(plans: Runs) -> str:
+    if {run["seed"] for run in plans} != set(worlds.SEEDS):
+        return "Verdict on planning: not decided, seeds are missing."
+    after = [run["after"] for run in plans]
+    return (
+        f"Verdict on planning: median {statistics.median(after):.0f}, worst {min(after):.0f}, at most "
+        f"{max(run['cpu'] for run in plans):.0f} s: {'reached' if reached(plans) else 'not reached'}."
+    )
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """Correlation of ranks, which have no ties here."""
+    ranks = [np.argsort(np.argsort(x)) for x in (one, other)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    mean, half = statistics.fmean(values), T * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def ranking(run: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| horizon | *single* | *own rollouts* | difference | gap, *single* | gap, *own rollouts* |",
+        "| --- " * 6 + "|",
+    ]
+    for place, horizon in enumerate(worlds.HORIZONS):
+        true = run["true"][place]
+        found = {
+            arm: [(w["imagined"][place]) for w in sorted(run["worlds"], key=lambda w: w["seed"]) if w["arm"] == arm]
+            for arm in worlds.ARMS
+        }
+        agree = {arm: [spearman(own, true) for own in each] for arm, each in found.items()}
+        gap = {arm: statistics.fmean(np.mean(np.subtract(own, true)) for own in each) for arm, each in found.items()}
+        single, own = agree.values()
+        mean, low, high = interval([b - a for a, b in zip(single, own, strict=True)])
+        says = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})" + (" **helps**" if low > 0 else "")
+        means = [f"{statistics.fmean(x):.2f}" for x in (single, own)]
+        lines.append(
+            f"| {horizon} | {means[0]} | {means[1]} | {says} | " + " | ".join(f"{x:+.1f}" for x in gap.values()) + " |"
+        )
+    return [*lines, ""]

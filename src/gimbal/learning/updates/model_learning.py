@@ -1,0 +1,140 @@
+"""Worlds that learn from real steps: the loss, what they foresee of steps they have not seen, and planning policies trained so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.off_policy import AbstractOffPolicy, Explore, means, steps_of
+from gimbal.policies.dynamics import DynamicsNetwork
+from gimbal.policies.planned import Planned, PlanningPolicy
+from gimbal.records import TrainBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLearning(AbstractOffPolicy):
+    """Trains the world of a policy that plans, by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
+
+        world     sum w sum_m - log p_m(o' - o, r | o, a)
+
+    Held-out error: real steps that have just come in, before anything is trained on them or counts in the units of the world. ``gap``
+    is what a member foresees the rewards of a fresh row of real steps to add up to, by its own observations and the real actions, less
+    what they do; the mean over members and rows.
+
+    - A Gaussian linear environment: the loss has its minimum at the environment's own mean and deviation.
+
+    Published: 5 members of 3 x 500 (Pendulum: fewer do), CEM, retrained after each episode. Ours: trained as steps come in.
+    """
+
+    explore: Explore = Explore(first=1.0, last=0.15, over=200)
+    gamma: float = field(init=False, default_factory=lambda: 1.0)  # nothing bootstraps, and nothing follows
+    tau: float = field(init=False, default_factory=float)
+
+    def explores(self) -> Explore:
+        return self.explore
+
+    def models(self) -> dict[str, ModelSpec]:
+        return {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(Planned):
+            yield Refusal(
+                f"ModelLearning trains the world of a policy that plans, and {type(whole.run.policy).__name__} has none: "
+                "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
+            )
+        yield from single_steps(self, whole)
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        told = foreseen(_world(models), batch)
+        batch, more = super().prepare(models, batch)
+        return batch, told | more
+
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        weight_K, nll_K = batch.facts["weight"][batch.mask_NS], surprise(_world(models), batch)
+        told = means(weight_K, {"loss": nll_K, "world/loss": nll_K})
+        yield Loss(of=(POLICY,), value=(weight_K * nll_K).sum(), metrics=told)
+
+
+def _world(models: Models) -> DynamicsNetwork:
+    policy = models.policy
+    if not isinstance(policy, PlanningPolicy):
+        raise ValueError(
+            f"ModelLearning trains the world of a policy that plans, and {type(policy).__name__} has none: policy='Planned(...)'"
+        )
+    return policy.world
+
+
+def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
+    """Refuses a store from which a world cannot learn."""
+    store, name = vars(whole.run)["store"], type(update).__name__
+    if not isinstance(store, Transitions):
+        yield Refusal(
+            f"{name} draws real steps from a buffer of them, and {type(store).__name__} is none: store='Transitions()'"
+        )
+    elif store.n > 1:
+        yield Refusal(f"{name} learns what follows on a single step, and store.n is {store.n}: store.n=1")
+
+
+def fresh(batch: TrainBatch) -> TrainBatch | None:
+    """The steps that have just come in, in their order: all, where no store says which are drawn again."""
+    if batch.shape[1] != 1:
+        raise ValueError(
+            f"a world learns from single steps, and these rows have up to {batch.shape[1]}: draw them from Transitions()"
+        )
+    number_N = batch.facts.get(MOVE)
+    if number_N is None:
+        return batch
+    row_K = (number_N == FRESH).nonzero()[:, 0]
+    return batch.select(row_K) if len(row_K) else None
+
+
+def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
+    """- log p of each single real step, summed over the members."""
+    steps, taken_NS = steps_of(batch), batch.mask_NS
+    reward_K = batch.column("reward_NS", world)[taken_NS]
+    one = world.follow(steps.observation_NSO[taken_NS], steps.action_NSA[taken_NS][:, None])
+    ended_K = steps.ended_NS[taken_NS]
+    return world.surprise(one, steps.next_NSO[taken_NS][:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+
+
+def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
+    """What the world says of real steps that it has not seen; from then on they count in its units."""
+    if (new := fresh(batch)) is None:
+        return {}
+    steps, reward_K = steps_of(new), new.column("reward_NS", world)[:, 0]
+    seen_KO, action_KA, next_KO = steps.observation_NSO[:, 0], steps.action_NSA[:, 0], steps.next_NSO[:, 0]
+    told: Metrics = {}
+    if float(world.targets.count):
+        with torch.no_grad():
+            one = world.follow(seen_KO, action_KA[:, None])
+            nll_MKS = world.surprise(one, next_KO[:, None], reward_K[:, None], steps.ended_NS)
+            error_KO = (one.next_MNSO[:, :, 0].mean(0) - next_KO) / world.spread_T[:-1]
+            length_R = lengths(seen_KO, next_KO, steps.ended_NS[:, 0])
+            rows = [x.split(length_R) for x in (action_KA, reward_K)]
+            action_RSA, reward_RS = (nn.utils.rnn.pad_sequence(list(x), batch_first=True) for x in rows)
+            first_RO = torch.stack([x[0] for x in seen_KO.split(length_R)])
+            there_RS = (torch.arange(max(length_R)) < torch.tensor(length_R)[:, None]).to(reward_RS.device)
+            imagined_MR = (world.follow(first_RO, action_RSA).reward_MNS * there_RS).sum(-1)
+        told = {
+            "world/nll": float(nll_MKS.mean()),
+            "world/error": float(error_KO.square().mean().sqrt()),
+            "world/gap": float((imagined_MR - reward_RS.sum(-1)).mean()),
+            "world/gap_steps": sum(length_R) / len(length_R),
+        }
+    world.observe(seen_KO, action_KA, next_KO, reward_K)
+    return told
+
+
+def lengths(seen_KO: Tensor, next_KO: Tensor, ended_K: Bool[Tensor, " K"]) -> list[int]:
+    """Of the rows that single steps, in their order, were cut from: a step goes on where what came of the one before was seen."""
+    goes_on_K = (seen_KO[1:] == next_KO[:-1]).all(-1) & ~ended_K[:-1]
+    first = [0, *((~goes_on_K).nonzero()[:, 0] + 1).tolist(), len(seen_KO)]
+    return [after - before for before, after in pairwise(first)]

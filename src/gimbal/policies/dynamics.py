@@ -1,0 +1,214 @@
+"""What an environment does next, learned from what it did: an ensemble of probabilistic networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+
+from gimbal.ops import stable_hash
+from gimbal.policies.normalizer import Normalizer
+
+LEAST_LOG_STD, MOST_LOG_STD = -4.0, 1.0  # in units of the targets' own spread
+Ends = str | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What each of M members expects of S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
+
+    seen_MNSO: Tensor  # before each action: the first is real, the others its own
+    mean_MNST: Tensor  # in units of the targets
+    log_std_MNST: Tensor  # in units of the targets' spread
+    end_MNS: Tensor | None  # logit
+
+    @property
+    def next_MNSO(self) -> Float[Tensor, "M N S O"]:
+        return self.seen_MNSO + self.mean_MNST[..., :-1]
+
+    @property
+    def reward_MNS(self) -> Float[Tensor, "M N S"]:
+        return self.mean_MNST[..., -1]
+
+
+class DynamicsNetwork(nn.Module):
+    """(o' - o, r) ~ N(mean_m(o, a), std_m(o, a)^2) of M networks at once, each of linear layers with SiLU between them.
+
+    Inputs and targets are in units of their own spread over all that ``observe`` was shown; the figures are buffers, saved with the
+    weights. The logarithm of a deviation lies smoothly between -4 and 1, so that easy data cannot make it vanish.
+    """
+
+    def __init__(self, spec: Dynamics, seed: int) -> None:
+        super().__init__()
+        self.spec = spec
+        inputs, targets = spec.observations + spec.actions, spec.observations + 1
+        self.inputs, self.targets = Normalizer(inputs), Normalizer(targets)
+        generator = torch.Generator().manual_seed(seed)
+        sizes = (inputs, *spec.hidden, 2 * targets + (spec.ends == "learned"))
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for before, after in pairwise(sizes):
+            reach = 1 / math.sqrt(before)  # torch's own choice for a linear layer; each member draws for itself
+            for own, shape in ((self.weights, (before, after)), (self.biases, (1, after))):
+                drawn = torch.rand((spec.members, *shape), generator=generator)
+                own.append(nn.Parameter((2 * drawn - 1) * reach))
+
+    def encoded(self, action_KA: Shaped[Tensor, "*K a"]) -> Float[Tensor, "*K A"]:
+        """A choice as a vector with a 1 in its place."""
+        if not self.spec.choices:
+            return action_KA
+        return nn.functional.one_hot(action_KA[..., 0].long(), self.spec.actions).to(self.weights[0].dtype)
+
+    @torch.no_grad()
+    def observe(self, seen_KO: Tensor, action_KA: Tensor, next_KO: Tensor, reward_K: Tensor) -> None:
+        """Let these real steps count in the units, once each."""
+        self.inputs.observe(torch.cat([seen_KO, self.encoded(action_KA)], -1))
+        self.targets.observe(torch.cat([next_KO - seen_KO, reward_K[:, None]], -1))
+
+    def outputs(self, seen_MKO: Float[Tensor, "M K O"], action_KA: Tensor) -> Float[Tensor, "M K Z"]:
+        wide_MKA = self.encoded(action_KA).expand(len(seen_MKO), -1, -1)
+        read_MKI = torch.cat([seen_MKO, wide_MKA], -1)
+        if read_MKI.shape[-1] != len(self.inputs.mean_O):
+            raise ValueError(
+                f"the learned world reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
+                "world.observations and world.actions"
+            )
+        x_MKI = self.inputs(read_MKI)
+        for number, (weight_MIJ, bias_M1J) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
+            x_MKI = x_MKI if number == len(self.weights) - 1 else nn.functional.silu(x_MKI)
+        return x_MKI
+
+    def expected(self, found_MKZ: Float[Tensor, "M K Z"]) -> Float[Tensor, "M K T"]:
+        return self.targets.mean_O + found_MKZ[..., : self.spec.observations + 1] * self.spread_T
+
+    def forward(self, seen_MKO: Float[Tensor, "M K O"], action_KA: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean [M, K, T] in units of the targets, logarithm of the deviation in units of their spread, logit of an end [M, K]."""
+        found_MKZ, count = self.outputs(seen_MKO, action_KA), self.spec.observations + 1
+        log_std_MKT = LEAST_LOG_STD + (MOST_LOG_STD - LEAST_LOG_STD) * found_MKZ[..., count : 2 * count].sigmoid()
+        return self.expected(found_MKZ), log_std_MKT, self._end(found_MKZ)
+
+    def _end(self, found_MKZ: Float[Tensor, "M K Z"]) -> Float[Tensor, "M K"] | None:
+        return found_MKZ[..., -1] if self.spec.ends == "learned" else None
+
+    @property
+    def spread_T(self) -> Float[Tensor, " T"]:
+        return (self.targets.variance_O + 1e-8).sqrt()
+
+    def follow(self, first_NO: Float[Tensor, "N O"], action_NSA: Shaped[Tensor, "N S A"]) -> Foreseen:
+        """Let each member go on from here alone, by its own means and these actions. With S = 1: its word on single steps."""
+        seen_MNO, found = first_NO.expand(self.spec.members, -1, -1), []
+        for step in range(action_NSA.shape[1]):
+            said = (seen_MNO, *self(seen_MNO, action_NSA[:, step]))
+            found.append(said)
+            seen_MNO = seen_MNO + said[1][..., :-1]
+        seen, mean, log_std, ends = zip(*found, strict=True)
+        end = None if ends[0] is None else torch.stack([x for x in ends if x is not None], 2)
+        return Foreseen(torch.stack(seen, 2), torch.stack(mean, 2), torch.stack(log_std, 2), end)
+
+    def surprise(
+        self,
+        foreseen: Foreseen,
+        next_NSO: Float[Tensor, "N S O"],
+        reward_NS: Float[Tensor, "N S"],
+        ended_NS: Bool[Tensor, "N S"],
+    ) -> Float[Tensor, "M N S"]:
+        """- log p of what came, in nats and in the units of observations and rewards; of an end too, where ends are learned."""
+        target_MNST = torch.cat(
+            [next_NSO - foreseen.seen_MNSO, reward_NS[..., None].expand(self.spec.members, -1, -1, -1)], -1
+        )
+        log_MNST = foreseen.log_std_MNST
+        z_MNST = (target_MNST - foreseen.mean_MNST) / self.spread_T * (-log_MNST).exp()
+        nll_MNST = 0.5 * z_MNST.square() + log_MNST + self.spread_T.log() + 0.5 * math.log(2 * math.pi)
+        nll_MNS = nll_MNST.sum(-1)
+        if foreseen.end_MNS is None:
+            return nll_MNS
+        wanted_MNS = ended_NS.to(nll_MNS.dtype).expand_as(nll_MNS)
+        return nll_MNS + nn.functional.binary_cross_entropy_with_logits(foreseen.end_MNS, wanted_MNS, reduction="none")
+
+    @torch.no_grad()
+    def step(
+        self,
+        seen_KO: Float[Tensor, "K O"],
+        action_KA: Shaped[Tensor, "K A"],
+        pick_K: Float[Tensor, " K"],
+        noise_KT: Float[Tensor, "K T"],
+    ) -> tuple[Float[Tensor, "K O"], Float[Tensor, " K"], Bool[Tensor, " K"]]:
+        """What is observed next, the reward, and whether that is the end: of one member for each row, which ``pick_K`` in [0, 1) names,
+        drawn by ``noise_KT`` ~ N(0, 1); 0 is that member's mean."""
+        mean_MKT, log_std_MKT, end_MK = self(seen_KO.expand(self.spec.members, -1, -1), action_KA)
+        own_K = (pick_K * self.spec.members).long().clamp(max=self.spec.members - 1)
+        row_K = torch.arange(len(own_K), device=own_K.device)
+        drawn_KT = mean_MKT[own_K, row_K] + self.spread_T * log_std_MKT[own_K, row_K].exp() * noise_KT
+        next_KO = seen_KO + drawn_KT[:, :-1]
+        own_end = None if end_MK is None else end_MK[own_K, row_K]
+        return next_KO, drawn_KT[:, -1], self.ended(next_KO, own_end)
+
+    @torch.no_grad()
+    def returns(self, seen_KO: Float[Tensor, "K O"], action_KHA: Float[Tensor, "K H A"]) -> Float[Tensor, " K"]:
+        """What these actions earn from here, by each member's own means; the mean over members. Nothing counts behind an end."""
+        seen_MKO = seen_KO.expand(self.spec.members, -1, -1)
+        earned_MK, on_MK = seen_KO.new_zeros(seen_MKO.shape[:2]), 1.0
+        for step in range(action_KHA.shape[1]):
+            found_MKZ = self.outputs(seen_MKO, action_KHA[:, step])
+            mean_MKT = self.expected(found_MKZ)
+            seen_MKO = seen_MKO + mean_MKT[..., :-1]
+            earned_MK = earned_MK + on_MK * mean_MKT[..., -1]
+            if self.spec.ends != "never":
+                on_MK = on_MK * (~self.ended(seen_MKO, self._end(found_MKZ))).float()
+        return earned_MK.mean(0)
+
+    def ended(self, next_MKO: Float[Tensor, "*M O"], end_MK: Float[Tensor, " *M"] | None) -> Bool[Tensor, " *M"]:
+        """Where the environment is taken to end."""
+        if end_MK is not None:
+            return end_MK > 0
+        if self.spec.ends == "never":
+            return torch.zeros_like(next_MKO[..., 0], dtype=torch.bool)
+        return _ends(self.spec.ends, next_MKO.flatten(0, -2)).reshape(next_MKO.shape[:-1])
+
+
+def _ends(rule: Any, next_KO: Tensor) -> Bool[Tensor, " K"]:
+    found = rule(next_KO)
+    if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
+        raise ValueError(
+            f"world.ends returned {type(found).__name__} for {len(next_KO)} observations; it must return a bool tensor, one for each"
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamics:
+    """A learned world: ``members`` networks of ``hidden`` layers that foresee the change of the observation and the reward (PETS,
+    arXiv:1805.12114), and what ends an episode.
+
+    ``ends``: "never"; "learned", by a further output; or a function of next observations [K, O] that is True where the environment
+    ends there, for those who know. ``choices``: actions are choices among ``actions``.
+
+    - ``members`` = 1: one network, whose errors nothing else contradicts.
+    - Linear dynamics with Gaussian noise: the optimum of the likelihood is their own mean and deviation.
+    """
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    members: int = 5
+    choices: bool = False
+    ends: Ends = "never"
+
+    def __post_init__(self) -> None:
+        if self.members < 1 or self.observations < 1 or self.actions < 1:
+            raise ValueError(
+                f"Dynamics has members {self.members}, observations {self.observations} and actions {self.actions}; each is at least 1"
+            )
+        if not callable(self.ends) and self.ends not in ("never", "learned"):
+            raise ValueError(
+                f"world.ends is {self.ends!r}; it must be never, learned, or a function of next observations"
+            )
+
+    def load(self, seed: int) -> DynamicsNetwork:
+        return DynamicsNetwork(self, stable_hash("world", seed) % 2**63)
