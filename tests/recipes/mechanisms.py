@@ -32,6 +32,7 @@ from gimbal.environments.chores import Chores
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
+from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
@@ -239,6 +240,16 @@ MECHANISMS: dict[str, Mechanism] = {
         rewards=above("reward/flawed/mean"),
         objective=above("clip_ratio/high"),
         aggregation=GRADIENT,
+    ),
+    "gardo": of(
+        "flow_grpo",
+        4,
+        sooner={RenewedReference: {"limit": 1e-4}},
+        advantage=ADVANTAGE,
+        shaping=ADVANTAGE,
+        regularisers__controllers=above("gate/frac"),
+        controllers=varies("control/regularisers.0.share").by(controllers={}),
+        renewal=differs("kl/ref"),
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),

@@ -16,6 +16,7 @@ from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
 from gimbal.objectives.regularisers.exact_kl import ExactKL
+from gimbal.objectives.regularisers.gated_step_kl import GatedStepKL
 from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
@@ -74,6 +75,7 @@ __all__ = [
     "EntropyGatedKL",
     "EntropySmoothing",
     "ExactKL",
+    "GatedStepKL",
     "GaussianTrust",
     "GuardedTurns",
     "GuidedRatio",
