@@ -8,7 +8,7 @@ from gimbal.controllers import NewExtremes
 def driven(rule, signals):
     state, values = rule.init(), []
     for signal in signals:
-        state = rule.update(state, {rule.signal: signal})
+        state = rule.update(state, {rule.signal: float(signal)})
         values.append(state["value"])
     return values
 

@@ -18,7 +18,7 @@ def ages(rule, signals):
     """(age, whether it is due) after each step."""
     state, seen = rule.init(), []
     for signal in signals:
-        state = rule.update(state, {"kl/ref": signal})
+        state = rule.update(state, {"kl/ref": float(signal)})
         seen.append((state["age"], state["due"]))
     return seen
 
@@ -37,7 +37,7 @@ def test_it_is_due_after_a_step_too_far_and_after_a_while():
 
 
 def run(**changes):
-    optimization = Optimization(learning_rate=1e-2)
+    optimization = Optimization(learning_rate=1e-3)
     return small_run(regularisers=(ConvexKL(coef=0.1, mix=0.5),), optimization=optimization, **changes)
 
 
@@ -56,7 +56,7 @@ def test_before_the_step_the_reference_becomes_the_policy_and_a_resumed_run_goes
         if step == 3:
             kept = trainer.save(tmp_path, {})
     assert torch.equal(weights(trainer.learner.models["reference"]), policies[4])
-    assert kl[1] > 1e-4 and kl[3] > 1e-4 and max(kl[2], kl[4]) < 1e-9
+    assert min(kl[1], kl[3]) > 1e-5 and max(kl[2], kl[4]) < 1e-9
     resumed = Trainer(own, kept)
     assert torch.equal(weights(resumed.learner.models["reference"]), policies[2])
     resumed.advance()

@@ -44,7 +44,7 @@ def test_the_closed_form_is_the_expectation_of_k1_and_of_k3_for_every_sampler(sa
     flow, diffusion = [0.4, 0.6, 0.5, 0.5], [0.6, 0.8, 0.8, 0.6]
     level = torch.tensor([diffusion if sampler == "ddim" else flow])
     (mean, std), (other, _) = (
-        step(sampler, x, c, noise, level, torch.tensor([amplitude])) for c in (clean, clean + 0.3 * draw(1, D, seed=3))
+        step(sampler, x, c, noise, level, torch.tensor([amplitude])) for c in (clean, clean + 0.15 * draw(1, D, seed=3))
     )
     facts = {
         "mean_NSD": mean[None],
@@ -57,7 +57,7 @@ def test_the_closed_form_is_the_expectation_of_k1_and_of_k3_for_every_sampler(sa
     after = mean + std * draw(200_000, D, seed=4)
     many = std.expand(len(after))
     own, held = (log_density(after, m.expand_as(after), many, 1.0) for m in (mean, other))
-    assert kl > 0.01
+    assert 0.001 < kl < 1
     for estimate in (ops.k1(own, held), ops.k3(own, held)):
         assert abs(kl - float(estimate.mean())) < 4 * float(estimate.std()) / math.sqrt(len(after))
 
