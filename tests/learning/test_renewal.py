@@ -58,6 +58,7 @@ def test_before_the_step_the_reference_becomes_the_policy_and_a_resumed_run_goes
     assert torch.equal(weights(trainer.learner.models["reference"]), policies[4])
     assert min(kl[1], kl[3]) > 1e-5 and max(kl[2], kl[4]) < 1e-9
     resumed = Trainer(own, kept)
+    resumed.begin()
     assert torch.equal(weights(resumed.learner.models["reference"]), policies[2])
     resumed.advance()
     assert torch.equal(weights(resumed.learner.policy), weights(trainer.learner.policy))
