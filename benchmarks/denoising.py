@@ -1,4 +1,4 @@
-"""Flow-GRPO and DDPO beside a plain loop over diffusers, written as their authors train: the same network, scheduler, reward, batch,
+"""Flow-GRPO (or DDPO) beside a plain loop over diffusers, written as its authors train: the same network, scheduler, reward, batch,
 steps and rates, one thread each. Both sides take turns, a seed each; CPU seconds of training, without start and evaluation.
 
 The loop samples a batch with its log-probabilities, scores it, takes advantages, and then goes over minibatches and, in each, over the
@@ -6,9 +6,10 @@ drawn steps one at a time: network, (of Flow-GRPO) the reference's network witho
 minibatch. Its old log-probabilities are those of sampling. So are gimbal's here: a float32 sampler, no staleness, and the anchor
 Behavior; nothing else of the recipes is changed but the size of a step. Both call the network on 64 samples at a time.
 
-``reward`` is the mean over the last quarter of the steps; the two sides are told apart by an exact permutation test over the seeds.
+``wanted_last`` is the reward, log p of the wanted class, over the last quarter of the steps, as a geometric mean of p; ``p`` is of an
+exact permutation test of its logarithms over the seeds.
 
-    python benchmarks/denoising.py flow_grpo ddpo --seeds 3 --out benchmarks/denoising.json
+    python benchmarks/denoising.py --seeds 3 --out benchmarks/denoising.json    # or ddpo
 """
 
 from __future__ import annotations
@@ -148,24 +149,30 @@ class Plain:
             return (apart / (groups.std(1, keepdim=True) + 1e-6)).flatten()
         return (apart / (reward_N.std() + 1e-6)).clamp(-5, 5).flatten()
 
+    def loss(self, place: int, x: Tensor, after: Tensor, old_N: Tensor, advantage_N: Tensor) -> Tensor:
+        """Of one step of the paths of a minibatch."""
+        width = 0.2 / 64  # of means over the dimensions
+        mean, std = self.mean(self.network, x, place)
+        ratio = (self.density(after, mean, std) - old_N).exp()
+        loss = -torch.minimum(ratio * advantage_N, ratio.clamp(1 - width, 1 + width) * advantage_N).mean()
+        if self.reference is not None:
+            with torch.no_grad():
+                held, _ = self.mean(self.reference, x, place)
+            loss = loss + self.case.kl * ((mean - held) ** 2).flatten(1).mean(-1).mean() / (2 * std**2)
+        return loss
+
     def step(self) -> float:
         states, logprobs = self.sample()
         weight, bias = digits._linear()
         log_p = (states[-1].flatten(1) @ weight.T + bias).log_softmax(-1)
         reward_N = log_p[:, WANTED]
         advantage_N = self.advantages(reward_N)
-        width = 0.2 / 64  # of means over the dimensions
         order = torch.randperm(GROUPS).repeat_interleave(GROUP) * GROUP + torch.arange(GROUP).repeat(GROUPS)
         for rows in order.chunk(self.rule.minibatches):
             for place in range(self.case.drawn):
-                x, after, a = states[place][rows], states[place + 1][rows], advantage_N[rows]
-                mean, std = self.mean(self.network, x, place)
-                ratio = (self.density(after, mean, std) - logprobs[place][rows]).exp()
-                loss = -torch.minimum(ratio * a, ratio.clamp(1 - width, 1 + width) * a).mean()
-                if self.reference is not None:
-                    with torch.no_grad():
-                        held, _ = self.mean(self.reference, x, place)
-                    loss = loss + self.case.kl * ((mean - held) ** 2).flatten(1).mean(-1).mean() / (2 * std**2)
+                loss = self.loss(
+                    place, states[place][rows], states[place + 1][rows], logprobs[place][rows], advantage_N[rows]
+                )
                 (loss / self.case.drawn).backward()
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.norm)
             self.optimizer.step()
@@ -193,39 +200,38 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(abs(way - middle) >= abs(sum(one) - middle) - 1e-12 for way in ways) / len(ways)
 
 
-def measured(name: str, seeds: int) -> dict[str, Any]:
-    case, kept = CASES[name], dict[str, list[dict[str, Any]]]()
+def measured(case: Case, seeds: int) -> dict[str, Any]:
+    runs: list[dict[str, Any]] = []
+    samples = GROUPS * GROUP * (case.steps - WARMUP)
     for seed in range(seeds):
         for who, take in SIDES:
-            kept.setdefault(who, []).append(found := take(case, seed))
-            print(name, who, seed, round(found["seconds"], 2), [round(x, 2) for x in found["curve"]], flush=True)
-    samples = GROUPS * GROUP * (case.steps - WARMUP)
-    last = {who: [statistics.fmean(run["curve"][-case.steps // 4 :]) for run in runs] for who, runs in kept.items()}
-    speed = {who: [samples / run["seconds"] for run in runs] for who, runs in kept.items()}
-    row: dict[str, Any] = {"case": name, "steps": case.steps, "samples_per_step": GROUPS * GROUP}
-    for who in kept:
-        row[f"{who}_reward"] = [round(x, 3) for x in last[who]]
-        row[f"{who}_samples_per_cpu_s"] = [round(x, 1) for x in speed[who]]
-    pairs = zip(speed["gimbal"], speed["plain"], strict=True)
-    return row | {
-        "reward_p": round(p_value(last["gimbal"], last["plain"]), 3),
-        "times_plain": round(statistics.median(one / other for one, other in pairs), 2),
-    }
+            found = take(case, seed)
+            last = statistics.fmean(found["curve"][-case.steps // 4 :])
+            runs.append(
+                {
+                    "arm": who,
+                    "seed": seed,
+                    "samples_per_cpu_s": round(samples / found["seconds"], 1),
+                    "wanted_last": round(math.exp(last), 3),
+                }
+            )
+            print(runs[-1], [round(x, 2) for x in found["curve"]], flush=True)
+    own, other = ([math.log(run["wanted_last"]) for run in runs if run["arm"] == who] for who, _ in SIDES)
+    setting = {"recipe": case.recipe, "steps": case.steps, "samples_a_step": GROUPS * GROUP}
+    return setting | {"p": round(p_value(own, other), 3), "runs": runs}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=["flow_grpo"], choices=CASES, metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("case", nargs="?", default="flow_grpo", choices=CASES)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_flush_denormal(True)
-    before = json.loads(given.out.read_text()) if given.out and given.out.is_file() else []
-    for name in given.cases:
-        before = [row for row in before if row["case"] != name] + [measured(name, given.seeds)]
-        print(json.dumps(before[-1], indent=1))
-        if given.out:
-            given.out.write_text(json.dumps(before, indent=1) + "\n")
+    found = measured(CASES[given.case], given.seeds)
+    print(json.dumps(found, indent=1))
+    if given.out:
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

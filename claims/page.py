@@ -20,6 +20,8 @@ import dose  # noqa: E402
 import failing  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
+import gardo  # noqa: E402
+import gardo_page  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
@@ -101,6 +103,7 @@ def pages() -> dict[str, str]:
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
+    text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
