@@ -117,11 +117,11 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "reference/logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
             "mean_NSD": mean_NSD,
             "reference/mean_NSD": reference_NSD,
-            "drawn_NSD": torch.randn(n, s, 3, generator=of_steps).to(dtype),
+            "shift_NSD": torch.randn(n, s, 3, generator=of_steps).to(dtype),
             "std_NS": 0.5 + torch.rand(n, s, generator=of_steps).to(dtype),
             "scale_NS": torch.ones(n, s, dtype=dtype),
         },
-        live=frozenset({"logprob_NSV", "mean_NSD"}),
+        live=frozenset({"logprob_NSV", "mean_NSD", "shift_NSD"}),
         value_NSM=torch.stack([draw(), draw()], -1),
         new_value_NSM=torch.stack([draw(), draw()], -1),
     )

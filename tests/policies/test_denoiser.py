@@ -312,8 +312,9 @@ def test_columns_are_of_the_drawn_steps_alone():
     found = policy.evaluate(decisions, columns=sorted(policy.provides))
     std_NS = decisions.std_NS
     assert torch.equal(found.columns["std_NS"], std_NS) and torch.equal(std_NS > 0, decisions.amplitude_NS > 0)
-    z_NSD = found.columns["drawn_NSD"]
-    assert 0.5 < float(z_NSD[:, 1:3].std()) < 1.5 and float(z_NSD[:, [0, 3]].abs().max()) == 0
+    assert not found.columns["shift_NSD"].any(), "the sampler's means are those of the policy"
+    z_NSD = (decisions.state_NXD[:, 2:4] - decisions.mean_NSD[:, 1:3]) / std_NS[:, 1:3, None, None, None]
+    assert 0.5 < float(z_NSD.std()) < 1.5
     torch.testing.assert_close(found.columns["mean_NSD"][:, 1:3], decisions.mean_NSD.flatten(2)[:, 1:3])
     sampling = replace(ours[0].sampling, temperature=0.0)
     assert list(sampling.drawn(4)) == [1, 2] and not sampling.trainable

@@ -266,6 +266,7 @@ MECHANISMS: dict[str, Mechanism] = {
         max_staleness=above("staleness/max").by(max_staleness=0),
         engine=above("mismatch/prob_diff").by(engine=Native(slots=128)),
     ),
+    "grpo_guard": of("flow_grpo", objective=above("clip_ratio/high")),
     "gspo": of("grpo", objective=above("clip_ratio/high"), optimization=above("clip_ratio/high")),
     "gtr": of(
         "gspo",

@@ -36,6 +36,7 @@ from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.hazard import HazardModulated
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.objectives.surrogates.moving_clip import MovingClip
+from gimbal.objectives.surrogates.normalized_step import NormalizedStep
 from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
 from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.objectives.surrogates.ratio_variance import RatioVariance
@@ -87,6 +88,7 @@ __all__ = [
     "MaskedWeight",
     "MovingClip",
     "MultiHorizonValueLoss",
+    "NormalizedStep",
     "ObservationLikelihood",
     "OneTokenRollout",
     "PartsClipped",
