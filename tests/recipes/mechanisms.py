@@ -14,6 +14,7 @@ from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, Ret
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
+from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
@@ -244,7 +245,8 @@ MECHANISMS: dict[str, Mechanism] = {
     "gardo": of(
         "flow_grpo",
         4,
-        sooner={RenewedReference: {"limit": 1e-4}},
+        # Of eight samples a minibatch a tenth more is the same one.
+        sooner={RenewedReference: {"limit": 1e-4}, NewExtremes: {"up": 5.0, "high": 0.9}},
         advantage=ADVANTAGE,
         shaping=ADVANTAGE,
         regularisers__controllers=above("gate/frac"),
