@@ -7,6 +7,7 @@ TITLES = {
     "vs_trl_seeds": "Beside TRL: how good the model is",
     "generate": "Generation, beside transformers and vLLM",
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
+    "denoising": "Flow-GRPO beside a plain loop over diffusers",
     "speculative": "Speculative decoding on a processor",
     "sandbox": "What a call into a sandbox costs",
     "environments": "What a turn in another package's environment costs",
@@ -37,7 +38,12 @@ GROUPS = {
     "overlaps": "The model and its copy in 8 bits: what is accepted, by the same random number and by rejection",
     "widths": "A pass over several tokens",
 }
-ARMS = {"trl": "TRL", "generate": "transformers generate", "generate_batch": "transformers generate_batch"}
+ARMS = {
+    "plain": "plain loop",
+    "trl": "TRL",
+    "generate": "transformers generate",
+    "generate_batch": "transformers generate_batch",
+}
 NAMES = {
     "wrong": "trained tokens unlike the sampled ones",
     "broken": "later turns that began a row",
@@ -98,6 +104,8 @@ NAMES = {
     "tree_by_floor_most": "most",
     "computed_again_by_tokens": "computed for each token, branches from scratch",
     "computed_once_by_tokens": "computed for each token",
+    "samples_per_cpu_s": "samples/s of processor time",
+    "wanted_last": "p of the wanted class, last quarter of the steps",
     "seconds": "time, s",
     "to the model on disk": "time until the model is on disk, s",
     "seconds a step": "time of a step, s",

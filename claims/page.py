@@ -22,6 +22,8 @@ import echo_page  # noqa: E402
 import failing  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
+import gardo  # noqa: E402
+import gardo_page  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
@@ -106,6 +108,7 @@ def pages() -> dict[str, str]:
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
+    text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}

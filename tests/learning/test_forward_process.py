@@ -172,6 +172,47 @@ def test_dpo_of_two_is_the_gradient_of_its_log_sigmoid(base):
     assert told["dpo/undecided"] == pytest.approx(0.5) and told["dpo/margin"] == 0
 
 
+def test_dpo_of_equal_rewards_learns_nothing(base):
+    learner, batch = prepared(base, DiffusionDPO(draws=DRAWS, advantage=GroupCentered()), rewards=[1.0] * ROWS)
+    assert not gradient_of(learner, batch).any()
+
+
+def test_awm_without_a_clip_is_not_held(base):
+    update = AdvantageWeightedMatching(draws=DRAWS, coef=0.0, clip=float("inf"), advantage=GroupCentered())
+    learner, batch = prepared(base, update)
+    far = {"forward/old": batch.facts["forward/old"] + 0.5 * batch.facts[forward_process.SIZE].sign()[:, None]}
+    size_N = batch.facts[forward_process.SIZE]
+    ours = gradient_of(learner, batch.with_columns(far))
+    # The ratio is exp(-0.5) where A < 0 and exp(0.5) where A > 0, and the clip takes neither back.
+    theirs = plain(base, learner, batch, size_N * (0.5 * size_N.sign()).exp())
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+def test_nft_of_the_best_alone_is_matching_on_the_samples(base):
+    """b = 1 and r = 1: self-normalised matching, in clean samples."""
+    update = DiffusionNFT(draws=DRAWS, coef=0.0, b=1.0, limit=0.01, advantage=GroupCentered())
+    learner, batch = prepared(base, update)
+    best = batch.with_columns({forward_process.SIZE: torch.ones(ROWS)})
+    ours = gradient_of(learner, best)
+    policy = copy.deepcopy(base)
+    rows = forward_process.noised(learner.models, best)
+    clean_JD, _ = policy.process.split(rows.state_JD, rows.said(policy), rows.level_JL)
+    apart_JD = (clean_JD - rows.clean_JD).flatten(1)
+    (0.01 * apart_JD.square().mean(-1) / apart_JD.detach().abs().mean(-1)).mean().backward()
+    theirs = torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-3)
+
+
+def test_with_slow_0_old_is_the_policy_as_each_step_begins(base):
+    update = DiffusionNFT(draws=DRAWS, slow=0.0, optimization=Optimization(learning_rate=1e-3))
+    learner, batch = prepared(base, update)
+    for _ in range(2):
+        learner.step(batch)
+        pairs = zip(learner.models["old"].parameters(), learner.policy.parameters(), strict=True)
+        assert all(torch.equal(old, now) for old, now in pairs)
+        batch = learner.prepare(samples(REWARDS))
+
+
 def test_micro_batches_change_no_gradient(base):
     for update in (DiffusionNFT(draws=DRAWS), AdvantageWeightedMatching(draws=DRAWS), DiffusionDPO(draws=DRAWS)):
         whole, batch = prepared(base, update)

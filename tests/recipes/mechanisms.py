@@ -14,6 +14,7 @@ from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, Ret
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
+from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.tokens import HiddenValue
@@ -32,6 +33,7 @@ from gimbal.environments.chores import Chores
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
+from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
@@ -241,6 +243,17 @@ MECHANISMS: dict[str, Mechanism] = {
         objective=above("clip_ratio/high"),
         aggregation=GRADIENT,
     ),
+    "gardo": of(
+        "flow_grpo",
+        4,
+        # Of eight samples a minibatch a tenth more is the same one.
+        sooner={RenewedReference: {"limit": 1e-4}, NewExtremes: {"up": 5.0, "high": 0.9}},
+        advantage=ADVANTAGE,
+        shaping=ADVANTAGE,
+        regularisers__controllers=above("gate/frac"),
+        controllers=varies("control/regularisers.0.share").by(controllers={}),
+        renewal=differs("kl/ref"),
+    ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
     "greso": of(
@@ -256,6 +269,7 @@ MECHANISMS: dict[str, Mechanism] = {
         max_staleness=above("staleness/max").by(max_staleness=0),
         engine=above("mismatch/prob_diff").by(engine=Native(slots=128)),
     ),
+    "grpo_guard": of("flow_grpo", objective=above("clip_ratio/high")),
     "gspo": of("grpo", objective=above("clip_ratio/high"), optimization=above("clip_ratio/high")),
     "gtr": of(
         "gspo",

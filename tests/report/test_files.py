@@ -198,7 +198,7 @@ def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
     from PIL import Image
 
     from gimbal.policies.paths import Paths
-    from gimbal.report.files import picture
+    from gimbal.report.files import picture, strip
 
     zero_NS, states = torch.zeros(1, 1), torch.zeros(1, 2, 1, 8, 8)
     states[0, 1, 0, 3] = torch.linspace(-1.5, 1.5, 8)
@@ -218,4 +218,8 @@ def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
     image = Image.open(io.BytesIO(base64.b64decode(data)))
     assert kind == "data:image/png;base64" and image.size == (8, 8)
     assert [image.getpixel((x, 3)) for x in (0, 3, 7)] == [0, 100, 255] and image.getpixel((0, 0)) == 128
-    assert picture(made.rollout()) is None
+    assert picture(made.rollout()) is None and strip(made.rollout()) is None
+    kind, _, data = (strip(made.rollout(decisions=decisions)) or "").partition(",")
+    path = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert kind == "data:image/png;base64" and path.size == (16, 8), "two states, from noise to the sample"
+    assert path.crop((8, 0, 16, 8)).tobytes() == image.tobytes() != path.crop((0, 0, 8, 8)).tobytes()

@@ -395,12 +395,13 @@ def test_faults_are_red(browser, tmp_path):
 def test_images_stand_side_by_side_with_their_rewards(browser, tmp_path):
     """8x8 pixels from the file itself, in a page without a network; the click on one goes to its rollout."""
     made = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAAAAABX3VL4AAAAC0lEQVR4nGNgQAYAAA4AAdKIxzoAAAAASUVORK5CYII="
-    rows = [written(5, 4, s) | {"image": made} for s in range(3)]
+    rows = [written(5, 4, s) | {"image": made, "path": made} for s in range(3)]
     run = make_run(tmp_path / "images", rollouts=[*rows, written(6, 5, 0)])
     with opened(browser, "file://" + str(write_report(run))) as page:
         page.locator("#list .row", has_text="sum:4").first.click()
         images = page.locator(".gallery img")
-        assert images.count() == 3 and page.locator(".member img").count() == 3
+        assert images.count() == 3 and page.locator(".member img").count() == 6
+        assert page.locator(".member img.path").count() == 3
         until(page, "document.querySelectorAll('.gallery img')[2].naturalWidth === 2")
         assert page.locator(".gallery .reward").all_inner_texts() == ["0", "0", "1"]
         page.locator(".gallery button").nth(2).click()

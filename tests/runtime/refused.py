@@ -45,9 +45,11 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.renewal import RenewedReference
 from gimbal.objectives import TruncatedWeight, ValueLoss
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.pivot_mask import PivotMask
+from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
@@ -274,6 +276,11 @@ REFUSALS = [
         {"controllers": {"optimization.learning_rate": Delayed(after=0.5)}},
         "give both the same",
         {"controllers": {"optimization.learning_rate": Delayed(after=1e-3)}},
+    ),
+    (
+        {"renewal": RenewedReference()},
+        "regularisers=StepKL()",
+        {"regularisers": (ConvexKL(),)},
     ),
     (
         {"tasks": TRAINED, "held_out": HeldOut(tasks=HELD)},

@@ -4,6 +4,7 @@ import atexit
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from gimbal.advantages import GroupNormalized
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.engines.native import Native
 from gimbal.environments.dataset import Rows
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
-from gimbal.records import Group
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import Run
 
@@ -89,3 +92,36 @@ def small_run(**changes: object) -> Run:
         record_every=0,
     )
     return replace(run, **changes)
+
+
+class UnequalBudget(AbstractBudget):
+    def __init__(self, rollouts: int, max_length: int) -> None:
+        self.rollouts, self.most = rollouts, max_length
+
+    def plan(self, tasks: Sequence[Task]) -> list[Plan]:
+        return [Plan(rollouts=self.rollouts, max_length=self.most - int(task.id[-1]) % 3) for task in tasks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unequal(AbstractBudgetSpec):
+    """Paths of up to two steps less, by their tasks: of equal length they all end together, and none is ever half drawn."""
+
+    def start(self, rollouts: int, max_length: int) -> UnequalBudget:
+        return UnequalBudget(rollouts, max_length)
+
+
+def denoising_run(**changes: object) -> Run:
+    """flow_grpo on paths of three to five steps, of which all but the last are drawn; it needs diffusers."""
+    run = flow_grpo()
+    small = {
+        "policy": replace(run.policy, batch=8),
+        "engine": replace(run.engine, slots=5),
+        "sampling": replace(run.sampling, max_length=5),
+        "prompts_per_step": 2,
+        "num_generations": 4,
+        "budget": Unequal(),
+        "ahead": "ready",
+        "held_out": None,
+        "checkpoint_every": 1,
+    }
+    return replace(run, **small | changes)

@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from killing import differing, killed, trained, warm
 from slow import Slow
-from small import rows, small_run
+from small import denoising_run, rows, small_run
 
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.replay.preferences import AgeDecay
@@ -36,6 +36,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 
 SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
+DENOISING = "denoising, one version behind, in bfloat16"
 FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
 KILLS = 8  # at least, of each run
@@ -112,6 +113,7 @@ RUNS = {
     "control": lambda home: cart(),
     "control, from a buffer": lambda home: from_a_buffer(),
     "control, a learned world": lambda home: in_a_world(),
+    DENOISING: lambda home: denoising_run(),
 }
 
 
@@ -130,7 +132,8 @@ def state(directory):
 
 def records(directory):
     metrics = [deterministic(json.loads(line)) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    model = {path.name: path.read_bytes() for path in (directory / "model").iterdir()}
+    model = {str(path): path.read_bytes() for path in (directory / "model").rglob("*") if path.is_file()}
+    model = {path.removeprefix(str(directory)): found for path, found in model.items()}
     rollouts = [deterministic(json.loads(line)) for line in (directory / "rollouts.jsonl").read_text().splitlines()]
     return metrics, rollouts, model
 
@@ -138,6 +141,8 @@ def records(directory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
+    if name == DENOISING:
+        pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
     (tmp_path / "mine.py").write_text(REWARD)
     run = replace(RUNS[name](tmp_path), steps=8, record_every=2)
     whole = trained(context, run, tmp_path / "whole")

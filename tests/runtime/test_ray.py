@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
 import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
-from small import small_run
+from small import denoising_run, small_run
 
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
@@ -61,8 +61,8 @@ def judge(reward):
     return RayBackend(Judge, ([reward],), cpus=0.0, gpus=0.0)
 
 
-def trained(steps=4, between=lambda trainer: None, **changes):
-    trainer = Trainer(small_run(**changes))
+def trained(steps=4, between=lambda trainer: None, small=small_run, **changes):
+    trainer = Trainer(small(**changes))
     try:
         trainer.begin()
         while "runtime" in changes and len(trainer.engine.workers) < changes["runtime"].workers:
@@ -84,6 +84,16 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
         assert torch.equal(tensor, expected[name]), name
     assert all(m["sync/receipts"] == 2 for m in ours[1:]), "every worker is proved before the next batch"
     assert ours[0]["sync/gap"] < 1e-5
+
+
+def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster):
+    pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+    fresh = {"small": denoising_run, "max_staleness": 0}
+    ours, weights = trained(runtime=Ray(workers=2), **fresh)
+    theirs, expected = trained(**fresh)
+    assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights.items())
+    assert all(m["sync/receipts"] == 2 for m in ours[1:])
 
 
 def test_the_recipe_that_is_run_four_ways_is_that_of_one_process_bit_for_bit(single_thread, cluster):
@@ -243,16 +253,19 @@ LEARNER = """
 import sys; sys.path.insert(0, {here!r})
 import ray; ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
 from pathlib import Path
-from small import small_run
+from small import {run}
 from gimbal.runtime.local import run_local
 from gimbal.runtime.ray import Ray
-run_local(small_run(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(workers=2)), Path({directory!r}))
+run_local({run}(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(workers=2)), Path({directory!r}))
 """
 
 
-def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(single_thread, cluster, tmp_path):
+@pytest.mark.parametrize("small", [small_run, denoising_run])
+def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(single_thread, cluster, tmp_path, small):
+    if small is denoising_run:
+        pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
     directory = tmp_path / "run"
-    source = LEARNER.format(here=str(HERE), address=cluster, directory=str(directory))
+    source = LEARNER.format(here=str(HERE), address=cluster, directory=str(directory), run=small.__name__)
     process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while checkpoint.newest(directory) is None or checkpoint.newest(directory).name < "step_000003":
@@ -265,11 +278,12 @@ def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(sing
     outstanding = set(stored["version_at_dispatch"])
     assert outstanding, "the store goes with the checkpoint"
     steps = int(found.name[-6:]) + 3
-    run = small_run(max_staleness=2, steps=steps, runtime=Ray(workers=2))
+    run = small(max_staleness=2, steps=steps, runtime=Ray(workers=2))
     run_local(run, directory, resume=True)
     run_local(replayed(run, directory), tmp_path / "again")
     assert compared(directory, tmp_path / "again") == f"all {steps} batches equal those of {directory}, bit for bit"
-    model = [(path / "model" / "model.safetensors").read_bytes() for path in (directory, tmp_path / "again")]
-    assert model[0] == model[1], "learner killed, resumed and replayed: the same weights"
+    models = [[*(path / "model").rglob("*.safetensors")] for path in (directory, tmp_path / "again")]
+    (one,), (other,) = models
+    assert one.read_bytes() == other.read_bytes(), "learner killed, resumed and replayed: the same weights"
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, steps + 1)) and max(row["staleness/max"] for row in rows) <= 2

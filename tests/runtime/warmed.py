@@ -3,10 +3,11 @@
 import contextlib
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from small import small_run
+from small import denoising_run, small_run
 
 from gimbal.runtime.local import run_local
 
@@ -17,3 +18,5 @@ with (
     tempfile.TemporaryDirectory() as directory,
 ):
     run_local(small_run(steps=1, checkpoint_every=1, record_every=1), Path(directory))
+    if find_spec("diffusers"):
+        run_local(denoising_run(steps=1), Path(directory) / "denoising")

@@ -34,6 +34,7 @@ from gimbal.advantages.reward_shaping.relative_length import RelativeLength
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.advantages.reward_shaping.spread_return import SpreadReturn
 from gimbal.advantages.shapings.discrepancy_penalty import DiscrepancyPenalty
+from gimbal.advantages.shapings.diversity_weighted import DiversityWeighted
 from gimbal.advantages.shapings.edge_averaged import EdgeAveraged
 from gimbal.advantages.shapings.emphasised import Emphasised
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
@@ -58,6 +59,7 @@ __all__ = [
     "CostConstraint",
     "CrossRolloutBaseline",
     "DiscrepancyPenalty",
+    "DiversityWeighted",
     "EdgeAveraged",
     "Emphasised",
     "EntropyConsistency",

@@ -1,4 +1,4 @@
-"""gimbal export: a model out of a run, as transformers, vLLM and the hub take it."""
+"""gimbal export: a model out of a run, as transformers, diffusers, vLLM and the hub take it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HELP = """\
 gimbal export RUN [--step N | --best] DIRECTORY
 
 Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, and a README.md (a model card)
-with the recipe and the run's results. A LoRA adapter is merged into its base. Read the card before you upload it: recipes contain
-paths.
+with the recipe and the run's results. A denoising model is written as diffusers reads it: transformer/ or unet/, and scheduler/. A
+LoRA adapter is merged into its base. Read the card before you upload it: recipes contain paths.
 
   --step N           export this checkpoint (keep_checkpoints and keep_every decide which ones are kept)
   --best             export the model with the best evaluation (held_out.save_best)
@@ -85,12 +85,13 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     """Whether an adapter was merged."""
     import torch
 
+    from gimbal.policies.denoiser import Denoiser
     from gimbal.policies.token import CausalLM, Dtype
 
     spec = run.policy
-    if not isinstance(spec, CausalLM):
+    if not isinstance(spec, CausalLM | Denoiser):
         raise ValueError(
-            f"{type(spec).__name__} is not a transformers model, so it cannot be exported; use the run's own {model}"
+            f"{type(spec).__name__} is not a model of transformers or diffusers, so it cannot be exported; use the run's own {model}"
         )
     if as_adapter and spec.lora is None:
         raise ValueError("this run trained the whole model: leave out --adapter")
@@ -99,9 +100,9 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
         return False
     if dtype is not None and dtype not in get_args(Dtype):
         raise ValueError(f"--dtype is {dtype}; choose among {', '.join(get_args(Dtype))}")
-    policy = CausalLM(
-        model=str(model), dtype=spec.dtype
-    ).load()  # of an adapter's directory: merged, in the precision of training
+    # Of an adapter's directory: merged, in the precision of training.
+    merged = Denoiser(model=str(model)) if isinstance(spec, Denoiser) else CausalLM(model=str(model), dtype=spec.dtype)
+    policy = merged.load()
     if dtype is not None:
         policy.model.to(vars(torch)[dtype])
     policy.save(target)
@@ -111,10 +112,12 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
 def _card(directory: Path, recipe: str, run: Any, step: int, merged: bool) -> str:
     """A model card: what was trained from, on what, how, and what the run's own files say came of it."""
     from gimbal import __version__, config
+    from gimbal.policies.denoiser import Denoiser
     from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 
     base = run.policy.model
-    lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), "library_name: transformers"]
+    library = "diffusers" if isinstance(run.policy, Denoiser) else "transformers"
+    lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), f"library_name: {library}"]
     lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
     lines += [
         f"Trained from `{base}` with the recipe `{recipe}` of gimbal {__version__}, seed {run.seed}: step {step} of {run.steps}"

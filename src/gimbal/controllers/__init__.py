@@ -8,6 +8,7 @@ from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.fallback import Fallback
 from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.controllers.linear import Linear
+from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.smoothed import Smoothed
 from gimbal.controllers.stability import Region, Stability
@@ -24,6 +25,7 @@ __all__ = [
     "Fallback",
     "Lagrangian",
     "Linear",
+    "NewExtremes",
     "PhasedPID",
     "Region",
     "Smoothed",

@@ -16,6 +16,7 @@ from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
 from gimbal.objectives.regularisers.exact_kl import ExactKL
+from gimbal.objectives.regularisers.gated_step_kl import GatedStepKL
 from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
@@ -35,6 +36,7 @@ from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.hazard import HazardModulated
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.objectives.surrogates.moving_clip import MovingClip
+from gimbal.objectives.surrogates.normalized_step import NormalizedStep
 from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
 from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.objectives.surrogates.ratio_variance import RatioVariance
@@ -74,6 +76,7 @@ __all__ = [
     "EntropyGatedKL",
     "EntropySmoothing",
     "ExactKL",
+    "GatedStepKL",
     "GaussianTrust",
     "GuardedTurns",
     "GuidedRatio",
@@ -85,6 +88,7 @@ __all__ = [
     "MaskedWeight",
     "MovingClip",
     "MultiHorizonValueLoss",
+    "NormalizedStep",
     "ObservationLikelihood",
     "OneTokenRollout",
     "PartsClipped",

@@ -32,10 +32,10 @@ class DenoiserPolicy(AbstractPolicy):
     the network says is v + (w - 1)(v - v of no label), at sampling as in training; 1 is without.
 
     Columns, of drawn steps: ``mean_NSD`` of the next state, flat over the dimensions; ``std_NS``; ``scale_NS``, what log-probabilities
-    are multiplied by (1, or 1 / D where they are means); ``drawn_NSD``, (next state - the sampler's mean) / std.
+    are multiplied by (1, or 1 / D where they are means); ``shift_NSD``, the mean less the sampler's.
     """
 
-    provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "drawn_NSD"})
+    provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
 
     def __init__(self, parts: LoadedParts, *, guidance: float, batch: int, origin: Path) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class DenoiserPolicy(AbstractPolicy):
                 case "scale_NS":
                     return torch.full_like(std_K, decisions.scale)
                 case _:
-                    return (after_KD - decisions.mean_NSD[begun]).flatten(1) / std_K[:, None]
+                    return (mean_KD - decisions.mean_NSD[begun]).flatten(1)
 
         return Evaluation(logprob_NS=scatter(logprob_K), columns={name: scatter(column(name)) for name in columns})
 

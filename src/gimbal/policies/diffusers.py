@@ -193,6 +193,12 @@ def read(path: str, fresh: int | None) -> LoadedParts:
 def write(network: Any, parts: LoadedParts, directory: Path, origin: Path) -> None:
     """The layout that was read, and the pipeline's index with it where there was one."""
     network.save_pretrained(directory / parts.place)
+    # diffusers adds the path that the weights came from: a resumed run would save other bytes, and whoever uploads them their paths.
+    file = directory / parts.place / "config.json"
+    said = {
+        name: value for name, value in json.loads(file.read_text(encoding="utf-8")).items() if name != "_name_or_path"
+    }
+    file.write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     parts.process.scheduler.save_pretrained(directory / SCHEDULER)
     if (origin / INDEX).is_file() and origin.resolve() != directory.resolve():
         shutil.copyfile(origin / INDEX, directory / INDEX)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from gimbal import durable
@@ -23,7 +24,7 @@ from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
-PICTURE = 128
+PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels a side of a sample, and of a state of its path; states that are shown
 CLOCKED = (
     "time/",
     "perf/",
@@ -134,7 +135,7 @@ def _described(
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
         "fork": rollout.fork,  # [sample it split off from, decisions it took over]; null: it began at the prompt
         "solved": passed(rollout),
-    } | ({"image": image} if (image := picture(rollout)) else {})
+    } | {name: image for name, image in (("image", picture(rollout)), ("path", strip(rollout))) if image}
 
 
 def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
@@ -150,21 +151,41 @@ def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
 
 @runtime_checkable
 class _Made(Protocol):
-    """Decisions that make one thing together."""
+    """Decisions that make one thing together, by these states."""
 
     sample_ND: Tensor
+    state_NXD: Tensor
 
 
 def picture(rollout: Rollout) -> str | None:
     """The image that a rollout made, as a data: address of a PNG of at most ``PICTURE`` pixels a side; None where it made none."""
     made = rollout.decisions
-    if not isinstance(made, _Made) or made.sample_ND.ndim != 4 or made.sample_ND.shape[1] not in (1, 3):
+    return _png(made.sample_ND[:1], PICTURE) if _images(made) else None
+
+
+def strip(rollout: Rollout) -> str | None:
+    """The states that led to it, from noise to the sample, side by side in one PNG: at most ``FRAMES`` of them, first and last among
+    them, each of at most ``FRAME`` pixels a side."""
+    made = rollout.decisions
+    if not _images(made):
         return None
+    length = rollout.length
+    shown = sorted({round(place * length / (FRAMES - 1)) for place in range(FRAMES)})
+    return _png(made.state_NXD[0, shown], FRAME)
+
+
+def _images(made: object) -> TypeGuard[_Made]:
+    return isinstance(made, _Made) and made.sample_ND.ndim == 4 and made.sample_ND.shape[1] in (1, 3)
+
+
+def _png(image_KCHW: Tensor, most: int) -> str:
+    """A row of images with values from -1 to 1, as a data: address."""
     from PIL import Image  # late: it comes with what makes images
 
-    pixels_HWC = ((made.sample_ND[0].float() + 1) * 127.5).clamp(0, 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    pixels_CHW = torch.cat([*((image_KCHW.float() + 1) * 127.5).clamp(0, 255).round().byte()], -1)
+    pixels_HWC = pixels_CHW.permute(1, 2, 0).contiguous().cpu().numpy()
     image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[-1] == 1 else pixels_HWC)
-    image.thumbnail((PICTURE, PICTURE))
+    image.thumbnail((most * len(image_KCHW), most))
     image.save(file := io.BytesIO(), "PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 

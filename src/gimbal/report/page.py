@@ -23,7 +23,7 @@ from gimbal.report import overview
 from gimbal.report.files import JsonLines
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "talk.js", "rollouts.js", "main.js")
+SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "talk.js", "paths.js", "rollouts.js", "main.js")
 DECISIONS = 2_000_000  # most decisions of rollouts on a page; all that were recorded are in rollouts.jsonl
 CHUNK = 20_000  # decisions that are unpacked together
 INDEX = ("step", "group", "sample", "score", "solved", "stop", "text")
@@ -44,6 +44,7 @@ DETAIL = (
     "acts",
     "time/acts",
     "image",
+    "path",
 )
 FOLLOWED = ("rollouts.jsonl", "metrics.jsonl", "summary.json")
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gimbal.records import Group, Rollout
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.novelty import finished
 
 NEIGHBOURS = 5
 SIDE = 8
@@ -48,20 +49,14 @@ def _linear() -> tuple[Float[Tensor, "10 64"], Float[Tensor, " 10"]]:
     return layer.weight.detach(), layer.bias.detach()
 
 
-@runtime_checkable
-class _Made(Protocol):
-    """What a rollout's decisions must hold: the finished samples."""
-
-    sample_ND: Tensor
-
-
 def images(rollouts: Sequence[Rollout]) -> Float[Tensor, "K 64"]:
     """The finished samples, flat. ValueError where there are none, or of another size."""
-    made = [rollout.decisions for rollout in rollouts]
-    flat = [each.sample_ND.flatten() for each in made if isinstance(each, _Made)]
-    if len(flat) < len(made) or any(len(x) != SIDE * SIDE for x in flat):
-        raise ValueError("rewards of digits look at samples of 8x8 pixels in one channel, and these rollouts have none")
-    return torch.stack(flat).float()
+    flat_KD = finished(rollouts)
+    if flat_KD.shape[1] != SIDE * SIDE:
+        raise ValueError(
+            f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {flat_KD.shape[1]} numbers"
+        )
+    return flat_KD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +64,20 @@ class DigitClass(AbstractReward):
     """How much a sample looks like the digit ``wanted``; -1 asks for the class of its task (column ``label``).
 
     ``by`` "linear" is a softmax trained on the even rows: ``scale`` "log" is log p, "probability" p, "hit" 1 where no other class is
-    likelier. ``by`` "neighbours" is the vote of the five nearest odd rows, another judge on other data: what a policy gains there
-    too, it has not gained by a hole in the first.
+    likelier; "logit" is what the softmax is taken of, which has no upper bound, and so a hole: images like no digit earn most.
+    ``by`` "neighbours" is the vote of the five nearest odd rows, another judge on other data: what a policy gains there too, it has
+    not gained by a hole in the first.
     """
 
     wanted: int = -1
     by: Literal["linear", "neighbours"] = "linear"
-    scale: Literal["log", "probability", "hit"] = "log"
+    scale: Literal["logit", "log", "probability", "hit"] = "log"
     name: str = "digit"
 
     def __post_init__(self) -> None:
         if not -1 <= self.wanted <= 9:
             raise ValueError(f"DigitClass.wanted is {self.wanted}; digits are 0 to 9, and -1 is the class of the task")
-        if self.by == "neighbours" and self.scale == "log":
+        if self.by == "neighbours" and self.scale in ("log", "logit"):
             raise ValueError(
                 "DigitClass by neighbours has votes, of which log is -inf for many: scale=hit or probability"
             )
@@ -91,7 +87,10 @@ class DigitClass(AbstractReward):
         x_KD = images(group.rollouts)
         if self.by == "linear":
             weight, bias = _linear()
-            log_KC = (x_KD @ weight.T + bias).log_softmax(-1)
+            logit_KC = x_KD @ weight.T + bias
+            if self.scale == "logit":
+                return logit_KC[:, wanted].tolist()
+            log_KC = logit_KC.log_softmax(-1)
         else:
             data_KD, label_K = (rows[1::2] for rows in digits())
             near = torch.cdist(x_KD, data_KD).topk(NEIGHBOURS, largest=False).indices
@@ -137,3 +136,38 @@ class DigitDistance(AbstractReward):
             "distance": float(torch.cdist(x_ND, data_KD).amin(-1).mean()),
             "coverage": float(covered_K.float().mean()),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitLikeness(AbstractReward):
+    """How near a sample is to a real digit ``wanted`` of half of the data; ``rows`` says of which half, "even" or "odd".
+
+    ``scale`` "nearness" is - the distance to the nearest; "real" is 1 where that is no more than for 19 of 20 real digits ``wanted`` of
+    the other half, so that what is called a digit must also look like one. Both may be of ``blocks`` of pixels averaged (1: of the
+    pixels themselves; 2: of 4x4 numbers), a coarser and cheaper judge.
+    """
+
+    wanted: int
+    rows: Literal["even", "odd"] = "odd"
+    scale: Literal["nearness", "real"] = "real"
+    blocks: Literal[1, 2, 4] = 1
+    name: str = "likeness"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wanted <= 9:
+            raise ValueError(f"DigitLikeness.wanted is {self.wanted}; digits are 0 to 9")
+
+    def __call__(self, group: Group) -> list[float | None]:
+        own_KD, limit = self._judge()
+        near_K = torch.cdist(self._coarse(images(group.rollouts)), own_KD).amin(-1)
+        return (near_K <= limit).float().tolist() if self.scale == "real" else (-near_K).tolist()
+
+    def _judge(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, ""]]:
+        """The real digits of its half, and how far those of the other half are from them."""
+        half, (data_KD, label_K) = int(self.rows == "odd"), digits()
+        own_KD, other_KD = (self._coarse(data_KD[h::2][label_K[h::2] == self.wanted]) for h in (half, 1 - half))
+        return own_KD, torch.cdist(other_KD, own_KD).amin(-1).quantile(0.95)
+
+    def _coarse(self, x_KD: Float[Tensor, "K 64"]) -> Float[Tensor, "K D"]:
+        image_KD = x_KD.reshape(-1, 1, SIDE, SIDE)
+        return torch.nn.functional.avg_pool2d(image_KD, self.blocks).flatten(1)

@@ -24,6 +24,7 @@ from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
@@ -42,7 +43,8 @@ class AbstractPolicyGradient(AbstractUpdate):
     """The parts of a policy gradient. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks,
     correction, objective, aggregation, step_size.
 
-    At each version in ``reference_resets`` the reference becomes the present policy; it is the first policy before.
+    At each version in ``reference_resets`` the reference becomes the present policy, and when ``renewal`` says so; it is the first
+    policy before.
     """
 
     objective: AbstractObjective
@@ -57,6 +59,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     critic: AbstractCriticSpec | None = None
     step_size: AbstractStepSize | None = None
     reference_resets: tuple[int, ...] = ()
+    renewal: RenewedReference | None = None
 
     @property
     def summed(self) -> tuple[AbstractObjective, ...]:
@@ -115,6 +118,8 @@ class AbstractPolicyGradient(AbstractUpdate):
         if isinstance(anchor, Recompute):
             columns[EVALUATED_AT] = torch.full((batch.shape[0],), models.updates, device=models.device)
         if REFERENCE in models:
+            if self.renewal is not None and self.renewal.due:
+                models.renew(REFERENCE)
             held = models.evaluated(batch, of_reference(needs), models[REFERENCE])
             columns |= {"reference_NS": held["logprob_NS"]}
             columns |= {OF_REFERENCE + name: held[name] for name in of_reference(needs)}

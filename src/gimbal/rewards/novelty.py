@@ -1,0 +1,64 @@
+"""How unlike a finished sample is to the others of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.records import Group, Rollout
+from gimbal.rewards.base import AbstractReward
+
+
+@runtime_checkable
+class _Made(Protocol):
+    """What a rollout's decisions must hold: the finished samples."""
+
+    sample_ND: Tensor
+
+
+def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
+    """The finished samples, flat. ValueError where there are none, or of several sizes."""
+    made = [rollout.decisions for rollout in rollouts]
+    flat = [each.sample_ND.flatten() for each in made if isinstance(each, _Made)]
+    if len(flat) < len(made) or len({len(x) for x in flat}) > 1:
+        raise ValueError(
+            "this reward looks at finished samples of one size, as denoising policies make them (policy=Denoiser()), and these "
+            "rollouts have none"
+        )
+    return torch.stack(flat).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleNovelty(AbstractReward):
+    """The distance of a sample to the nearest other of its group: a measure that DiversityWeighted reads, so its weight is 0.
+
+    ``by`` "euclidean" is that of the numbers of a sample, "cosine" one minus the cosine of the angle between two. Published: cosine, of
+    the features of a large vision model.
+
+    - a group of one: 0.
+    - two samples alike: 0 for both.
+    """
+
+    by: str = "euclidean"
+    name: str = "novelty"
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.by not in ("euclidean", "cosine"):
+            raise ValueError(f"SampleNovelty.by is {self.by}; choose euclidean or cosine")
+
+    def __call__(self, group: Group) -> list[float | None]:
+        x_KD = finished(group.rollouts)
+        if len(x_KD) < 2:
+            return [0.0] * len(x_KD)
+        if self.by == "cosine":
+            unit_KD = torch.nn.functional.normalize(x_KD, dim=-1)
+            apart_KK = (1 - unit_KD @ unit_KD.T).clamp(min=0)
+        else:
+            apart_KK = torch.cdist(x_KD, x_KD)
+        return apart_KK.masked_fill(torch.eye(len(x_KD), dtype=torch.bool), torch.inf).amin(-1).tolist()
