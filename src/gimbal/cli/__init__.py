@@ -31,6 +31,7 @@ Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the tra
 # Packages behind an extra of ours, by the module that is missed.
 EXTRAS = {
     "gymnasium": "control",
+    "h5py": "offline",
     "ray": "ray",
     "vllm": "vllm",
     "peft": "peft",

@@ -15,9 +15,11 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
 from gimbal.environments.gym import Environment, Gymnasium
+from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
+from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.categorical import Categorical
@@ -65,7 +67,12 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
     if "agent" in overrides:
         changes = _with_agent(changes)
     changes = _weighted(changes)
-    if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
+    if (
+        "tasks" in changes
+        and not isinstance(short(changes["tasks"]), Minari)
+        and run.held_out is not None
+        and not _evaluated(changes)
+    ):
         if own := [key for key in changes if key.startswith("held_out.")]:
             raise ValueError(
                 f"{own[0]} belongs to the recipe's evaluation, which uses its own tasks, not yours; add held_out.tasks=FILE.jsonl"
@@ -228,9 +235,14 @@ def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
-    before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium) else ""
-    if not isinstance(run.tasks, Gymnasium) or run.tasks.source == before:
+    before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium | Minari) else ""
+    if not isinstance(run.tasks, Gymnasium | Minari) or run.tasks.source == before:
         return run
+    if not run.tasks.source:
+        raise ValueError(
+            f"{vars(run.tasks)['dataset']} does not say of which environment it is, so its sizes and its evaluation are unknown: put "
+            "env_spec into its metadata.json"
+        )
     world = Environment(run.tasks.source)
     sizes: dict[str, Any] = {}
     both = {"observations": world.observations, "actions": world.actions}
@@ -243,7 +255,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         )
     if isinstance(run.policy, SquashedGaussian | Deterministic):
         sizes["policy.bound"] = world.bound
-    if isinstance(run.learns, SoftActorCritic | TD3):
+    if isinstance(run.learns, SoftActorCritic | TD3 | ImplicitQ):
         sizes |= {f"update.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
