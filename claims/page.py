@@ -24,6 +24,8 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import offline  # noqa: E402
+import offline_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -101,6 +103,7 @@ def pages() -> dict[str, str]:
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
+    text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 

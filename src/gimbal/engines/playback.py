@@ -22,14 +22,14 @@ from gimbal.records import Rollout
 @dataclass(frozen=True, kw_only=True)
 class Playback(AbstractEngineSpec):
     """Answers each task of ``Minari`` with its episode as it was recorded, so that what data are like is seen in the report. It holds
-    no weights. Nobody knows how likely an action was when it was taken: ``behavior`` is 0, as of demonstrations.
+    no weights. How likely an action was when it was taken is not known: ``behavior`` is 0, as of demonstrations.
     """
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if not isinstance(whole.run.tasks, Minari):
+        if not whole.has(Minari):
             yield Refusal(
-                f"Playback plays recorded episodes, and the tasks are {type(whole.run.tasks).__name__}: tasks='Minari(dataset=...)', or "
-                "engine='Episodes()', which acts"
+                "Playback plays recorded episodes, and the tasks are none: tasks='Minari(dataset=...)', or engine='Episodes()', "
+                "which acts"
             )
 
     def start(self, policy: AbstractPolicy) -> PlaybackEngine:

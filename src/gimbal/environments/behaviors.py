@@ -50,8 +50,8 @@ def pendulum(name: str, rule: Rule, episodes: int) -> Recording:
     return Recording(source=PENDULUM, episodes=tuple(rows))
 
 
-def stitch(episodes: int = 500, steps: int = 40) -> Recording:
-    """Ways between cells drawn at random, a new one whenever one is reached. 40 steps are 8 cells and the goal is 10 from the start: no
+def stitch(episodes: int = 600, steps: int = 30) -> Recording:
+    """Ways between cells drawn at random, a new one whenever one is reached. 30 steps are 7 cells and the goal is 10 from the start: no
     episode leads from the one to the other, and what leads there must be put together from several."""
     from gimbal.environments import point_maze as maze
 

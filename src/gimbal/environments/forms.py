@@ -11,8 +11,8 @@ import yaml
 
 from gimbal.config.expected import DATA_FILES, at_commas, is_mixture
 from gimbal.environments import arrow
-from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.behaviors import MADE
+from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.recording import located

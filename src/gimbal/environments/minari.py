@@ -20,8 +20,8 @@ DATASET, EPISODE = "dataset", "episode"  # columns of a task: which episode of w
 @dataclass(frozen=True, kw_only=True)
 class Minari(AbstractTasks):
     """Task i is recorded episode i of ``dataset``: a directory in Minari's layout, the name of a data set that Minari keeps
-    (``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``), or one that is made here by a rule and a seed: ``gimbal/pendulum/random-v0``,
-    ``medium-v0``, ``expert-v0``, ``mixed-v0`` and ``gimbal/maze/stitch-v0``. Nothing is downloaded.
+    (``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``), or one that is made here by a rule and a seed:
+    ``gimbal/pendulum/random-v0``, ``medium-v0``, ``expert-v0``, ``mixed-v0`` and ``gimbal/maze/stitch-v0``. Nothing is downloaded.
 
     An episode that ends with a termination has nothing after it; one that is cut off has, and values look beyond its end.
     """
@@ -77,6 +77,6 @@ def _place(dataset: str) -> Path:
         if (found := located(directory)) is not None:
             return found.resolve()
     raise ValueError(
-        f"there is no data set {dataset}{nearest(dataset, MADE)}: give a directory that holds {DATA}, the name of one in {kept}, or one of "
-        f"{', '.join(MADE)}"
+        f"there is no data set {dataset}{nearest(dataset, MADE)}: give a directory that holds {DATA}, the name of one in {kept}, or "
+        f"one of {', '.join(MADE)}"
     )

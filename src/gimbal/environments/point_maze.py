@@ -27,7 +27,6 @@ class PointMaze(gymnasium.Env):
     Observed: the place, (x, y) from -1 to 1. ``begin`` (an option of ``reset``) is the cell where it starts, else S.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
     longest: ClassVar[int] = 100
 
     def __init__(self) -> None:

@@ -3,7 +3,8 @@
     episode_0/observations  [S + 1, ...]   one more than there are actions: the last is what was seen after the last of them
              /actions, rewards, terminations, truncations   [S, ...]
 
-Spaces that are no plain vector (Dict, Tuple, Discrete ...) are groups of such arrays, and read as one vector, as environments show them.
+Spaces that are no plain vector (Dict, Tuple, Discrete ...) are groups of such arrays, and read as one vector, as they are shown when
+a policy acts.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 class RecordedEpisode:
     """S steps. ``terminated``: the environment ended it; else it was cut off, and there would have been more to be had."""
 
-    observation_SO: Float[np.ndarray, "S+1 O"]
-    action_SA: Shaped[np.ndarray, "S A"]  # reals, or one number of a choice
     reward_S: Float[np.ndarray, " S"]
+    action_SA: Shaped[np.ndarray, "S A"]  # reals, or one number of a choice
+    observation_SO: Float[np.ndarray, "S+1 O"]  # before each action, and after the last
     terminated: bool
     seed: int | None = None
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, joined
-from gimbal.environments.gym import Environment
+from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.minari import DATASET, Minari, recording
 from gimbal.environments.recording import Recording
 from gimbal.ops import philox
@@ -26,7 +26,7 @@ class Recordings(AbstractStoreSpec):
     """Holds every decision of the data set that the tasks are of. Each learner step is ``moves`` moves of the weights, each by
     ``minibatch`` decisions, any as likely as any other.
 
-    The episodes that come in one by one are of the same data, and nothing is learned from them a second time. All decisions are shown to
+    The episodes that come in one by one are of the same data, and nothing more is learned from them. All decisions are shown to
     running statistics once, before the first move. ``replay/passes`` is how many times over the data have been drawn.
     """
 
@@ -43,22 +43,21 @@ class Recordings(AbstractStoreSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         learns = whole.run.learns
-        if not isinstance(whole.run.tasks, Minari):
+        if not whole.has(Minari):
             yield Refusal(
-                f"Recordings draws from recorded episodes, and the tasks are {type(whole.run.tasks).__name__}: "
-                "tasks='Minari(dataset=...)', or store='Transitions()' where a policy acts"
+                "Recordings draws from recorded episodes, and the tasks are none: tasks='Minari(dataset=...)'"
             )
         if not learns.off_policy:
             yield Refusal(
-                "Recordings draws single decisions that another policy took, and this update learns from what its own policy drew: begin "
-                "with iql, cql, td3_bc or bc"
+                "Recordings draws single decisions that another policy took, and this update learns from what its own policy drew: "
+                "begin with iql, cql, td3_bc or bc"
             )
         elif learns.optimization.minibatches > 1 or learns.optimization.epochs > 1:
             yield Refusal(
                 "Recordings says how often the weights move: store.moves, and leave optimization.minibatches and epochs at 1"
             )
-        if isinstance(whole.run.tasks, Minari):
-            yield from _unlike(whole.run.tasks, whole)
+        for tasks in whole.all(Minari):
+            yield from _unlike(tasks, whole)
 
     def start(self, seed: int) -> RecordedRows:
         return RecordedRows(self, seed)
@@ -77,12 +76,12 @@ def _unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
             f"{tasks.dataset} has {data.interface}, and the policy {own}: set policy.observations and policy.actions (Gaussian, "
             "SquashedGaussian or Deterministic for real actions, Categorical for choices)"
         )
-    place = "" if whole.run.held_out is None else str(vars(whole.run.held_out.tasks).get("environment", ""))
-    if place and (played := Environment(place).interface) != data.interface:
-        yield Refusal(
-            f"{tasks.dataset} has {data.interface}, and {place}, which the evaluation plays, {played}: "
-            f"held_out.tasks.environment={data.source or 'NAME'}, or held_out=none"
-        )
+    for played in whole.all(Gymnasium):
+        if (there := Environment(played.source).interface) != data.interface:
+            yield Refusal(
+                f"{tasks.dataset} has {data.interface}, and {played.source}, which the evaluation plays, {there}: "
+                f"held_out.tasks.environment={data.source or 'NAME'}, or held_out=none"
+            )
 
 
 class RecordedRows(AbstractStore):

@@ -54,7 +54,8 @@ class ImplicitQ(AbstractOffPolicy):
         super().__post_init__()
         if not 0 < self.expectile < 1 or not 0 <= self.beta < math.inf or not self.most > 0:
             raise ValueError(
-                f"ImplicitQ has expectile {self.expectile} (between 0 and 1), beta {self.beta} (0 or above) and most {self.most} (above 0)"
+                f"ImplicitQ has expectile {self.expectile} (between 0 and 1), beta {self.beta} (0 or above) and most {self.most} "
+                "(above 0)"
             )
 
     def models(self) -> dict[str, ModelSpec]:

@@ -103,7 +103,8 @@ class SoftActorCritic(AbstractOffPolicy):
         temperature   - l sum w (log pi(a~|o) + entropy),   alpha = exp(l)
 
     Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi actions count in units of the policy's bound; ``entropy`` is
-    what is held of it, by default minus the number of actions. ``conservative`` adds to the critic's loss, for data alone. With n steps (``store.n``) y is their discounted rewards and gamma^n.
+    what is held of it, by default minus the number of actions. ``conservative`` adds to the critic's loss, for data alone. With n
+    steps (``store.n``) y is their discounted rewards and gamma^n.
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
