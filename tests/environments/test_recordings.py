@@ -179,7 +179,7 @@ WRONG = {
     "goes on after its end .* at step 1": put("terminations", np.array([False, True, False, True])),
     r"several sizes \(observation and action: 3 and 1, 4 and 1\)": put("observations", np.zeros((5, 4))),
     "has no steps": lambda file: [
-        put(n, np.zeros((n == "observations", 3)))(file)
+        put(n, np.zeros((int(n == "observations"), 3)))(file)
         for n in ("observations", "actions", "rewards", "terminations", "truncations")
     ],
     "holds no episodes": lambda file: [file.pop(name) for name in list(file)],
@@ -218,9 +218,9 @@ def test_a_directory_is_not_written_over(there):
         (["tasks.dataset=gimbal/pendulum/mixd-v0"], "did you mean gimbal/pendulum/mixed-v0"),
         (["policy.observations=4"], "has 3 observations, 1 real actions, and the policy 4 observations"),
         (["held_out.tasks.environment=CartPole-v1"], "which the evaluation plays, 4 observations, 2 choices"),
-        (["policy=Categorical(observations=3,actions=2)"], "ImplicitQ makes recorded actions likelier"),
+        (["policy=Categorical(observations=3,actions=2)"], "the policy 3 observations, 2 choices"),
         (
-            ["engine=Episodes()", "tasks=Gymnasium(environment=Pendulum-v1)", "held_out=none"],
+            ["engine=Episodes()", "tasks=Gymnasium(environment='Pendulum-v1')", "held_out=none"],
             "Recordings draws from recorded episodes",
         ),
         (["update.optimization.minibatches=2"], "store.moves"),
@@ -228,13 +228,13 @@ def test_a_directory_is_not_written_over(there):
     ],
 )
 def test_a_run_that_does_not_fit_its_data_ends_with_code_2(words, said, capsys, tmp_path):
-    assert main(["train", "iql", *words, f"out={tmp_path / 'run'}"]) == 2
+    assert main(["train", "iql", *words, f"--runs={tmp_path}"]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_data_that_are_wrong_end_a_command_with_code_2(there, capsys, tmp_path):
     spoil(there, put("observations", np.full((5, 3), np.nan)))
-    assert main(["train", "iql", f"tasks={there}", f"out={tmp_path / 'run'}"]) == 2
+    assert main(["train", "iql", f"tasks={there}", f"--runs={tmp_path}"]) == 2
     told = capsys.readouterr().err
     assert "episode_0 has observations that are NaN" in told and "Traceback" not in told
 
@@ -244,7 +244,7 @@ def test_another_data_set_brings_its_sizes_and_its_evaluation():
     assert isinstance(run.tasks, Minari) and run.held_out.tasks.environment == behaviors.MAZE
     assert (run.policy.observations, run.policy.actions) == (2, 2)
     critic = run.update.critic
-    assert (critic.observations, critic.actions, critic.bound) == (2, 2, point_maze.REACH)
+    assert (critic.observations, critic.actions, critic.bound) == (2, 2, pytest.approx(point_maze.REACH))
 
 
 # What is made here.
@@ -291,7 +291,7 @@ def test_no_recorded_way_leads_from_the_start_to_the_goal():
         nearer = [other for one, other in there if one == cell and away[other] < away[cell]]
         assert nearer, f"nobody goes on from {cell}"
         cell = nearer[0]
-    assert away[point_maze.START] == 10
+    assert away[point_maze.START] == 12
 
 
 def test_the_maze_pays_at_its_goal_alone():
@@ -305,7 +305,7 @@ def test_the_maze_pays_at_its_goal_alone():
         total += reward
         if terminated:
             break
-    assert total == 1.0 and terminated and not truncated and 35 <= world.steps <= 60
+    assert total == 1.0 and terminated and not truncated and 40 <= world.steps <= 70
     world.reset(seed=0)
     for _ in range(100):  # into a wall, for good
         seen, reward, terminated, truncated, _ = world.step(np.array([-1.0, -1.0]))

@@ -18,16 +18,19 @@ from small import rows, small_run
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
+from gimbal.environments.minari import Minari
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.offline.td3_bc import td3_bc
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
@@ -67,6 +70,16 @@ def from_a_buffer():
     return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
 
 
+def recorded():
+    """The moves of TD3+BC with statistics of observations: nothing is under way, as nobody acts."""
+    run = td3_bc()
+    data, store = Minari(dataset="gimbal/maze/stitch-v0"), Recordings(moves=5, minibatch=8)
+    sizes = {"observations": 2, "actions": 2, "bound": 0.2}
+    update = replace(run.update, critic=replace(run.update.critic, **sizes))
+    policy = replace(run.policy, hidden=(8,), **sizes)
+    return replace(run, tasks=data, store=store, policy=policy, update=update, checkpoint_every=1, held_out=None)
+
+
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
     "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
@@ -102,6 +115,7 @@ RUNS = {
     ),
     "control": lambda home: cart(),
     "control, from a buffer": lambda home: from_a_buffer(),
+    "control, recorded": lambda home: recorded(),
 }
 
 

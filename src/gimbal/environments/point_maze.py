@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 WALLS = (  # of cells, the first row on top; S: start, G: goal
-    "S.#..",
+    "..#.G",
     "#.#.#",
-    "..#..",
+    "S.#..",
     ".###.",
-    "....G",
+    ".....",
 )
 REACH = 0.2  # the longest step in either direction, in cells
 Cell = tuple[int, int]
