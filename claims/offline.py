@@ -18,7 +18,7 @@ and if its base, where it has one besides, is not above it. It holds as a whole 
 
 **Limits.** 3,000 moves are few: what is slow to learn shows as worse. One learning rate for all.
 
-Written before its runs, after pilots of seed 0: IQL on both (pendulum: -903 after 3,000 moves; maze: 1.0 after 1,000) and TD3+BC at
+Written before its runs, after pilots of seed 0: IQL (pendulum: -903 after 3,000 moves; the first maze: 1.0 after 1,000) and TD3+BC at
 alpha 2.5 on the pendulum (-628). In a first maze the goal lay in the middle of all ways, and the mean of what the data do arrives
 there by itself: behavior cloning had 1.0 in 5 of 5 seeds, IQL in the one that was run. The goal is at an end since, and the rule is
 as it was.

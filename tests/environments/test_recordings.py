@@ -309,7 +309,7 @@ def test_the_maze_pays_at_its_goal_alone():
     world.reset(seed=0)
     for _ in range(100):  # into a wall, for good
         seen, reward, terminated, truncated, _ = world.step(np.array([-1.0, -1.0]))
-    assert truncated and not terminated and seen[0] < -0.9
+    assert truncated and not terminated and seen[1] < -0.9 and point_maze.cell_of(world.place) == point_maze.START
 
 
 def test_a_mixture_is_one_from_its_beginning():

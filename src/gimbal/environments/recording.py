@@ -10,6 +10,7 @@ a policy acts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ def _flat(node: Any, space: Mapping[str, Any], where: str) -> list[np.ndarray]:
             f"{where} holds a {kind} space; vectors of numbers are wanted: Box, Discrete, MultiDiscrete, Dict of them"
         )
     values = np.asarray(node)
-    values = values.reshape(len(values), -1)
+    values = values.reshape(len(values), math.prod(values.shape[1:]))
     if kind == "Discrete":
         return [np.eye(space["n"])[values[:, 0].astype(int) - int(space.get("start", 0))]]
     if kind == "MultiDiscrete":
