@@ -456,7 +456,10 @@ MECHANISMS: dict[str, Mechanism] = {
         2,
         sooner=FEW_RECORDED,
         store=differs("q/mean").by(store=Once()),
-        update=above("imitation/scale").by(update=replace(recipes.function("td3_bc")().update, imitation=None)),
+        # Exactly: the statistics of observations count 20,000, beside which no weight has gone far.
+        update=above("imitation/scale")
+        .by(update=replace(recipes.function("td3_bc")().update, imitation=None))
+        .exactly(),
     ),
     "td3": of(
         "sac",

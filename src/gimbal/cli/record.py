@@ -78,7 +78,7 @@ def _episodes(source: str, flags: dict[str, str]) -> Recording:
 DEFAULTS = {"episodes": "100", "seed": "0", "temperature": "1"}
 
 
-def _number(flags: dict[str, str], name: str, least: int) -> float:
+def _number(flags: dict[str, str], name: str, least: int) -> int | float:
     given = flags.get(name, DEFAULTS[name])
     try:
         value = float(given) if name == "temperature" else int(given)
