@@ -28,6 +28,8 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import offline  # noqa: E402
+import offline_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -108,6 +110,7 @@ def pages() -> dict[str, str]:
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
+    text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

@@ -24,6 +24,7 @@ from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
@@ -55,6 +56,7 @@ KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
+FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
@@ -202,6 +204,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "dpo": of("grpo", objective=varies("pair/accuracy")),
     "dps": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/StatePredicted/score")),
     "dr_grpo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "cql": of(
+        "sac",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        update=above("q/gap", -100.0).by(update=replace(recipes.function("cql")().update, conservative=None)),
+    ),
     "dqn": of(
         "sac",
         3,
@@ -456,6 +465,31 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner=FEW,
         store=differs("q/mean").by(store=Once()),
         update=varies("alpha").by(update=replace(recipes.function("sac")().update, tune=False)),
+    ),
+    "iql": of(
+        "sac",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        expectile=differs("value/loss").by(update=replace(recipes.function("iql")().update, expectile=0.5)),
+        update=differs("weight/mean").by(update=replace(recipes.function("iql")().update, beta=0.0)),
+    ),
+    "bc": of(
+        "sac",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("loss").by(store=Once()),
+        update=differs("loss").by(update=recipes.function("iql")().update),
+    ),
+    "td3_bc": of(
+        "td3",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        # Exactly: the statistics of observations count 20,000, beside which no weight has gone far.
+        update=above("imitation/scale")
+        .by(update=replace(recipes.function("td3_bc")().update, imitation=None))
+        .exactly(),
     ),
     "td3": of(
         "sac",

@@ -25,6 +25,7 @@ from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.staleness import MaskStale
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -35,12 +36,17 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.paths import PathSampling
+from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.iql import iql
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.guided import Guided
@@ -100,6 +106,17 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     "a deterministic policy, and SquashedGaussian is none": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
+    r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
+    r"the largest of its values: policy='Categorical": replace(dqn(), update=bc().update),
+    r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
+    r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
+    "learns from what its own policy drew: begin": replace(cartpole(), tasks=iql().tasks, store=Recordings()),
+    "does not act: begin with iql": replace(iql(), policy=grpo().policy, sampling=grpo().sampling, held_out=None),
+    "store.moves, and leave optimization": replace(
+        iql(), update=replace(iql().update, optimization=Optimization(epochs=2))
+    ),
+    "has 3 observations, 1 real actions, and the policy 4": replace(iql(), policy=Gaussian(observations=4, actions=1)),
+    "which the evaluation plays, 4 observations, 2 choices": replace(iql(), held_out=dqn().held_out),
 }
 
 
@@ -121,7 +138,7 @@ def test_what_does_not_go_with_denoising_is_refused(said):
 def test_what_does_not_go_with_single_decisions_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(OFF_POLICY[said])
-    assert check(sac()) == check(td3()) == check(dqn()) == []
+    assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == []
 
 
 def test_what_goes_by_age_is_refused_where_an_update_takes_any():

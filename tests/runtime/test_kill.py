@@ -18,17 +18,20 @@ from small import denoising_run, rows, small_run
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
+from gimbal.environments.minari import Minari
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.mbpo import mbpo
+from gimbal.recipes.papers.offline.td3_bc import td3_bc
 from gimbal.report.files import deterministic
 from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
@@ -75,6 +78,14 @@ def in_a_world():
     small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
     store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
     return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
+def recorded():
+    """The moves of TD3+BC with statistics of observations: nothing is under way, as nobody acts."""
+    run = td3_bc()
+    data, store = Minari(dataset="gimbal/maze/stitch-v0"), Recordings(moves=5, minibatch=8)
+    sizes = {"observations": 2, "actions": 2, "bound": 0.2}
+    update = replace(run.update, critic=replace(run.update.critic, **sizes))
+    policy = replace(run.policy, hidden=(8,), **sizes)
+    return replace(run, tasks=data, store=store, policy=policy, update=update, checkpoint_every=1, held_out=None)
 
 
 RUNS = {
@@ -114,6 +125,7 @@ RUNS = {
     "control, from a buffer": lambda home: from_a_buffer(),
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
+    "control, recorded": lambda home: recorded(),
 }
 
 

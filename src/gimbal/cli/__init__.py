@@ -24,6 +24,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
   gimbal doctor RUN|CHECKPOINT              diagnose a run, or split the gap between sampler and trainer by cause
   gimbal serve RUN|MODEL [--port 8000]      serve an OpenAI-compatible API and record the requests for training
   gimbal export RUN DIRECTORY               write the trained model, LoRA merged, with a model card
+  gimbal record RUN DIRECTORY               record episodes of a run's policy as a data set in Minari's layout
   gimbal env                                print versions for a bug report
 
 Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
@@ -31,6 +32,7 @@ Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the tra
 # Packages behind an extra of ours, by the module that is missed.
 EXTRAS = {
     "gymnasium": "control",
+    "h5py": "offline",
     "ray": "ray",
     "vllm": "vllm",
     "peft": "peft",
@@ -54,6 +56,7 @@ COMMANDS = {
     "doctor": "doctor:doctor",
     "serve": "serve:serve",
     "export": "export:export",
+    "record": "record:record",
     "env": "env:environment",
 }
 MEMORY = 200  # characters of torch's account of memory that has run out

@@ -45,7 +45,7 @@ def export(argv: Sequence[str]) -> int:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target} already exists and is not empty; give a new directory")
     recipe, run = config.load(directory, AbstractRun)
-    model, step = _chosen(directory, arguments.flag("step"), "best" in arguments.flags)
+    model, step = chosen(directory, arguments.flag("step"), "best" in arguments.flags)
     with durable.named(target):
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
         (target / "README.md").write_text(_card(directory, recipe, run, step, merged), encoding="utf-8")
@@ -53,7 +53,7 @@ def export(argv: Sequence[str]) -> int:
     return 0
 
 
-def _chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
+def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
     """Where the model is that is meant, and after which step it was saved."""
     from gimbal.report.files import SUMMARY, Summary, read_file
     from gimbal.runtime import checkpoint

@@ -11,8 +11,11 @@ import yaml
 
 from gimbal.config.expected import DATA_FILES, at_commas, is_mixture
 from gimbal.environments import arrow
+from gimbal.environments.behaviors import MADE
 from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
+from gimbal.environments.recording import located
 
 WEIGHTED = re.compile(r"(.+?)(?:\*([\d.]+(?:e[-+]?\d+)?))?", re.DOTALL)
 
@@ -21,8 +24,10 @@ def short(value: Any) -> Any:
     """Files, directories and datasets of the hub by name, or a list of dicts, as tasks; anything else as it is.
 
     ``a.jsonl,b.parquet`` are the rows of both; ``a.jsonl*0.7,b.parquet*0.3`` and ``{a.jsonl: 0.7, b.parquet: 0.3}`` draw from each by
-    its weight.
+    its weight. A directory in Minari's layout is recorded episodes of control.
     """
+    if isinstance(value, str | Path) and (str(value) in MADE or located(Path(value).expanduser()) is not None):
+        return Minari(dataset=str(value))
     if isinstance(value, Path):
         return Dataset(path=str(value))
     if isinstance(value, str):

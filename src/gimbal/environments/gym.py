@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -101,6 +102,17 @@ class Environment(AbstractEnvironment):
     def bound(self) -> float:
         """The largest action that it takes, in any direction; of choices 1."""
         return 1.0 if self._bounds is None else float(np.abs(self._bounds).max())
+
+    @property
+    def limits(self) -> tuple[list[float], list[float]]:
+        """The least and the largest of each number of an action; none of choices."""
+        low, high = self._bounds or (np.zeros(0), np.zeros(0))
+        return low.reshape(-1).tolist(), high.reshape(-1).tolist()
+
+    def spec(self) -> str:
+        """What gymnasium makes it by, in JSON; of a class that nobody registered, where it is found."""
+        spec = self._env.spec
+        return json.dumps({"id": self.source, "entry_point": self.source}) if spec is None else spec.to_json()
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""

@@ -15,10 +15,12 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
 from gimbal.environments.gym import Environment, Gymnasium
+from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.dyna import Dyna
+from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.categorical import Categorical
@@ -67,7 +69,12 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
     if "agent" in overrides:
         changes = _with_agent(changes)
     changes = _weighted(changes)
-    if "tasks" in changes and run.held_out is not None and not _evaluated(changes):
+    if (
+        "tasks" in changes
+        and not isinstance(short(changes["tasks"]), Minari)
+        and run.held_out is not None
+        and not _evaluated(changes)
+    ):
         if own := [key for key in changes if key.startswith("held_out.")]:
             raise ValueError(
                 f"{own[0]} belongs to the recipe's evaluation, which uses its own tasks, not yours; add held_out.tasks=FILE.jsonl"
@@ -230,9 +237,14 @@ def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
-    before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium) else ""
-    if not isinstance(run.tasks, Gymnasium) or run.tasks.source == before:
+    before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium | Minari) else ""
+    if not isinstance(run.tasks, Gymnasium | Minari) or run.tasks.source == before:
         return run
+    if not run.tasks.source:
+        raise ValueError(
+            f"{vars(run.tasks)['dataset']} does not say of which environment it is, so its sizes and its evaluation are unknown: put "
+            "env_spec into its metadata.json"
+        )
     world = Environment(run.tasks.source)
     sizes: dict[str, Any] = {}
     both = {"observations": world.observations, "actions": world.actions}
@@ -249,7 +261,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
         learns, at = learns.inside, "update.inside"
-    if isinstance(learns, SoftActorCritic | TD3):
+    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ):
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}

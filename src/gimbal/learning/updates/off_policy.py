@@ -53,24 +53,12 @@ class Explore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractOffPolicy(AbstractUpdate):
-    """Bootstraps from what came next: y = R + d Q'(o', .) with R the discounted rewards of the steps that a row has, o' what was
-    observed behind the last of them, and d = ``gamma``^steps, 0 where the environment ended there. A limit on the length is no end:
-    o' is then the last observation of the episode itself, never the first of the next one.
-
-    Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q. The rows of a move are those that the store drew for it
-    (``Transitions``); without such a store each step is ``optimization.minibatches`` moves on its own rows.
+class AbstractOnDecisions(AbstractUpdate):
+    """Learns from single decisions of any age. The rows of a move are those that the store drew for it (``Transitions``,
+    ``Recordings``); without such a store each step is ``optimization.minibatches`` moves on its own rows.
     """
 
     off_policy: ClassVar[bool] = True
-
-    gamma: float = 0.99
-    tau: float = 0.005
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "tau"):
-            if not 0 <= vars(self)[name] <= 1:
-                raise ValueError(f"{type(self).__name__}.{name} is {vars(self)[name]}; it must be in [0, 1]")
 
     def explores(self) -> Explore | None:
         """How much its policy explores, where the update says so and not the policy itself."""
@@ -113,6 +101,24 @@ class AbstractOffPolicy(AbstractUpdate):
             return []
         count_M = number_N.unique_consecutive(return_counts=True)[1]
         return list(torch.arange(batch.shape[0]).split(count_M.tolist()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractOffPolicy(AbstractOnDecisions):
+    """Bootstraps from what came next: y = R + d Q'(o', .) with R the discounted rewards of the steps that a row has, o' what was
+    observed behind the last of them, and d = ``gamma``^steps, 0 where the environment ended there. A limit on the length is no end:
+    o' is then the last observation of the episode itself, never the first of the next one.
+
+    Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q.
+    """
+
+    gamma: float = 0.99
+    tau: float = 0.005
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "tau"):
+            if not 0 <= vars(self)[name] <= 1:
+                raise ValueError(f"{type(self).__name__}.{name} is {vars(self)[name]}; it must be in [0, 1]")
 
     def backed(self, batch: TrainBatch) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """R and d of each step that counts."""

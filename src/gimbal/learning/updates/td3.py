@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,13 +13,39 @@ from torch import Tensor
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
-from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, means, steps_of
 from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
 from gimbal.records import TrainBatch
 
 TARGET_POLICY = "target_policy"
 SMOOTHING = "noise/smoothing"  # fact: of the action in the observation after
+SCALE = "imitation/scale"  # fact: lambda, what a unit of value counts beside imitation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imitation:
+    """Holds the policy to the actions of the data (TD3+BC, arXiv:2106.06860):
+
+        policy        sum w (- lambda Q_1(o, pi(o)) + mean_A ((pi(o) - a) / b)^2),   lambda = ``alpha`` / sum w |Q_1(o, pi(o))|
+
+    lambda is a constant of the move, by Q_1 as it was before it.
+
+    - ``alpha`` = 0: behavior cloning.
+    - ``alpha`` to infinity: TD3, whose gradient is the first term's up to its size.
+
+    Published: alpha 2.5, observations in units of their own spread (``policy.normalize``).
+
+    Confidence: verified.
+    """
+
+    alpha: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(
+                f"Imitation.alpha is {self.alpha}; it is what value counts beside the data, 0 or above (imitation=None: TD3)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +59,7 @@ class TD3(AbstractOffPolicy):
         policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move
 
     Q' and pi' follow Q and pi by ``tau`` after each move of them. What acts adds noise to pi: see ``policies.Deterministic``, whose
-    ``explore`` goes from ``explore.first`` to ``explore.last``.
+    ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for data alone.
 
     - ``smoothing`` = 0, ``delay`` = 1, one critic: DDPG.
     - ``gamma`` = 0: Q is fitted to rewards.
@@ -47,6 +74,7 @@ class TD3(AbstractOffPolicy):
     smoothing: float = 0.2
     reach: float = 0.5
     explore: Explore = Explore()
+    imitation: Imitation | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +121,33 @@ class TD3(AbstractOffPolicy):
             value=(weight_K * error_K).sum(),
             metrics=means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
         )
-        number_N = batch.facts.get(MOVE)
-        if number_N is not None and (int(number_N[0]) + 1) % self.delay:
+        if not self._acts(batch):
             return
-        worth_K = critic(normal_KO, policy.mode(seen_KO))[:, 0]
-        yield Loss(of=(POLICY,), value=-(weight_K * worth_K).sum(), metrics=means(weight_K, {"loss": -worth_K}))
+        mode_KA = policy.mode(seen_KO)
+        worth_K = critic(normal_KO, mode_KA)[:, 0]
+        loss_K, told = -worth_K, {}
+        if self.imitation is not None:
+            error_K = ((mode_KA - steps.action_NSA[taken_NS]) / policy.bound).square().mean(-1)
+            loss_K = error_K - batch.facts[SCALE][taken_NS] * worth_K
+            told = {"imitation/error": error_K, "imitation/scale": batch.facts[SCALE][taken_NS]}
+        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
+
+    def _acts(self, batch: TrainBatch) -> bool:
+        """Whether this move is one of the policy too."""
+        number_N = batch.facts.get(MOVE)
+        return number_N is None or not (int(number_N[0]) + 1) % self.delay
+
+    @torch.no_grad()
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        minibatch, told = super().survey(models, minibatch)
+        if self.imitation is None or not self._acts(minibatch):
+            return minibatch, told
+        policy: DeterministicPolicy = models[POLICY]
+        taken_NS, seen_NSO = minibatch.mask_NS, steps_of(minibatch).observation_NSO
+        seen_KO = seen_NSO[taken_NS]
+        size_K = models[CRITIC](policy.normal(seen_KO), policy.mode(seen_KO))[:, 0].abs()
+        scale = self.imitation.alpha / (minibatch.facts["weight"][taken_NS] * size_K).sum().clamp(min=1e-9)
+        return minibatch.with_columns({SCALE: scale.expand(minibatch.shape)}), told
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:

@@ -1,0 +1,109 @@
+"""Recorded episodes, played back: nothing acts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.environments.minari import DATASET, EPISODE, Minari, recording
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.control import Steps
+from gimbal.records import Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playback(AbstractEngineSpec):
+    """Answers each task of ``Minari`` with its episode as it was recorded, so that what data are like is seen in the report. It holds
+    no weights. How likely an action was when it was taken is not known: ``behavior`` is 0, as of demonstrations.
+    """
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(Minari):
+            yield Refusal(
+                "Playback plays recorded episodes, and the tasks are none: tasks='Minari(dataset=...)', or engine='Episodes()', "
+                "which acts"
+            )
+
+    def start(self, policy: AbstractPolicy) -> PlaybackEngine:
+        return PlaybackEngine()
+
+
+class PlaybackEngine(AbstractEngine):
+    """Whatever was asked is there with the next step."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._asked: list[Request] = []
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return math.inf
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._asked)
+
+    def submit(self, request: Request) -> None:
+        self._asked.append(request)
+
+    def step(self) -> list[Finished]:
+        asked, self._asked = self._asked, []
+        return [Finished.of(request.key, played(request, self._version)) for request in asked]
+
+    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+        request = next((request for request in self._asked if request.key == key), None)
+        if request is None:
+            raise KeyError(f"no request {key} is in flight")
+        self._asked.remove(request)
+        return None
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self._version = version
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return rollout.behavior_S
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"asked": list(self._asked)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._asked = list(state["asked"])
+
+
+def played(request: Request, version: int) -> Rollout:
+    """The episode of a task as a row: no more of it than ``sampling.max_length`` steps."""
+    columns = request.task.columns
+    episode = recording(columns[DATASET]).episodes[columns[EPISODE]]
+    steps = min(episode.length, request.sampling.max_length)
+    ended = episode.terminated and steps == episode.length
+    observation_SO = torch.from_numpy(episode.observation_SO)
+    return Rollout(
+        task=request.task,
+        sample=request.sample,
+        row=request.row,
+        decisions=Steps(
+            observation_NSO=observation_SO[None, :steps],
+            action_NSA=torch.from_numpy(episode.action_SA)[None, :steps],
+            final_NO=observation_SO[None, steps],
+            length_N=torch.tensor([steps]),
+            terminated_N=torch.tensor([ended]),
+        ),
+        behavior_S=torch.zeros(steps),
+        version_S=torch.full((steps,), version),
+        mask_S=torch.ones(steps, dtype=torch.bool),
+        reward_S=torch.from_numpy(episode.reward_S)[:steps],
+        stop="terminated" if ended else "truncated",
+        sampling=request.sampling,
+    )

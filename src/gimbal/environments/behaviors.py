@@ -1,0 +1,117 @@
+"""Data sets of control that are made here, by rules written by hand and a seed: the same episodes whenever they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from gimbal.environments.gym import opened
+from gimbal.environments.recording import RecordedEpisode, Recording, joined
+from gimbal.ops import philox, stable_hash
+
+PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
+Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swing:
+    """Swings a pendulum up and holds it: torque along the speed while energy lacks, a spring and a brake near the top.
+
+    ``strength`` is the share of the torque that it uses to swing, ``brake`` how well it holds; ``noise`` is added to all it does.
+    """
+
+    strength: float = 1.0
+    brake: float = 3.0
+    noise: float = 0.2
+
+    def __call__(self, seen: Float[np.ndarray, " 3"], generator: np.random.Generator) -> Float[np.ndarray, " 1"]:
+        cosine, sine, speed = (float(number) for number in seen)
+        angle = np.arctan2(sine, cosine)
+        energy = speed**2 / 6 + 5 * cosine  # 5 where it stands on top
+        torque = 2 * self.strength * np.clip((5 - energy) * (1 if speed >= 0 else -1), -1, 1)
+        if abs(angle) < 0.6:
+            torque = -12 * angle - self.brake * speed
+        return np.clip(np.array([torque + self.noise * generator.standard_normal()]), -2, 2)
+
+
+def at_random(seen: Float[np.ndarray, " 3"], generator: np.random.Generator) -> Float[np.ndarray, " 1"]:
+    return generator.uniform(-2, 2, 1)
+
+
+def pendulum(name: str, rule: Rule, episodes: int) -> Recording:
+    """Whole episodes of 200 steps; each is cut off and none ends."""
+    world = opened(PENDULUM)
+    rows = [_played(world, rule, ("pendulum", name, number)) for number in range(episodes)]
+    return Recording(source=PENDULUM, episodes=tuple(rows))
+
+
+def stitch(episodes: int = 600, steps: int = 30) -> Recording:
+    """Ways between cells drawn at random, a new one whenever one is reached. 30 steps are 7 cells and the goal is 12 from the start: no
+    episode leads from the one to the other, and what leads there must be put together from several. The goal is at an end of the maze:
+    in the middle of it the mean of all these ways arrives by itself."""
+    from gimbal.environments import point_maze as maze
+
+    world, cells = opened(MAZE), sorted(maze.FREE)
+
+    def one(number: int) -> RecordedEpisode:
+        generator = philox("maze", "stitch", number)
+        begin = cells[generator.integers(len(cells))]
+        while begin == maze.GOAL:
+            begin = cells[generator.integers(len(cells))]
+        goal: list[Any] = []
+
+        def rule(seen: Float[np.ndarray, " 2"], draws: np.random.Generator) -> Float[np.ndarray, " 2"]:
+            while not goal or maze.cell_of(world.place) == goal[0]:
+                goal[:] = [cells[draws.integers(len(cells))]]
+            step = maze.towards(world.place, _away(goal[0])) + 0.05 * draws.standard_normal(2)
+            return np.clip(step, -maze.REACH, maze.REACH)
+
+        return _played(world, rule, ("maze", "stitch", number), steps, {"begin": begin})
+
+    return Recording(source=MAZE, episodes=tuple(one(number) for number in range(episodes)))
+
+
+@cache
+def _away(cell: tuple[int, int]) -> dict[tuple[int, int], int]:
+    from gimbal.environments import point_maze as maze
+
+    return maze.distances(cell)
+
+
+def _played(
+    world: Any, rule: Rule, name: tuple[Any, ...], steps: int = 10**9, options: dict[str, Any] | None = None
+) -> RecordedEpisode:
+    generator, seed = philox("behavior", *name), stable_hash("behavior", *name) % 2**31
+    seen, _ = world.reset(seed=seed, options=options)
+    sights, actions, rewards, terminated, truncated = [seen], [], [], False, False
+    while not (terminated or truncated or len(rewards) == steps):
+        actions.append(rule(seen, generator).astype(np.float32))
+        seen, reward, terminated, truncated, _ = world.step(actions[-1])
+        sights.append(seen)
+        rewards.append(reward)
+    return RecordedEpisode(
+        observation_SO=np.stack(sights).astype(np.float32),
+        action_SA=np.stack(actions),
+        reward_S=np.array(rewards, np.float32),
+        terminated=bool(terminated),
+        seed=seed,
+    )
+
+
+def _mixed() -> Recording:
+    return joined([pendulum("random", at_random, 40), pendulum("medium", MEDIUM, 40), pendulum("expert", EXPERT, 20)])
+
+
+EXPERT, MEDIUM = Swing(), Swing(strength=0.5, brake=0.5, noise=1.0)
+MADE: Mapping[str, Callable[[], Recording]] = {
+    "gimbal/pendulum/random-v0": lambda: pendulum("random", at_random, 100),
+    "gimbal/pendulum/medium-v0": lambda: pendulum("medium", MEDIUM, 100),
+    "gimbal/pendulum/expert-v0": lambda: pendulum("expert", EXPERT, 100),
+    "gimbal/pendulum/mixed-v0": _mixed,
+    "gimbal/maze/stitch-v0": stitch,
+}

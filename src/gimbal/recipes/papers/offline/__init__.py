@@ -1,0 +1,1 @@
+"""What can a policy learn from recorded episodes alone?"""
