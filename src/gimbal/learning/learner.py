@@ -193,7 +193,8 @@ class Learner(AbstractLocalLearner):
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:
         method, models = self.method, self.models
-        specs = method.models()
+        # Made anew only where a controller may have moved one of their numbers.
+        specs = models.specs if method is self._method else method.models()
         chosen = {name: specs[name].optimizer for name in names}
         norms: dict[str, float] = {}
         for name, optimizer in chosen.items():

@@ -13,7 +13,7 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, means, steps_of
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of
 from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
 from gimbal.records import TrainBatch
 
@@ -82,11 +82,11 @@ class TD3(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: DeterministicPolicy = models[POLICY]
-        critic, steps, taken_NS = models[CRITIC], steps_of(batch), batch.mask_NS
-        weight_K, seen_KO = batch.facts["weight"][taken_NS], steps.observation_NSO[taken_NS]
+        critic, steps, counted = models[CRITIC], steps_of(batch), counted_of(batch)
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
         target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, steps.action_NSA[taken_NS])
+        q_KM = critic(normal_KO, counted(steps.action_NSA))
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
@@ -103,8 +103,9 @@ class TD3(AbstractOffPolicy):
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
         policy: DeterministicPolicy = models[TARGET_POLICY]
-        next_KO, bound = steps_of(batch).next_NSO[batch.mask_NS], policy.bound
-        noise_KA = (self.smoothing * batch.facts[SMOOTHING][batch.mask_NS]).clamp(-self.reach, self.reach)
+        counted, bound = counted_of(batch), policy.bound
+        next_KO = counted(steps_of(batch).next_NSO)
+        noise_KA = (self.smoothing * counted(batch.facts[SMOOTHING])).clamp(-self.reach, self.reach)
         action_KA = (policy.mode(next_KO) + bound * noise_KA).clamp(-bound, bound)
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * models[TARGET](policy.normal(next_KO), action_KA).min(-1).values
