@@ -35,7 +35,7 @@ def dqn() -> UpdateRun:
             explore=Explore(first=1.0, last=0.15, over=10_000),
             optimization=Optimization(learning_rate=1e-3, beta2=0.999, max_grad_norm=10.0, decay="linear"),
         ),
-        steps=480,
-        checkpoint_every=240,
-        record_every=30,
+        steps=780,
+        checkpoint_every=390,
+        record_every=60,
     )
