@@ -18,9 +18,9 @@ Published or measured beside it: Stable-Baselines3 2.9.2 with rl-zoo's settings 
 SAC at a width of 64, and 85, 93, 94 on MountainCarContinuous with correlated noise.
 
 The bars were set before any run. The recipe of *dqn* was changed before its recorded runs: its n-step targets, lasting exploration and
-normalized observations were chosen on this task in a prototype of its own, whose draws are others (three seeds; 500 in all of them from
-20,000 steps on, at a rate that falls over 50,000). With 30,000 steps, over which the rate falls, the recipe had 240, 500 and 495 (seeds 0 to
-2): so it has 50,000.
+normalized observations were chosen on this task in a prototype of its own, whose draws are others (three seeds; 500 in all of them
+from 20,000 steps on, at a rate that falls over 50,000). With 30,000 steps, over which the rate falls, the recipe had 240, 500 and 495
+(seeds 0 to 2): so it has 50,000.
 
     python claims/control.py       # goes on from claims/control.json; about 20 minutes of one idle core
 """
