@@ -145,8 +145,8 @@ def paced(name: str, turns: int) -> dict[str, Any]:
         "turns": turns,
         **{f"{who}_ms": round(statistics.median(values), 2) for who, values in took.items()},
         **{f"{who}_by_gimbal": round(statistics.median(values), 2) for who, values in ratios.items()},
-        "least": round(min(ratios["sb3"]), 2),
-        "most": round(max(ratios["sb3"]), 2),
+        "sb3_by_gimbal_least": round(min(ratios["sb3"]), 2),
+        "sb3_by_gimbal_most": round(max(ratios["sb3"]), 2),
         "load": round(os.getloadavg()[1], 1),
     }
 
