@@ -41,7 +41,7 @@ def test_no_bar_takes_more_steps_of_its_environment_than_its_rule_says(name):
     bar = control.BARS[name]
     run = recipes.load(bar.recipe, {key: Text(value) for key, value in bar.changes.items()})
     longest = run.engine.segment or run.sampling.max_length
-    assert run.steps * run.prompts_per_step * run.num_generations * longest <= bar.most or not run.engine.segment
+    assert run.steps * run.prompts_per_step * run.num_generations * longest <= bar.most or not run.engine.segment, name
 
 
 def test_what_is_recorded_belongs_to_a_bar():
