@@ -469,8 +469,6 @@ class TrainBatch:
 
     def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
         """With these columns filled, each a field of this record or else one of its facts."""
-        if not columns:
-            return self
         names = {item.name for item in fields(self)}
         own = {name: value for name, value in columns.items() if name in names}
         facts = {name: value for name, value in columns.items() if name not in names}
