@@ -13,6 +13,7 @@ TITLES = {
     "environments": "What a turn in another package's environment costs",
     "agents": "Agents with slow tools, side by side",
     "token_exactness": "Trained tokens are sampled tokens",
+    "control": "Off-policy control, beside Stable-Baselines3",
     "tree": "Rows that begin alike: trees in learner and sampler",
     "memory": "Memory of two steps of a 0.5 B model",
     "overhead": "What the method layer costs",
@@ -45,6 +46,13 @@ ARMS = {
     "generate_batch": "transformers generate_batch",
 }
 NAMES = {
+    "gimbal_ms": "gimbal: CPU ms a step of the environment",
+    "sb3_ms": "SB3: CPU ms a step of the environment",
+    "floor_ms": "an update alone, written by hand, ms",
+    "sb3_by_gimbal": "SB3 / gimbal, median of the turns",
+    "sb3_by_gimbal_least": "least",
+    "sb3_by_gimbal_most": "most",
+    "floor_by_gimbal": "by hand / gimbal",
     "wrong": "trained tokens unlike the sampled ones",
     "broken": "later turns that began a row",
     "way": "way",

@@ -14,6 +14,8 @@ sys.path.insert(0, str(HERE))
 import campaign  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
+import control  # noqa: E402
+import control_page  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import dose  # noqa: E402
@@ -114,6 +116,7 @@ def pages() -> dict[str, str]:
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
+    text += "\n" + control_page.section(campaign.load(control.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

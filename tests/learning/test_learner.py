@@ -14,6 +14,7 @@ from gimbal.engines.base import Witness
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.learner import Learner, NotFinite
 from gimbal.learning.method import Optimization
+from gimbal.learning.ranks import SingleProcess
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
@@ -162,3 +163,19 @@ def test_the_first_update_on_a_batch_needs_no_forward_pass_of_its_own(batch, mon
     monkeypatch.setattr(learns.models, "evaluated", lambda *a: passes.append(1) or inner(*a))
     learns.step(prepared)
     assert len(passes) == 2
+
+
+@pytest.mark.parametrize("most", [0.5, 1e9])
+def test_the_norm_and_the_clip_are_torchs_own(most):
+    """Of gradients in two types, beside weights that have none."""
+    ours, theirs = (torch.nn.ModuleList([torch.nn.Linear(3, 2), torch.nn.Linear(2, 2).bfloat16()]) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        one.grad = torch.randn(one.shape, generator=generator).to(one.dtype)
+        other.grad = one.grad.clone()
+    ours[0].bias.grad = theirs[0].bias.grad = None
+    norm = SingleProcess().clip(ours, most)
+    assert norm == float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), most)) > 0.5
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
+    assert SingleProcess().clip(torch.nn.Linear(1, 1), most) == 0.0

@@ -12,7 +12,7 @@ from small import Shallow, small_run
 
 from gimbal import recipes
 from gimbal.learning.method import Optimization
-from gimbal.learning.optimizers import AdamW, Rounded, Together
+from gimbal.learning.optimizers import AdamW, Alike, Rounded, Together
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
@@ -90,6 +90,30 @@ def test_moments_in_bfloat16_are_those_of_adamw_rounded(monkeypatch):
         assert 0 < float((a - c).detach().norm()) < 0.01 * float((a - e).detach().norm())
     assert isinstance(optimizer, Rounded)
     assert {s["exp_avg"].dtype for s in optimizer.state.values()} == {torch.bfloat16}
+
+
+def test_weights_that_are_alike_move_as_torchs_adamw_moves_them_and_go_on_from_its_state():
+    spec = AdamW(learning_rate=0.1, beta1=0.8, beta2=0.9, weight_decay=0.3)
+    models = [nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    ours = spec.over(models[0])
+    theirs = torch.optim.AdamW(models[1].parameters(), lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, fused=True)
+    assert isinstance(ours, Alike)
+    for step in range(4):
+        if step == 2:  # each goes on with the other's
+            first, second = ours.state_dict(), theirs.state_dict()
+            ours, theirs = spec.over(models[0]), torch.optim.AdamW(models[1].parameters(), fused=True)
+            ours.load_state_dict(second)
+            theirs.load_state_dict({**first, "param_groups": second["param_groups"]})
+        for number, pair in enumerate(zip(*(model.parameters() for model in models), strict=True)):
+            gradient = torch.randn(pair[0].shape, generator=torch.Generator().manual_seed(10 * step + number))
+            for weight in pair:  # one weight has none at first, and counts its own steps
+                weight.grad = None if step == 0 and number == 0 else gradient.clone()
+        ours.step()
+        theirs.step()
+        assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True)), step
+    mixed = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).bfloat16()])
+    assert isinstance(spec.over(mixed), torch.optim.AdamW)
 
 
 def test_muon_moves_matrices_of_blocks_by_orthogonal_steps_and_the_rest_by_adamw():

@@ -12,6 +12,7 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
+from gimbal.dataflow.replay.transitions import each
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, SoftActorCritic
@@ -113,11 +114,21 @@ def test_losses_and_gradients_are_those_of_the_equations():
     assert [loss.of for loss in losses] == [("critic",), ("policy", "temperature")]
     assert float(losses[1].value.detach()) == pytest.approx(float(both.detach()), rel=1e-4)
     assert float(losses[0].value.detach()) == pytest.approx(float(expected["critic"].detach()), rel=1e-4)
-    for loss, name in ((each, name) for each in losses for name in each.of):
+    for loss, name in ((own, name) for own in losses for name in own.of):
         weights = list(learner.models[name].parameters())
         ours = torch.autograd.grad(loss.value, weights, retain_graph=True)
         theirs = torch.autograd.grad(expected[name], weights, retain_graph=True)
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_decisions_one_by_one_lose_what_they_lose_in_rows():
+    learner = learner_of()
+    batch = learner.method.survey(learner.models, learner.prepare(doubled(batch_of())))[0]
+    single, _ = each(batch)
+    assert single.shape == (11, 1) and batch.shape == (5, 3)
+    for one, other in zip(*(learner.method.losses(learner.models, rows) for rows in (single, batch)), strict=True):
+        assert one.of == other.of and one.metrics == pytest.approx(other.metrics, rel=1e-5)
+        assert float(one.value.detach()) == pytest.approx(float(other.value.detach()), rel=1e-5)
 
 
 def test_the_logprob_of_a_recorded_action_is_that_of_the_draw():

@@ -9,18 +9,20 @@ from torch import nn
 
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
+from gimbal.engines.episodes import Episodes
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.td3 import SMOOTHING, TD3
+from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.ops import philox
-from gimbal.policies.control import Steps
+from gimbal.policies.control import Steps, StepSampling
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.greedy import Greedy
 from gimbal.policies.normalizer import Normalizer
 from gimbal.policies.squashed import SquashedGaussian
-from gimbal.records import TrainBatch
+from gimbal.records import Rollout, Task, TrainBatch
 
 K = 6
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
@@ -240,3 +242,43 @@ def test_the_target_is_copied_at_every_so_many_moves_and_stands_still_between():
         next(learner.method.losses(learner.models, batch))
         kept = policy.net[0].bias if number % 2 == 0 else before
         assert torch.equal(target.net[0].bias, kept), number
+
+
+def test_a_best_choice_that_stays_the_same_is_no_lost_delivery():
+    """Weights have moved, their bits are held, and the canary is answered to the last bit as before: by the trainer too."""
+    spec = replace(CHOICES, hidden=(8, 8, 8), normalize=True)  # tensors enough for the proof to expect another answer
+    policy, engine = spec.load(1), Episodes(slots=1).start(spec.load(1))
+    seen = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    steps = Steps(
+        observation_NSO=seen[None, :4],
+        action_NSA=policy.values(seen[:4]).argmax(-1)[None, :, None],
+        final_NO=seen[4:],
+        length_N=torch.tensor([4]),
+        terminated_N=torch.tensor([False]),
+    )
+    said = Rollout(
+        task=Task(id="t", source="s"),
+        sample=0,
+        decisions=steps,
+        behavior_S=torch.zeros(4),
+        version_S=torch.zeros(4, dtype=torch.long),
+        mask_S=torch.ones(4, dtype=torch.bool),
+        reward_S=torch.zeros(4),
+        stop="truncated",
+        sampling=StepSampling(max_length=4),
+    )
+    policy.explore.fill_(0.25)
+    proof = DeliveryProof(policy, [said])
+    for version in range(2):
+        with torch.no_grad():
+            for tensor in policy.state_dict().values():
+                tensor.mul_(1 + 1e-6 * version)
+        policy.explore.fill_(0.25)
+        engine.load(version, policy.state_dict())
+        assert proof(engine, version)["sync/gap"] == 0
+    lazy = Episodes(slots=1).start(spec.load(2))  # and one that answers by other weights than it holds is still found
+    lazy.load(1, policy.state_dict())
+    proof.seen[""].said = (0, engine.witness(1, [said])[0].logprob_D)
+    proof.trainer[0] = proof.trainer[0] - 1
+    with pytest.raises(NotDelivered, match="are not used"):
+        proof(lazy, 1)

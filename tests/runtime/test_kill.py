@@ -78,6 +78,8 @@ def in_a_world():
     small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
     store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
     return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
+
+
 def recorded():
     """The moves of TD3+BC with statistics of observations: nothing is under way, as nobody acts."""
     run = td3_bc()

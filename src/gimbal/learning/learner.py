@@ -126,7 +126,7 @@ class Learner(AbstractLocalLearner):
                 minibatch = batch.select(rows) if rows is not None else batch
                 for facts in method.stages(minibatch):
                     metrics: Metrics = {}
-                    for loss in self._backward(minibatch.with_columns(facts)):
+                    for loss in self._backward(minibatch.with_columns(facts) if facts else minibatch):
                         metrics |= loss.metrics
                         metrics |= self._move(loss.of, metrics)
                         method.moved(self.models, metrics)
@@ -193,7 +193,8 @@ class Learner(AbstractLocalLearner):
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:
         method, models = self.method, self.models
-        specs = method.models()
+        # Made anew only where a controller may have moved one of their numbers.
+        specs = models.specs if method is self._method else method.models()
         chosen = {name: specs[name].optimizer for name in names}
         norms: dict[str, float] = {}
         for name, optimizer in chosen.items():

@@ -81,7 +81,10 @@ class SingleProcess(AbstractRanks):
 
     def clip(self, module: nn.Module, max_norm: float) -> float:
         weights = [weight for weight in module.parameters() if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        if not weights:
+            return 0.0
+        norms = torch._foreach_norm([weight.grad for weight in weights if weight.grad is not None])
+        norm = torch.linalg.vector_norm(torch.stack(norms))
         if (
             not norm + 1e-6 < max_norm
         ):  # else it would be multiplied by 1, which takes as long as the step of a small network

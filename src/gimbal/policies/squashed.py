@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.control import DENSITIES, AbstractControlPolicy, read_config, read_weights, relu_mlp
@@ -55,7 +55,8 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
-        mean_BA, log_std_BA = self._moments(observation_BO, temperature_B[:, None])
+        mean_BA, log_std_BA = self._moments(observation_BO)
+        log_std_BA = log_std_BA + _spread(temperature_B[:, None], log_std_BA)
         action_BA = self.bound * (mean_BA + log_std_BA.exp() * noise_BA).tanh()
         # Of the action as it is recorded, not of u: the trainer has nothing else to evaluate.
         return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mean_BA, log_std_BA), 0)
@@ -64,16 +65,18 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
         self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]
     ) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
         """Actions through which a gradient flows back into the weights, and their log-probabilities, exact near the bounds too."""
-        mean_KA, log_std_KA = self._moments(observation_KO, torch.ones(()))
+        mean_KA, log_std_KA = self._moments(observation_KO)
         u_KA = mean_KA + log_std_KA.exp() * noise_KA
-        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which does not lose its digits where tanh(u) is 1.
-        slope_KA = 2 * (math.log(2) - u_KA - nn.functional.softplus(-2 * u_KA)) + math.log(self.bound)
-        return self.bound * u_KA.tanh(), log_density(u_KA, mean_KA, log_std_KA) - slope_KA.sum(-1)
+        # (u - mean) / std is the noise; and log(1 - tanh(u)^2) = 2 log 2 - 2 log(e^u + e^-u) keeps its digits where tanh(u) is 1.
+        logprob_KA = 2 * torch.logaddexp(u_KA, -u_KA) - log_std_KA - 0.5 * noise_KA.square()
+        constant = 0.5 * math.log(2 * math.pi) + 2 * math.log(2) + math.log(self.bound)
+        return self.bound * u_KA.tanh(), logprob_KA.sum(-1) - self.actions * constant
 
     def assess(
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        mean_KA, log_std_KA = self._moments(observation_KO, torch.tensor(temperature))
+        mean_KA, log_std_KA = self._moments(observation_KO)
+        log_std_KA = log_std_KA + _spread(torch.tensor(temperature), log_std_KA)
         logprob_K = self._logprob(action_KA, mean_KA, log_std_KA)
         return logprob_K, torch.full_like(logprob_K, math.nan)  # of an entropy, which it does not provide
 
@@ -82,11 +85,16 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
         slope_KA = torch.log1p(-share_KA.square()) + math.log(self.bound)
         return log_density(share_KA.atanh(), mean_KA, log_std_KA) - slope_KA.sum(-1)
 
-    def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    def _moments(self, observation_KO: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation at a temperature of 1."""
         found_KB = self.moments(self.normal(observation_KO).to(next(self.moments.parameters()).dtype)).float()
         mean_KA, log_std_KA = found_KB.chunk(2, dim=-1)
-        log_std_KA = log_std_KA.clamp(LEAST_LOG_STD, MOST_LOG_STD)
-        return mean_KA, log_std_KA + 0.5 * temperature.to(mean_KA.device).log()
+        return mean_KA, log_std_KA.clamp(LEAST_LOG_STD, MOST_LOG_STD)
+
+
+def _spread(temperature: Tensor, like: Tensor) -> Tensor:
+    """What a temperature adds to a log standard deviation."""
+    return 0.5 * temperature.to(like.device).log()
 
 
 @dataclass(frozen=True, kw_only=True)

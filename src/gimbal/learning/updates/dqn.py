@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import TARGET, AbstractOffPolicy, Explore, means, steps_of
+from gimbal.learning.updates.off_policy import TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of
 from gimbal.policies.greedy import Greedy, GreedyPolicy
 from gimbal.records import TrainBatch
 
@@ -69,14 +69,14 @@ class DQN(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: GreedyPolicy = models[POLICY]
-        steps, taken_NS = steps_of(batch), batch.mask_NS
-        weight_K = batch.facts["weight"][taken_NS]
+        steps, counted = steps_of(batch), counted_of(batch)
+        weight_K = counted(batch.facts["weight"])
         if self.copy_every and MOVE in batch.facts and int(batch.facts[MOVE][0]) % self.copy_every == 0:
             models[TARGET].load_state_dict(
                 policy.state_dict()
             )  # before the first loss of this move, so of all moves so far
         target_K = self._target(models, batch)
-        q_K = policy.values(steps.observation_NSO[taken_NS]).gather(-1, steps.action_NSA[taken_NS])[:, 0]
+        q_K = policy.values(counted(steps.observation_NSO)).gather(-1, counted(steps.action_NSA))[:, 0]
         error_K = (q_K - target_K).abs()
         near_K = error_K.clamp(max=self.huber)
         loss_K = near_K * (error_K - near_K / 2)
@@ -89,7 +89,7 @@ class DQN(AbstractOffPolicy):
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
-        next_KO = steps_of(batch).next_NSO[batch.mask_NS]
+        next_KO = counted_of(batch)(steps_of(batch).next_NSO)
         worth_KV = models[TARGET].values(next_KO)
         chooses_KV = models[POLICY].values(next_KO) if self.double else worth_KV
         reward_K, discount_K = self.backed(batch)

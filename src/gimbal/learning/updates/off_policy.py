@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -122,11 +122,11 @@ class AbstractOffPolicy(AbstractOnDecisions):
 
     def backed(self, batch: TrainBatch) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """R and d of each step that counts."""
-        steps, taken_NS = steps_of(batch), batch.mask_NS
-        lasting_K = (~steps.ended_NS[taken_NS]).float()
+        counted = counted_of(batch)
+        lasting_K = (~counted(steps_of(batch).ended_NS)).float()
         if AHEAD not in batch.facts:
-            return batch.column("reward_NS", self)[taken_NS], self.gamma * lasting_K
-        ahead_Kn = batch.facts[AHEAD][taken_NS]
+            return counted(batch.column("reward_NS", self)), self.gamma * lasting_K
+        ahead_Kn = counted(batch.facts[AHEAD])
         power_n = self.gamma ** torch.arange(ahead_Kn.shape[1], device=ahead_Kn.device)
         known_K = (~ahead_Kn.isnan()).sum(-1)
         return (ahead_Kn.nan_to_num() * power_n).sum(-1), self.gamma**known_K * lasting_K
@@ -135,6 +135,15 @@ class AbstractOffPolicy(AbstractOnDecisions):
 def steps_of(batch: TrainBatch) -> Steps:
     assert isinstance(batch.decisions, Steps), type(batch.decisions)
     return batch.decisions
+
+
+def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
+    """What takes a column [N, S, ...] to the decisions that count, [K, ...]: a view of it where each row is one, as in minibatches of
+    ``Transitions``, for an index by a mask takes as long as a layer of a small network."""
+    mask_NS = batch.mask_NS
+    if mask_NS.shape[1] == 1 and bool(mask_NS.all()):
+        return lambda x_NSX: x_NSX[:, 0]
+    return lambda x_NSX: x_NSX[mask_NS]
 
 
 def means(weight_K: Float[Tensor, " K"], columns: Mapping[str, Tensor]) -> Metrics:

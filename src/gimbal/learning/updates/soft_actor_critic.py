@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, means, steps_of
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
@@ -156,19 +156,19 @@ class SoftActorCritic(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         critic, log_alpha = models[CRITIC], models[TEMPERATURE].log
-        steps, taken_NS = steps_of(batch), batch.mask_NS
-        weight_K, seen_KO = batch.facts["weight"][taken_NS], steps.observation_NSO[taken_NS]
+        steps, counted = steps_of(batch), counted_of(batch)
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = _acting(models).normal(seen_KO)
 
         target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, steps.action_NSA[taken_NS])
+        q_KM = critic(normal_KO, counted(steps.action_NSA))
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         loss_K, told = error_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}
         if self.conservative is not None:
             gap_K = self.conservative.penalty(models, batch, q_KM)
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
         yield Loss(of=(CRITIC,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
-        action_KA, logprob_K = _drawn(models, seen_KO, batch.facts[ACTS][taken_NS])
+        action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
         worth_K = critic(normal_KO, action_KA).min(-1).values
         loss_K = log_alpha.detach().exp() * logprob_K - worth_K
         metrics = means(
@@ -186,8 +186,9 @@ class SoftActorCritic(AbstractOffPolicy):
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
-        next_KO = steps_of(batch).next_NSO[batch.mask_NS]
-        action_KA, logprob_K = _drawn(models, next_KO, batch.facts[NEXT][batch.mask_NS])
+        counted = counted_of(batch)
+        next_KO = counted(steps_of(batch).next_NSO)
+        action_KA, logprob_K = _drawn(models, next_KO, counted(batch.facts[NEXT]))
         worth_KM = models[TARGET](_acting(models).normal(next_KO), action_KA)
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * (worth_KM.min(-1).values - models[TEMPERATURE].log.exp() * logprob_K)

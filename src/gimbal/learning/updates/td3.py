@@ -14,7 +14,7 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, means, steps_of
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of
 from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
 from gimbal.records import TrainBatch
 
@@ -110,11 +110,11 @@ class TD3(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: DeterministicPolicy = models[POLICY]
-        critic, steps, taken_NS = models[CRITIC], steps_of(batch), batch.mask_NS
-        weight_K, seen_KO = batch.facts["weight"][taken_NS], steps.observation_NSO[taken_NS]
+        critic, steps, counted = models[CRITIC], steps_of(batch), counted_of(batch)
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
         target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, steps.action_NSA[taken_NS])
+        q_KM = critic(normal_KO, counted(steps.action_NSA))
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
@@ -127,9 +127,9 @@ class TD3(AbstractOffPolicy):
         worth_K = critic(normal_KO, mode_KA)[:, 0]
         loss_K, told = -worth_K, {}
         if self.imitation is not None:
-            error_K = ((mode_KA - steps.action_NSA[taken_NS]) / policy.bound).square().mean(-1)
-            loss_K = error_K - batch.facts[SCALE][taken_NS] * worth_K
-            told = {"imitation/error": error_K, "imitation/scale": batch.facts[SCALE][taken_NS]}
+            error_K = ((mode_KA - counted(steps.action_NSA)) / policy.bound).square().mean(-1)
+            loss_K = error_K - counted(batch.facts[SCALE]) * worth_K
+            told = {"imitation/error": error_K, "imitation/scale": counted(batch.facts[SCALE])}
         yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
 
     def _acts(self, batch: TrainBatch) -> bool:
@@ -153,8 +153,9 @@ class TD3(AbstractOffPolicy):
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
         policy: DeterministicPolicy = models[TARGET_POLICY]
-        next_KO, bound = steps_of(batch).next_NSO[batch.mask_NS], policy.bound
-        noise_KA = (self.smoothing * batch.facts[SMOOTHING][batch.mask_NS]).clamp(-self.reach, self.reach)
+        counted, bound = counted_of(batch), policy.bound
+        next_KO = counted(steps_of(batch).next_NSO)
+        noise_KA = (self.smoothing * counted(batch.facts[SMOOTHING])).clamp(-self.reach, self.reach)
         action_KA = (policy.mode(next_KO) + bound * noise_KA).clamp(-bound, bound)
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * models[TARGET](policy.normal(next_KO), action_KA).min(-1).values

@@ -119,7 +119,7 @@ class DeliveryProof:
         if tolerance == math.inf:
             return {}  # this engine draws nothing by weights (demonstrations): its answer never moves, and should not
         trainer_D, sampler_D, seen = self.trainer[version], witness.logprob_D, self.seen.setdefault(witness.who, Seen())
-        if seen.said is not None and torch.equal(sampler_D, seen.said[1]) and self._moved(seen.said[0], version):
+        if seen.said is not None and torch.equal(sampler_D, seen.said[1]) and self._otherwise(seen.said[0], version):
             raise NotDelivered(
                 f"weights of version {version} are not used: the sampler {who}holds them and says of the canary what it said at "
                 f"version {seen.said[0]}, to the last bit, although most tensors have changed since"
@@ -163,6 +163,12 @@ class DeliveryProof:
     def _read(self, version: int) -> bool:
         """Whether the trainer's own tensors were compared, and not only what a sampler makes of some of them."""
         return not self.source.weights().keys().isdisjoint(self.receipts.manifests.get(version, {}))
+
+    def _otherwise(self, old: int, new: int) -> bool:
+        """Whether what was asked at both versions must have been answered otherwise. A policy that takes its best choice says the same
+        for as long as that stays the best one, and so does the trainer."""
+        before_D = self.trainer.get(old)
+        return self._moved(old, new) and (before_D is None or not torch.equal(before_D, self.trainer[new]))
 
     def _moved(self, old: int, new: int) -> bool:
         """Whether at least half of the tensors that travel, and ``MANY``, are held otherwise at one version than at the other."""

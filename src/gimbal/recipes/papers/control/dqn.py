@@ -14,22 +14,28 @@ from gimbal.runtime.run import HeldOut, UpdateRun
 
 
 def dqn() -> UpdateRun:
-    """Double DQN (arXiv:1509.06461) on CartPole-v1: four environments side by side, half an update from the replay buffer per step."""
+    """Double DQN (arXiv:1509.06461) on CartPole-v1: four environments side by side, half an update from the replay buffer per step.
+
+    A policy that can still save every state has the same value for both choices, so what the best one is lies within the error of Q.
+    Exploration that stays at .25 and targets of five steps, which include it, make room between them: states near the edge are worth
+    less, because a careless step there may be the last. With .05 and one step, returns at the mode stood between 180 and 320.
+    """
     return replace(
         sac(),
-        policy=Greedy(observations=4, actions=2),
-        engine=Episodes(slots=4, segment=8),
+        policy=Greedy(observations=4, actions=2, hidden=(128, 128), normalize=True),
+        engine=Episodes(slots=4, segment=16),
         tasks=Gymnasium(environment="CartPole-v1", seed=1),
         held_out=HeldOut(
             tasks=Gymnasium(environment="CartPole-v1", seed=2, size=20), samples=1, engine=Episodes(slots=20)
         ),
         prompts_per_step=4,
-        store=Transitions(capacity=50_000, minibatch=64, update_to_data=0.5, learning_starts=1000),
+        store=Transitions(capacity=50_000, minibatch=64, update_to_data=0.5, learning_starts=1000, n=5),
         update=DQN(
-            explore=Explore(first=1.0, last=0.05, over=10_000),
+            tau=0.01,
+            explore=Explore(first=1.0, last=0.25, over=10_000),
             optimization=Optimization(learning_rate=1e-3, beta2=0.999, max_grad_norm=10.0, decay="linear"),
         ),
-        steps=1600,
-        checkpoint_every=800,
-        record_every=100,
+        steps=780,
+        checkpoint_every=390,
+        record_every=60,
     )
