@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gimbal.sandbox import trial
 from gimbal.sandbox import worker as sandboxed
 from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.container import Container
-from gimbal.sandbox.live import AbstractSandbox, Lost, Outcome, OverLimit, Unavailable
+from gimbal.sandbox.live import AbstractSandbox, Lost, Outcome, OverLimit, Unavailable, Untrusted
 from gimbal.sandbox.monty import Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
 
@@ -167,6 +168,52 @@ def test_the_ten_attacks_are_attacks(tmp_path):
         Unavailable, match=r"Bare does not hold on this machine: reading a file, .* forking without end got through"
     ):
         Bare(place=str(tmp_path)).open()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(AbstractSandboxSpec):
+    """None of its programs ends in time."""
+
+    def start(self):
+        return Slow("/nowhere")
+
+
+class Slow(Loose):
+    def exec(self, program, *, stdin="", seconds=None):
+        raise OverLimit.of("deadline", seconds)
+
+
+def test_an_attack_that_is_not_finished_has_shown_nothing():
+    with pytest.raises(Untrusted, match=r"Late could not be tried .* did not finish an attack on itself within 20 s"):
+        Late().open()
+
+
+def test_one_thread_attacks_while_the_others_wait():
+    """Side by side, one removed the variable that another's attack looks for: that crashed, or took for held what is not."""
+    made, live, errors, begin = [], [], [], threading.Barrier(8)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Counted(AbstractSandboxSpec):
+        def start(self):
+            made.append(self)
+            return here(Monty()).start()
+
+    def first():
+        begin.wait()
+        try:
+            live.append(Counted().open())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=first) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and len(live) == 8
+    assert len(made) == 9, "one for the attacks, and one for each thread"
+    for sandbox in live:
+        sandbox.close()
 
 
 @pytest.mark.slow

@@ -38,10 +38,10 @@ class Columns:
         value, where, made_id = row
         if not isinstance(value, Mapping):
             raise ValueError(f"{where}: expected an object, got {type(value).__name__}")
-        value = written(value, self.prompt, where)
+        own, value = value, written(value, self.prompt, where)
         asked = at(value, self.prompt)
         if asked is MISSING:
-            raise ValueError(f"{where}: there is no column {self.prompt!r}; columns: {_listed(value)}")
+            raise ValueError(f"{where}: there is no column {self.prompt!r}; columns: {_listed(own)}")
         if "messages" in value and self.prompt != "messages":
             raise ValueError(
                 f"{where}: there are a prompt and the column messages, and a policy is asked one of them: tasks.prompt=messages "

@@ -14,6 +14,7 @@ from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpe
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Fault, Task, is_chat
+from gimbal.sandbox.live import Untrusted
 from gimbal.workflows.base import Act
 
 HALVES = re.compile("[\ud800-\udfff]")  # to look at each letter in Python takes longer than most tools
@@ -100,7 +101,7 @@ class Seat:
             return Moment(error=self.broken, fault=self.fault, late=self.late)
         try:
             moment = call.result(self.deadline(act, place))
-        except (Unrepeatable, Hung):  # these end the run
+        except (Unrepeatable, Hung, Untrusted):  # these end the run
             raise
         except Late as error:
             self.broken, self.late = str(error), True

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gimbal.composition import parts_of
 from gimbal.config.own import wrong
 from gimbal.engines.base import (
     CONTINUE,
@@ -32,6 +33,7 @@ from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
+from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.workflows.acting import seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
@@ -53,6 +55,9 @@ class Driven(AbstractSampler):
         return self.workflow.whole
 
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
+        for part in parts_of(self.workflow):
+            if isinstance(part, AbstractSandboxSpec):
+                part.attack()  # now: later its time and its failure would be those of the first rollouts
         inner = self.engine.start(policy)
         return inner if isinstance(self.workflow, SingleTurn) else Runner(self, inner, policy)
 
