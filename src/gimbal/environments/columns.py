@@ -49,6 +49,9 @@ class Columns:
             )
         columns = {key: item for key, item in value.items() if key != self.prompt}
         if not isinstance(asked, str) and is_chat(asked):
+            if silent := [one["role"] for one in asked if one["content"] is None and one["role"] != "assistant"]:
+                # A template would write an empty turn, and the policy would be asked nothing.
+                raise ValueError(f"{where}: a message of {silent[0]} in {self.prompt!r} has no content; expected text")
             asked = self._chat(asked)
         elif not isinstance(asked, str) or not asked:
             raise ValueError(

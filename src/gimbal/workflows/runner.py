@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from gimbal.composition import parts_of
 from gimbal.config.own import wrong
 from gimbal.engines.base import (
     CONTINUE,
@@ -33,8 +32,7 @@ from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
-from gimbal.sandbox.base import AbstractSandboxSpec
-from gimbal.workflows.acting import seat
+from gimbal.workflows.acting import attack_sandboxes, seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
@@ -55,9 +53,7 @@ class Driven(AbstractSampler):
         return self.workflow.whole
 
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
-        for part in parts_of(self.workflow):
-            if isinstance(part, AbstractSandboxSpec):
-                part.attack()  # now: later its time and its failure would be those of the first rollouts
+        attack_sandboxes(self.workflow)
         inner = self.engine.start(policy)
         return inner if isinstance(self.workflow, SingleTurn) else Runner(self, inner, policy)
 
