@@ -212,8 +212,7 @@ class Runner(AbstractEngineAround):
         try:
             self._go_on(flow)
         except BaseException:
-            # What an engine refuses is refused as a whole, as if it had not been submitted.
-            self._give_up(flow)
+            self._give_up(flow)  # what an engine refuses is refused as a whole, as if it had not been submitted
             raise
 
     def _flow(self, attempt: Attempt) -> Flow:
