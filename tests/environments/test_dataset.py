@@ -60,6 +60,10 @@ def test_chat_messages_stay_messages():
         ('{"prompt": 3}', "line 1: 'prompt' is 3; expected text"),
         ('{"prompt": ""}', "line 1: 'prompt' is ''"),
         ('{"prompt": ["a"]}', "line 1: 'prompt' is"),
+        (
+            '{"prompt": [{"role": "user", "content": null}]}',
+            "line 1: a message of user in 'prompt' has no content; expected text",
+        ),
         ('{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}', "line 2: the id '1' has come before"),
         (
             '{"prompt": "a\\ud83d"}',

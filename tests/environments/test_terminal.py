@@ -22,7 +22,7 @@ from gimbal.policies.token import CausalLM
 from gimbal.records import Part, Task
 from gimbal.runtime.compose import check
 from gimbal.sandbox.base import AbstractSandboxSpec
-from gimbal.sandbox.live import Lost
+from gimbal.sandbox.live import Lost, Untrusted
 from gimbal.sandbox.monty import Interpreted, Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
 from gimbal.workflows.runner import Driven
@@ -148,8 +148,8 @@ class Gone(AbstractSandboxSpec):
     def start(self):
         return Going(self)
 
-    def open(self):
-        return self.start()
+    def attack(self):
+        pass
 
 
 class Going(Interpreted):
@@ -176,6 +176,24 @@ def test_its_episode_leaves_the_statistics_as_a_sandbox_error(agent):
     task = Task(id="t", columns=CHAT)
     episode, _ = driven(agent, task, Terminal(sandbox=Gone(after=1)), "$print(1)<eos>", "$print(2)<eos>")
     assert (episode.fault, episode.stop) == ("sandbox", "error") and "Gone was lost" in episode.error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaky(AbstractSandboxSpec):
+    """It does not hold."""
+
+    def start(self):
+        return Going(Gone())
+
+    def attack(self):
+        raise Untrusted("Leaky does not hold on this machine")
+
+
+def test_a_sandbox_that_does_not_hold_ends_the_run_and_is_no_failure_of_a_rollout(agent):
+    with pytest.raises(Untrusted):
+        begun(Terminal(sandbox=Leaky())).step("$print(1)")
+    with pytest.raises(Untrusted):  # before anything is drawn
+        driven(agent, Task(id="t", columns=CHAT), Terminal(sandbox=Leaky()), "$print(1)<eos>")
 
 
 # What a policy might write into solve.py to be taken for a function that squares.

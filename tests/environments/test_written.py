@@ -42,6 +42,7 @@ def test_a_completion_may_be_an_assistant_message():
 
 
 def test_a_chat_that_asks_stays_a_prompt():
-    with pytest.raises(ValueError, match=r"tasks\.prompt=messages"):
-        task({"messages": [USER]})
+    assert task({"messages": [USER], "answer": "4"}).columns["messages"] == [USER]  # a prompt, to be sampled
+    with pytest.raises(ValueError, match="columns: messages, level"):  # those of the file
+        task({"messages": [{"role": "assistant", "content": None}], "level": 3})
     assert Rows(rows=[{"messages": [USER]}], prompt="messages")[0].columns["messages"] == [USER]

@@ -3,8 +3,10 @@
 import pytest
 
 from gimbal.environments.dataset import Rows
-from gimbal.policies.token import CausalLM
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Task
+from gimbal.workflows.base import Attempt, Write
+from gimbal.workflows.words import Words
 
 PLAIN = "{% for message in messages %}{{ message.role + ':' + message.content + '\n' }}{% endfor %}"
 TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
@@ -94,3 +96,21 @@ def test_tools_count_for_the_length_of_a_prompt(policy):
     assert policy.accepts(tasks[0], 8) == ""
     with pytest.raises(ValueError, match="tokens; this model holds at most"):
         policy.accepts(tasks[1], 8)
+
+
+def test_a_tokenizer_of_another_model_is_told_wherever_its_ids_come_from():
+    """Ids without an embedding would end the run within the model, or be another's memory on a GPU."""
+    other = CausalLM().load()
+    ids = other.tokenizer.encode("zebra", add_special_tokens=False)
+    other.model.resize_token_embeddings(max(ids))
+    for ask in (
+        lambda: other.encode_told(None, "zebra"),
+        lambda: other.encode_task(Task(id="t", prompt="zebra")),
+        lambda: Words(other, "Demonstrated").written(
+            Write(text="zebra"),
+            Attempt(group=0, task=Task(id="t", prompt="a"), samples=(0,), sampling=Sampling(), seed=0),
+            0,
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"has the token {max(ids)}; this model knows 0 to {max(ids) - 1}"):
+            ask()

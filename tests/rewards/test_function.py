@@ -61,9 +61,21 @@ def test_verl_compute_score_reads_the_answer_or_its_own_column(module, group_of,
 
 def test_a_missing_column_is_named_with_those_there_are(module, group_of, opened):
     with pytest.raises(
-        RewardError, match=r"needs_column takes the column `colour`, and task t1 has only answer, id, source"
+        RewardError,
+        match=r"needs_column takes the column `colour`, and task t1 has only answer, id, source, and its prompt as prompts;",
     ):
-        opened(Function(function=f"{module}:needs_column"))(group_of("4"))
+        opened(Function(function=f"{module}:needs_column"))(
+            group_of("4", columns={"messages": [{"role": "user", "content": "2+2?"}]})
+        )
+
+
+def test_a_column_that_is_not_there_is_named_with_those_of_the_file(group_of, opened):
+    def asks(completions, **columns):
+        return [columns["prompt"] for _ in completions]
+
+    said = r"raised KeyError: 'prompt' .*the columns are answer, id, source, and its prompt as prompts$"
+    with pytest.raises(RewardError, match=said):
+        opened(Function(function=asks))(group_of("4", columns={"messages": [{"role": "user", "content": "2+2?"}]}))
 
 
 @pytest.mark.parametrize(
@@ -264,6 +276,31 @@ def test_only_named_variables_are_seen(group_of, opened, monkeypatch):
         return ["SECRET_TOKEN" in os.environ, "JUDGE_URL" in os.environ]
 
     assert opened(Function(function=sees, variables=("JUDGE_URL",)))(group_of("a", "b")) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("where", ["when it is called", "when it is loaded"])
+def test_a_variable_that_is_not_seen_is_named_with_what_to_write(group_of, opened, monkeypatch, tmp_path, where):
+    monkeypatch.setenv("MY_JUDGE_KEY", "1")
+    looks = "os.environ['MY_JUDGE_KEY']"
+    top, inner = ("", looks) if where == "when it is called" else (f"key = {looks}", "1.0")
+    (tmp_path / "mine.py").write_text(
+        f"import os\n{top}\ndef f(completions):\n    return [{inner} or 1 for c in completions]\n"
+    )
+    name, line = f"{tmp_path}/mine.py:f", 2 if top else 4
+    said = rf"does not see the environment variable MY_JUDGE_KEY \(mine.py, line {line}\); name it: "
+    with pytest.raises(RewardError, match=said + rf'Function\(function="{name}", variables=\["MY_JUDGE_KEY"\]\)$'):
+        opened(Function(function=name))(group_of("a"))
+    monkeypatch.delenv("MY_JUDGE_KEY")
+    with pytest.raises(RewardError, match="MY_JUDGE_KEY is not set where the run was started either"):
+        opened(Function(function=name, variables=("MY_JUDGE_KEY",)))(group_of("a"))
+
+
+def test_the_line_that_is_named_is_the_users_and_not_a_librarys(group_of, opened, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import json\ndef f(completions):\n    return [json.loads(c) for c in completions]\n"
+    )
+    with pytest.raises(RewardError, match=r"raised JSONDecodeError: .* \(mine.py, line 3\)"):
+        opened(Function(function=f"{tmp_path}/mine.py:f"))(group_of("{"))
 
 
 def test_the_directory_is_that_of_the_start(group_of, opened):

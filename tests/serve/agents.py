@@ -57,6 +57,13 @@ def hasty(base_url, task):
     return score
 
 
+def of_chats(base_url, task):
+    """Its row is a chat, whose messages are the prompt."""
+    assert task["prompt"][0]["content"] == task["question"]
+    chat(base_url, list(task["prompt"]))
+    return 1.0
+
+
 def silent(base_url, task):
     return 1.0
 

@@ -96,6 +96,12 @@ def test_no_answer_and_no_score_are_no_rewards_either(policy):
     assert isinstance(unscored, Episode) and unscored.score is None  # for the run's rewards
 
 
+def test_the_prompt_of_a_chat_row_is_its_messages(policy):
+    columns = {"messages": [{"role": "user", "content": "1+1="}], "question": "1+1="}
+    (episode,) = episodes(policy, "of_chats", [columns])
+    assert isinstance(episode, Episode) and episode.score == 1.0, episode
+
+
 def test_a_rewritten_history_begins_a_row(policy):
     (episode,) = episodes(policy, "editor", [{}])
     first, second = episode.rows

@@ -74,9 +74,11 @@ def health(server):
         (b'{"prompt": "a", "stream": "yes"}', "stream is 'yes'"),
         (b'{"prompt": "\\ud800"}', "half of a surrogate pair"),
         (b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-        (b'{"prompt": "a", "top_k": ' + b"9" * 5000 + b"}", "digits"),
+        (b'{"prompt": "a", "top_k": ' + b"9" * 5000 + b"}", "holds a number of more than 4,300 digits$"),
         (b"[1, 2]", "not a JSON object"),
-        (b"\xff\xff", "decode"),
+        (b"\xff\xff", "not UTF-8: byte 0 is 0xff"),
+        (b'{"prompt"', "not JSON (Expecting"),
+        (b'{"prompt": "a", "temperature": NaN}', "holds NaN"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused(body, sentence):
@@ -92,6 +94,9 @@ def test_bad_requests_end_themselves(server):
     assert refused(server, PLAIN, {"prompt": [True]})[0] == 400
     assert refused(server, PLAIN, {"prompt": [-1]})[0] == 400
     assert refused(server, CHAT, {"messages": 5})[0] == 400
+    for part in ({"type": "text"}, {"type": "text", "text": None}, {"type": "text", "text": 5}):
+        status, said = refused(server, CHAT, {"messages": [{"role": "user", "content": [part]}]})
+        assert status == 400 and "content, which is text" in said
     assert refused(server, "/" + "s" * 300 + PLAIN, {"prompt": "a"})[0] == 400
 
 

@@ -38,10 +38,10 @@ class Columns:
         value, where, made_id = row
         if not isinstance(value, Mapping):
             raise ValueError(f"{where}: expected an object, got {type(value).__name__}")
-        value = written(value, self.prompt, where)
+        own, value = value, written(value, self.prompt, where)
         asked = at(value, self.prompt)
         if asked is MISSING:
-            raise ValueError(f"{where}: there is no column {self.prompt!r}; columns: {_listed(value)}")
+            raise ValueError(f"{where}: there is no column {self.prompt!r}; columns: {_listed(own)}")
         if "messages" in value and self.prompt != "messages":
             raise ValueError(
                 f"{where}: there are a prompt and the column messages, and a policy is asked one of them: tasks.prompt=messages "
@@ -49,6 +49,9 @@ class Columns:
             )
         columns = {key: item for key, item in value.items() if key != self.prompt}
         if not isinstance(asked, str) and is_chat(asked):
+            if silent := [one["role"] for one in asked if one["content"] is None and one["role"] != "assistant"]:
+                # A template would write an empty turn, and the policy would be asked nothing.
+                raise ValueError(f"{where}: a message of {silent[0]} in {self.prompt!r} has no content; expected text")
             asked = self._chat(asked)
         elif not isinstance(asked, str) or not asked:
             raise ValueError(

@@ -14,7 +14,7 @@ from gimbal.environments.functions import called
 from gimbal.environments.signatures import schema
 from gimbal.records import Fault, Task, is_chat
 from gimbal.sandbox.base import AbstractSandboxSpec
-from gimbal.sandbox.live import AbstractSandbox, OverLimit, SandboxError
+from gimbal.sandbox.live import AbstractSandbox, OverLimit, SandboxError, Untrusted
 from gimbal.sandbox.monty import Monty
 
 PLAIN = "$"  # begins a program in the turn of a model that was not taught to call tools
@@ -108,6 +108,8 @@ class TerminalSession(AbstractEnvironment):
             answers += [(f"error: it was not run; a turn may have {MOST_CALLS} calls", True)] * (
                 len(asked) - MOST_CALLS
             )
+        except Untrusted:  # of no episode's
+            raise
         except SandboxError as error:
             raise Failure(f"{type(self.spec.sandbox).__name__} {error}", "sandbox") from error
         failed = sum(broke for _, broke in answers)

@@ -13,17 +13,20 @@ def written(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any
 
     - ``chosen``, ``rejected``: two completions, scores 1 and 0. Where they are chats that hold the prompt too, it is what they share.
     - ``completion`` as a chat of one assistant message: its text.
-    - ``messages`` that end with the assistant, in a row without a prompt: the last message is the completion.
+    - ``messages`` that end with the assistant, in a row without a prompt: the last message is the completion. Other messages are the
+      prompt of a row that has none.
     """
     if "completion" in row:
         return {**row, "completion": said} if (said := _said(row["completion"], 1)) is not None else row
     if "chosen" in row and "rejected" in row:
         return _pair(row, prompt, where)
     messages: Any = row.get("messages")
-    if prompt not in row and (said := _said(messages)) is not None and len(messages) > 1:
-        rest = {key: value for key, value in row.items() if key != "messages"}
+    if prompt in row or not is_chat(messages):
+        return row
+    rest = {key: value for key, value in row.items() if key != "messages"}
+    if (said := _said(messages)) is not None and len(messages) > 1:
         return {**rest, prompt: list(messages[:-1]), "completion": said}
-    return row
+    return row if messages[-1]["role"] == "assistant" else {**rest, prompt: messages}
 
 
 def _pair(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any]:

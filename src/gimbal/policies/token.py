@@ -124,15 +124,20 @@ class TokenPolicy(AbstractPolicy):
                 else "its text is empty, or the model has no tokenizer files"
             )
             raise ValueError(f"the prompt of task {task.id} has {len(ids):,} tokens; {what}")
+        return self.known(ids, f"the prompt of task {task.id}")
+
+    def known(self, ids: list[int], what: str) -> list[int]:
+        """A tokenizer of another model, or one to which tokens were added, may write what the model has no embedding for."""
         size = self.model.get_input_embeddings().weight.shape[0]
         if strange := [x for x in ids if not 0 <= x < size]:
-            raise ValueError(
-                f"the prompt of task {task.id} has the token {strange[0]}; this model knows 0 to {size - 1}"
-            )
+            raise ValueError(f"{what} has the token {strange[0]}; this model knows 0 to {size - 1}")
         return ids
 
     def encode_told(self, row: Rollout | None, told: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
         """The tokens of what a row is told: text, ids, or messages, which the chat template puts behind its turn."""
+        return self.known(self._encoded(row, told), f"what a row is told, {str(told)[:60]!r},")
+
+    def _encoded(self, row: Rollout | None, told: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
         if isinstance(told, str):
             return self.tokenizer.encode(told, add_special_tokens=False) if told else []
         messages = [one for one in told if isinstance(one, Mapping)]

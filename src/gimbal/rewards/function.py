@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,9 +16,10 @@ from torch import Tensor
 from gimbal.config.classes import nearest
 from gimbal.config.parts import WEIGHTED, at_top, label, main_file, resolve
 from gimbal.records import Group, Rollout, Task
-from gimbal.rewards.adapters import COLUMN, make
+from gimbal.rewards.adapters import COLUMN, GIVEN, make
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError, worker
+from gimbal.sandbox._worker import UNSEEN
 from gimbal.sandbox.worker import Worker, WorkerError
 
 LARGEST = 1e15  # the sum of 10^8 squares of such is still finite in float32
@@ -133,17 +135,34 @@ class Function(AbstractReward):
         columns = _columns(task)
         # A task without an answer has no column of that name either, unless the row itself says null.
         there = [name for name in columns if name != "answer" or task.answer is not None or name in task.columns]
-        for name in (need.removeprefix(COLUMN) for need in self._worker.needs if need.startswith(COLUMN)):
+        for name in (need.removeprefix(COLUMN) for need in self._needs if need.startswith(COLUMN)):
             if name not in there:
                 raise RewardError(
-                    f"reward {self.name} takes the column `{name}`, and task {task.id} has only {', '.join(sorted(there))}"
-                    f"{nearest(name, there)}; name the parameter after a column of the rows, or give it a default: {name}=None"
+                    f"reward {self.name} takes the column `{name}`, and task {task.id} has only {_shown(there)}"
+                    f"{nearest(name, (*GIVEN, *there))}; name the parameter after a column of the rows, or give it a default: "
+                    f"{name}=None"
                 )
+
+    @property
+    def _needs(self) -> list[str]:
+        try:
+            return self._worker.needs
+        except RewardError as error:
+            raise RewardError(f"{error}{self._unseen(error)}") from error
+
+    def _unseen(self, error: Exception) -> str:
+        """What to do about a variable that it looked for in vain, if that is what it raised."""
+        if (found := re.search(f"{UNSEEN} ([^ ]+)", str(error))) is None:
+            return ""
+        if found[1] in self.variables:
+            return f"; {found[1]} is not set where the run was started either"
+        own = repr(self.function) if isinstance(self.function, str) else self.name
+        return f"; name it: Function(function={own}, variables={[*self.variables, found[1]]})".replace("'", '"')
 
     def __call__(self, group: Group) -> list[float | None]:
         self.accepts(group.task)
         try:
-            values = self._worker(self._call(group, self._worker.needs))
+            values = self._worker(self._call(group, self._needs))
         except WorkerError as error:
             raise RewardError(
                 f"reward {self.name} on task {group.task.id}: {error}{self._hint(error, group.task)}"
@@ -167,7 +186,9 @@ class Function(AbstractReward):
 
     def _hint(self, error: WorkerError, task: Task) -> str:
         """A KeyError in a function that takes **columns is most often a column that is not there."""
-        return f"; the columns are {', '.join(sorted(_columns(task)))}" if "raised KeyError" in str(error) else ""
+        if unseen := self._unseen(error):
+            return unseen
+        return f"; the columns are {_shown(_columns(task))}" if "raised KeyError" in str(error) else ""
 
     def _check(self, values: list[float | None], group: Group) -> None:
         where = f"reward {self.name} on task {group.task.id}"
@@ -197,6 +218,11 @@ def short(value: Any) -> Any:
 def _columns(task: Task) -> dict[str, Any]:
     """What a function is offered of a task, beside prompt and completions."""
     return {"id": task.id, "source": task.source, "answer": task.answer, **task.columns}
+
+
+def _shown(columns: Iterable[str]) -> str:
+    """The columns as a person knows them. A chat is also handed on as ``messages``, which its file need not have."""
+    return f"{', '.join(sorted({*columns} - {'messages'}))}, and its prompt as prompts"
 
 
 def _token_ids(rollout: Rollout) -> list[int]:

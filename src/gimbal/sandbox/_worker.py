@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -25,6 +26,13 @@ from gimbal.sandbox._supervisor import supervise
 
 OURS = (Path(__file__).parent, Path(__file__).parents[1] / "rewards")
 HIDDEN = (errno.EACCES, errno.ENOENT, errno.EROFS)  # how what is not granted looks
+UNSEEN = "its process does not see the environment variable"
+# Where a frame is none of the user's: in gimbal, in Python and its packages, in what they made of text.
+LIBRARIES = (
+    "<",
+    f"{Path(__file__).parents[1]}/",
+    *{f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
 MESSAGE = 400  # characters of an error that reach the parent's sentence
 
 
@@ -95,18 +103,23 @@ def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
     except BaseException as error:
         with contextlib.suppress(Exception):  # it may have closed what this writes to
             traceback.print_exc()
-        file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
+        frames = [frame[:2] for frame in traceback.extract_tb(error.__traceback__)]
+        file, line = frames[-1]
         if (
             isinstance(error, ValueError) and Path(file).parent in OURS
         ):  # adapters.py refused it: a sentence for the user
             return json.dumps({"nonce": nonce, "refused": str(error)[:MESSAGE]}).encode()
         if isinstance(error, SyntaxError):  # it is in a file that was being imported, not in the frame that imported it
             file, line = error.filename or file, error.lineno
+        elif own := [frame for frame in frames if not frame[0].startswith(LIBRARIES)]:
+            file, line = own[-1]  # the user's, and not the library's that it called
         where = f"{Path(file).name}, line {line}"
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             most = f"{FILE_BYTES >> 20} MiB, which is the most for one file, and for all that a call prints"
             return json.dumps({"nonce": nonce, "refused": f"it wrote more than {most} ({where})"}).encode()
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE]  # one line, however much it quotes
+        if isinstance(error, KeyError) and frames[-1][0] in (os.__file__, "<frozen os>"):
+            text = f"KeyError: {UNSEEN} {error.args[0]}"
         if isinstance(error, OSError) and error.filename is not None and error.errno in HIDDEN:
             text += "; `reads` and `writes` of a reward name what else it may open (docs/isolation.md)"
         return json.dumps({"nonce": nonce, "error": text, "where": where}).encode()

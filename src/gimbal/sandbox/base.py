@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
-from gimbal.sandbox.live import AbstractSandbox, Unavailable
+from gimbal.sandbox.live import AbstractSandbox, SandboxError, Unavailable, Untrusted
 from gimbal.sandbox.trial import held
 
 
 class AbstractSandboxSpec(AbstractPart, ABC):
     """The saved, frozen choice of a rung with its limits; ``open`` makes a live one.
 
-    ``open`` is for untrusted code: the first time in a process it attacks itself, and raises Unavailable where an attack
-    gets through. ``start`` is the same without that.
+    ``open`` is for untrusted code: the first time in a process it attacks itself, and raises Untrusted where an attack
+    gets through, or the attacks cannot be made. ``start`` is the same without that.
     """
 
     def missing(self) -> str:
@@ -32,12 +32,20 @@ class AbstractSandboxSpec(AbstractPart, ABC):
         """Whether it runs commands as well as Python programs."""
         return True
 
-    def open(self) -> AbstractSandbox:
-        if through := [name for name, holds in held(self).items() if not holds]:
-            raise Unavailable(
+    def attack(self) -> None:
+        """Raises Untrusted unless it holds here. A process attacks a rung once; a run does so before its first rollout."""
+        try:
+            found = held(self)
+        except SandboxError as error:
+            raise Untrusted(f"{type(self).__name__} could not be tried before its first use: {error}") from error
+        if through := [name for name, holds in found.items() if not holds]:
+            raise Untrusted(
                 f"{type(self).__name__} does not hold on this machine: {', '.join(through)} got through. Untrusted code is not "
                 "run; `gimbal env --sandbox` shows which rungs hold (docs/isolation.md)"
             )
+
+    def open(self) -> AbstractSandbox:
+        self.attack()
         return self.start()
 
     @abstractmethod

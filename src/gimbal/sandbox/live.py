@@ -38,6 +38,10 @@ class Unavailable(SandboxError):
     """This rung is not to be had here, or does not hold. Nothing was run, and no weaker one took its place."""
 
 
+class Untrusted(SandboxError, ValueError):
+    """It was attacked before its first use, and does not hold, or could not be tried. No rollout has failed by that: a run ends."""
+
+
 class OverLimit(SandboxError):
     """The program was ended at a limit, which ``limit`` names. The sandbox is as usable as before."""
 

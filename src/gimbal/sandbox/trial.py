@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from gimbal.sandbox.live import AbstractSandbox, Lost, OverLimit
+from gimbal.sandbox.live import DEADLINE, AbstractSandbox, Lost, OverLimit
 
 SECRET = "hidden words"
 READS = "print('through' if {secret!r} in open({file!r}).read() else '')"
@@ -59,6 +59,7 @@ if os.fork() == 0:
         os.close(2)
         time.sleep(60)
     os._exit(0)
+os.close(write)
 os.read(read, 1)
 """
 DAEMON_LIVES = """
@@ -80,9 +81,6 @@ print('through')
 TAKES_MEMORY = "x = bytes({memory})\nprint('through')"
 SECONDS = 20.0  # for an attack, on a machine that is busy
 PROCESSES, MEMORY_GB = 40, 4  # more than a rung allows by default
-ONE = (
-    threading.Lock()
-)  # a trial at a time: it hides words in the environment, and the first programs of a run come side by side
 
 
 @runtime_checkable
@@ -92,14 +90,18 @@ class Startable(Protocol):
     def start(self) -> AbstractSandbox: ...
 
 
+_TRYING = threading.Lock()
+
+
 def held(spec: Startable) -> dict[str, bool]:
-    """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits, however many ask at once."""
-    with ONE:
-        return _held(spec)
+    """Ten attacks, each with whether the rung held it off. Once a process for a choice of limits: one thread tries, others wait for
+    what it finds. SandboxError: the trial itself broke, and nothing was found."""
+    with _TRYING:
+        return _tried(spec)
 
 
 @cache
-def _held(spec: Startable) -> dict[str, bool]:
+def _tried(spec: Startable) -> dict[str, bool]:
     with tempfile.TemporaryDirectory(prefix="gimbal-trial-") as place, socket.create_server(("127.0.0.1", 0)) as server:
         file = Path(place, "file")
         file.write_text(SECRET)
@@ -108,23 +110,23 @@ def _held(spec: Startable) -> dict[str, bool]:
             "processes": most(spec, "processes", PROCESSES),
             "memory": int(2 * most(spec, "memory_gb", MEMORY_GB) * 2**30),
         }
-        had = os.environ.get("GIMBAL_TRIAL")
+        # What is tried is whether this process's own environment gets in, so it must lie there. It stays: another thread that copies
+        # the environment while a variable is removed from it raises a KeyError.
         os.environ["GIMBAL_TRIAL"] = SECRET
         sandbox = spec.start()
         try:
             return attacked(sandbox, file, words)
         finally:
             sandbox.close()
-            del os.environ["GIMBAL_TRIAL"]
-            if had is not None:
-                os.environ["GIMBAL_TRIAL"] = had
 
 
 def attacked(sandbox: AbstractSandbox, file: Path, words: dict[str, object]) -> dict[str, bool]:
     def through(program: str) -> bool:
         try:
             return "through" in sandbox.exec(program.format(**words), seconds=SECONDS).output
-        except OverLimit:
+        except OverLimit as error:
+            if error.limit == DEADLINE:  # an attack that was not finished has shown nothing
+                raise Lost(f"did not finish an attack on itself within {SECONDS:g} seconds") from error
             return False
 
     found = {

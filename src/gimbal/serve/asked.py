@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -97,16 +98,22 @@ def score_of(value: Any) -> float:
 
 
 def _body(data: bytes) -> dict[str, Any]:
-    def refused(constant: str) -> Any:
-        raise ValueError(f"the body holds {constant}, which is no JSON number")
-
+    constants: list[str] = []
     try:
-        body = json.loads(data, parse_constant=refused)
+        body = json.loads(data, parse_constant=constants.append)
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ValueError("the body holds half of a surrogate pair, which is no text") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the body is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except RecursionError as error:
         raise ValueError("the body is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the body is not JSON ({error.msg}, line {error.lineno}, column {error.colno})") from error
+    except ValueError as error:  # Python reads no more
+        raise ValueError(f"the body holds a number of more than {sys.get_int_max_str_digits():,} digits") from error
+    if constants:
+        raise ValueError(f"the body holds {constants[0]}, which is no JSON number")
     if not isinstance(body, dict):
         raise ValueError("the body is not a JSON object")
     return body
@@ -157,8 +164,8 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     for message in given if isinstance(given, list) and given else [None]:
         message = message if isinstance(message, dict) else {}
         content, role = message.get("content"), message.get("role")
-        if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-            content = "".join(str(part.get("text", "")) for part in content)
+        if isinstance(content, list) and all(map(_is_text, content)):
+            content = "".join(part["text"] for part in content)
         silent = content is None and role == "assistant"
         if not isinstance(role, str) or not (isinstance(content, str) or silent):
             raise ValueError(
@@ -172,6 +179,10 @@ def _messages(given: Any) -> list[dict[str, Any]]:
             raise ValueError("tool_calls must be a list of objects, each with a function, which is an object too")
         messages.append(message | {"content": content})
     return messages
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _tools(given: Any, chat: bool) -> list[dict[str, Any]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -192,13 +193,20 @@ def read(path: str | Path, only: str | None = None) -> list[Session]:
 def ended(path: Path) -> dict[str, bool]:
     """Every name on file, and whether its last line is a reward. Answers are not decoded: a record may hold gigabytes."""
     found: dict[str, bool] = {}
+    torn = False
     for number, line in _lines(path):
+        torn = False
         if (head := _head(line)) is not None:
             found[head[0]] = head[1]
             continue
         with _line(path, number):
-            if (row := _row(line)) is not None:
-                found[str(row["session"])] = "score" in row
+            if torn := (row := _row(line)) is None:
+                continue
+            found[str(row["session"])] = "score" in row
+    if torn:
+        warnings.warn(
+            f"{path}: its last line is unfinished, as a kill leaves it, and was left out", RuntimeWarning, stacklevel=2
+        )
     return found
 
 

@@ -36,7 +36,8 @@ class UnderWay(AbstractEnvironment):
     def reset(self, task: Task, seed: int) -> None:
         self.close()
         self.box = board().open()
-        given = {**task.columns, "id": task.id, "prompt": task.prompt, "answer": task.answer}
+        asked = task.columns.get("messages", task.prompt)  # of a chat row the messages: its text is empty
+        given = {**task.columns, "id": task.id, "prompt": asked, "answer": task.answer}
         streams = f"{seed}/{task.id}/{self.spec.sample}"
         host_of(self.spec.program).start(self.box, f"{board().url}/{self.box.name}/v1", given, streams)
 

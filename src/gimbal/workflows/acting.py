@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from gimbal.composition import parts_of
 from gimbal.config.own import raised
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Fault, Task, is_chat
+from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.live import Untrusted
 from gimbal.workflows.base import Act
 
 HALVES = re.compile("[\ud800-\udfff]")  # to look at each letter in Python takes longer than most tools
@@ -100,7 +103,7 @@ class Seat:
             return Moment(error=self.broken, fault=self.fault, late=self.late)
         try:
             moment = call.result(self.deadline(act, place))
-        except (Unrepeatable, Hung):  # these end the run
+        except (Unrepeatable, Hung, Untrusted):  # these end the run
             raise
         except Late as error:
             self.broken, self.late = str(error), True
@@ -153,6 +156,13 @@ class Seat:
                     raise Failure(said, self.spec.fault)
                 raise Unrepeatable(f"{said}; an environment that cannot be replayed cannot be resumed")
         return moment
+
+
+def attack_sandboxes(workflow: Any) -> None:
+    """Before the first rollout: later it would take the rollout's time, and a failure would be the rollout's."""
+    for part in parts_of(workflow):
+        if isinstance(part, AbstractSandboxSpec):
+            part.attack()
 
 
 def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:

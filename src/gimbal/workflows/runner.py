@@ -32,7 +32,7 @@ from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
-from gimbal.workflows.acting import seat
+from gimbal.workflows.acting import attack_sandboxes, seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
@@ -53,6 +53,7 @@ class Driven(AbstractSampler):
         return self.workflow.whole
 
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
+        attack_sandboxes(self.workflow)
         inner = self.engine.start(policy)
         return inner if isinstance(self.workflow, SingleTurn) else Runner(self, inner, policy)
 
@@ -211,8 +212,7 @@ class Runner(AbstractEngineAround):
         try:
             self._go_on(flow)
         except BaseException:
-            # What an engine refuses is refused as a whole, as if it had not been submitted.
-            self._give_up(flow)
+            self._give_up(flow)  # what an engine refuses is refused as a whole, as if it had not been submitted
             raise
 
     def _flow(self, attempt: Attempt) -> Flow:

@@ -52,6 +52,7 @@ class Words:
         policy = self.policy(call)
         ending = policy.end_ids[:1] if call.end else ()
         ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
+        policy.known(ids, f"the written answer of task {attempt.task.id}")
         return Rollout(
             task=attempt.task,
             sample=attempt.sample if call.sample is None else call.sample,
