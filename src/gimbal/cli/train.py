@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gimbal.cli import early
 from gimbal.cli.words import Arguments, flags_first, parse, table
 from gimbal.waiting import LOADING, waiting
 
@@ -81,7 +80,7 @@ def train(argv: Sequence[str]) -> int:
         )
     if "jobs" in arguments.flags and "seeds" not in arguments.flags:
         raise ValueError("--jobs needs --seeds")
-    _check(arguments)
+    early.check(arguments)
     try:
         with _terminable(), flags_first(arguments, (*SWITCHES, *VALUED, "debug")):
             return _train(arguments)
@@ -90,31 +89,6 @@ def train(argv: Sequence[str]) -> int:
             raise
         print(f"\ngimbal: {UNBEGUN}", file=sys.stderr)
         return 130
-
-
-def _check(arguments: Arguments) -> None:
-    """Flags that cannot be meant, for a dry run too, and before the imports that take seconds."""
-    from gimbal.cli.seeds import at_once, numbers
-
-    if "seeds" in arguments.flags:
-        numbers(arguments.flags["seeds"])
-    at_once(arguments.flags.get("jobs", "1"))
-    if "runs" in arguments.flags or "dry-run" in arguments.flags:
-        writable(Path(arguments.flags.get("runs", "runs")))
-
-
-def writable(runs: Path) -> None:
-    """Refuse a directory of runs that is none and cannot be made."""
-    above = next(place for place in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(place))
-    try:
-        Path(tempfile.mkdtemp(prefix=".gimbal", dir=above)).rmdir()
-    except OSError as error:
-        why = (
-            f"{above} is no directory" if error.errno == errno.ENOTDIR else f"{above}: {(error.strerror or '').lower()}"
-        )
-        raise ValueError(
-            f"--runs is {runs}, and no run can be written there ({why}); give another directory"
-        ) from error
 
 
 @contextmanager

@@ -58,15 +58,16 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
 
 @contextmanager
 def flags_first(arguments: Arguments, flags: Sequence[str]) -> Iterator[None]:
-    """An unknown key that was typed as --KEY and is close to one of these flags is refused as a flag."""
+    """An unknown key that was typed as --KEY, and is closer to one of these flags than to a key, is refused as a flag."""
     from gimbal.config import UnknownKey, nearest
 
     try:
         yield
     except UnknownKey as error:
         typed = arguments.dashed.get(error.key, "")
-        if typed and (hint := nearest(typed, flags)):
-            raise ValueError(f"there is no flag --{typed}{hint.replace('mean ', 'mean --')}") from error
+        hint = nearest(typed, {*flags, *error.names}).removeprefix("; did you mean ").removesuffix("?")
+        if hint in flags:
+            raise ValueError(f"there is no flag --{typed}; did you mean --{hint}?") from error
         raise
 
 

@@ -23,11 +23,11 @@ Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the
 
 
 class UnknownKey(ValueError):
-    """A key that leads nowhere."""
+    """A key that leads nowhere. ``names``: the last names of those there are."""
 
-    def __init__(self, key: str, told: str) -> None:
+    def __init__(self, key: str, told: str, names: Iterable[str]) -> None:
         super().__init__(told)
-        self.key = key
+        self.key, self.names = key, frozenset(names)
 
 
 def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None] = lambda sentence: None) -> Any:
@@ -161,7 +161,8 @@ def _unknown(run: Any, key: str) -> ValueError:
     if not hint and (close := nearest(last, {path.rpartition(".")[2] for path in known})):
         name = close.removeprefix("; did you mean ").removesuffix("?")
         hint = f"; did you mean {next(path for path in known if path.rpartition('.')[2] == name)}?"
-    return UnknownKey(key, f"there is no key {key}{hint or ' (--help lists them)'}")
+    names = (path.rpartition(".")[2] for path in known)
+    return UnknownKey(key, f"there is no key {key}{hint or ' (--help lists them)'}", names)
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:

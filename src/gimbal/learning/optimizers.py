@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from gimbal.policies.lora import quiet_bitsandbytes
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PIECE = 1 << 24  # weights whose moments are held in float32 at once
 MOST_BETA2 = 0.99  # with moments in bfloat16: beyond, a second moment would change by less than its neighbours are apart, and stay
@@ -59,6 +61,7 @@ class AdamW8bit(AbstractOptimizer):
     weight_decay: float = 0.0
 
     def over(self, module: nn.Module) -> torch.optim.Optimizer:
+        quiet_bitsandbytes()
         try:
             import bitsandbytes
         except ImportError as error:

@@ -167,6 +167,21 @@ def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]
     return [(type(part).__name__, part.consumes) for part in parts]
 
 
+def opened(run: AbstractRun) -> list[AbstractReward]:
+    """The run's rewards, opened; refused before a model is loaded if they cannot score the first task. ``accepted`` looks at the
+    others."""
+    rewards = [reward.open() for reward in run.rewards]
+    try:
+        first = run.tasks[0] if rewards and len(run.tasks) else None
+        for reward in rewards if isinstance(first, Task) else ():
+            reward.accepts(first)
+    except BaseException:
+        for reward in rewards:
+            reward.close()
+        raise
+    return rewards
+
+
 def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
