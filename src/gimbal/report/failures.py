@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import shlex
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 

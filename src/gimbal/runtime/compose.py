@@ -172,9 +172,9 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
     others."""
     rewards = [reward.open() for reward in run.rewards]
     try:
-        first = run.tasks[0] if rewards and len(run.tasks) else None
-        for reward in rewards if isinstance(first, Task) else ():
-            reward.accepts(first)
+        if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
+            for reward in rewards:
+                reward.accepts(first)
     except BaseException:
         for reward in rewards:
             reward.close()
