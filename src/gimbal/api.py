@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gimbal import config, recipes
+from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
@@ -23,19 +24,17 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.loading import SHIPPED
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
-from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
+from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
+from gimbal.runtime.schedule import FILE as SCHEDULE
 from gimbal.workflows.single import SingleTurn
 
 RUNS = "runs"
 SAME = ": the result is the same as for a run started with that many steps"
-KEPT = (
-    "--resume cannot change a run, except for steps=N. Start a new one: gimbal train --from {0} [key=value ...], "
-    "with model={0}/model to begin with its trained weights"
-)
+FILES = (METRICS, ROLLOUTS, SUMMARY, STOPPED, SCHEDULE, trackers.FILE, config.RECIPE_FILE, "report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ def train(
     name: str | None = None,
     resume: str | Path | None = None,
     runs: str | Path = RUNS,
-    track: str | Sequence[str] = (),
+    track: str | Sequence[str] | None = None,
     **overrides: Any,
 ) -> Result:
     """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return what came of it.
@@ -68,7 +67,7 @@ def train(
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
     function (or several, or rewards of gimbal), ``tasks`` a file, a directory or a Hub dataset by its name (several with weights as
     ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a ``datasets.Dataset``, or tasks of gimbal. ``track`` names
-    trackers: tensorboard, wandb, trackio.
+    trackers: tensorboard, wandb, trackio; a resumed run keeps those that it had, unless ``track`` says others, or ``"none"``.
     """
     config.refuse_while_loading()
     tracked = trackers.asked(track)
@@ -76,7 +75,7 @@ def train(
     directory = None if resume is None else find_run(resume, Path(runs))
     if directory is not None:
         if set(overrides) - {"steps"} or name:
-            raise ValueError(KEPT.format(directory))
+            raise ValueError(kept(directory))
         recipe, run = to_resume(directory, overrides.get("steps"))
     else:
         keys = config.flatten(overrides)
@@ -93,12 +92,10 @@ def train(
 
 
 def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
-    """A new directory with the resolved recipe in it. An existing one is never overwritten."""
-    stem = f"{stem_of(recipe)}-{run.seed}" if name is None else name
-    if stem in ("", "..") or Path(stem).name != stem:
-        raise ValueError(
-            f"--name is {stem!r}; it must be a single directory name. To put the run elsewhere, add --runs DIRECTORY"
-        )
+    """A directory with the resolved recipe in it: a new one, or where it is named, one of this very recipe in which nothing was done
+    yet. A run that did something is never overwritten.
+    """
+    stem = f"{stem_of(recipe)}-{run.seed}" if name is None else named(name)
     text = config.dump(
         settled(run), recipe, str(Path.cwd())
     )  # before the directory: what cannot be saved should not leave an empty one
@@ -108,15 +105,70 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
         try:
             directory.mkdir(parents=True)
             break
-        except FileExistsError as error:
+        except FileExistsError:
             if name:
-                raise ValueError(
-                    f"{directory} already exists; choose another name, continue that run (--resume {directory}), "
-                    f"or start a new one with its recipe (--from {directory})"
-                ) from error
+                free(directory, run, text)
+                break
             count += 1
     config.save(text, directory / config.RECIPE_FILE)
     return directory
+
+
+def named(name: str) -> str:
+    """A name that a run's directory can have."""
+    if name in ("", "..") or Path(name).name != name:
+        raise ValueError(
+            f"--name is {name!r}; it must be a single directory name. To put the run elsewhere, add --runs DIRECTORY"
+        )
+    return name
+
+
+def unbegun(directory: Path) -> bool:
+    """Whether no step was done in it, no checkpoint lies there, and no process trains there: a run killed while it was loaded, or
+    that failed in its first step."""
+    there = {path.name for path in directory.iterdir()}
+    known = {*FILES, f"{config.RECIPE_FILE}.partial", "checkpoints", "tensorboard", "wandb", "wandb.id"}
+    if SUMMARY in there or not there <= known or JsonLines(directory / METRICS).read():
+        return False
+    if (directory / "checkpoints").exists() and any((directory / "checkpoints").glob("step_*")):
+        return False
+    try:
+        with _alone(directory):
+            return True
+    except ValueError:  # it is being trained
+        return False
+
+
+def holds(directory: Path, run: AbstractRun, text: str) -> bool:
+    """Whether its recipe is this one, wherever it was started; or nothing is in it at all. Threads that the run leaves open were
+    settled by the machine."""
+
+    def asked(text: str) -> str:
+        text = re.sub(r"(?m)^directory: .*\n", "", text)
+        return text if run.threads else re.sub(r"(?m)^  threads: \d+$", "", text)
+
+    file = directory / config.RECIPE_FILE
+    if not file.is_file():
+        return not any(path for path in directory.iterdir() if path.name != f"{config.RECIPE_FILE}.partial")
+    return asked(file.read_text(encoding="utf-8")) == asked(text)
+
+
+def free(directory: Path, run: AbstractRun, text: str) -> None:
+    """Refuse a directory in which something was done, or that is of another recipe than this one."""
+    if not os.path.lexists(directory):
+        return
+    if not (directory / config.RECIPE_FILE).is_file() and not (directory.is_dir() and holds(directory, run, text)):
+        raise ValueError(f"{directory} already exists and is no run; choose another name, or move it away")
+    if not unbegun(directory):
+        raise ValueError(
+            f"{directory} already exists; choose another name, continue that run (--resume {directory}), "
+            f"or start a new one with its recipe (--from {directory})"
+        )
+    if not holds(directory, run, text):
+        raise ValueError(
+            f"{directory} already exists with another recipe, of which no step was done; choose another name, or remove it: "
+            f"rm -r {shlex.quote(str(directory))}"
+        )
 
 
 def settled(run: AbstractRun, share: int = 1) -> AbstractRun:
@@ -135,50 +187,53 @@ def launch(
     recipe: str,
     *,
     resume: bool = False,
-    track: Sequence[str] = (),
+    track: Sequence[str] | None = None,
     notices: Sequence[str] = (),
     header: bool = False,
 ) -> Result:
-    """Train in this directory. A new run that fails before its first step has ended leaves nothing behind.
+    """Train in this directory. A new run that is refused before its first step leaves nothing behind; of one that fails in it recipe
+    and stopped.json stay, for the doctor, and the same command takes the directory over.
 
     ``notices`` and advice, and with ``header`` what the run does, are told once it has begun, so that a refusal is one sentence.
     """
     under_way: list[bool] = []
-    try:
-        from gimbal.runtime.local import run_local  # late: only a run needs the console
+    with _alone(directory):
+        for name in FILES:
+            durable.regular(directory / name)
+        try:
+            from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-        # Among several ranks all must come to the same calls: the others have met and would wait for this one for good.
-        if resume and not several() and (done := finished(run, directory)) is not None:
-            recipes.tell(
-                f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
-            )
-            return Result(directory=directory, run=run, summary=done)
-        run = settled(run)
-        advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
+            # Among several ranks all must come to the same calls: the others have met and would wait for this one for good.
+            if resume and not several() and (done := finished(run, directory)) is not None:
+                recipes.tell(
+                    f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
+                )
+                return Result(directory=directory, run=run, summary=done)
+            run = settled(run)
+            advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
+            anew = resume and checkpoint.newest(directory) is None
 
-        def begun(edited: bool) -> None:
-            under_way.append(True)
-            if header:
-                print(f"{directory}: {statement(run)}", flush=True)
-            for sentence in advice:
-                recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
+            def begun(edited: bool) -> None:
+                under_way.append(True)
+                if header:
+                    print(f"{directory}{', from step 1 (it has no checkpoint)' * anew}: {statement(run)}", flush=True)
+                for sentence in advice:
+                    recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
-        with _alone(directory):
-            summary = run_local(run, directory, resume=resume, name=recipe, track=track, begun=begun)
-        return Result(directory=directory, run=run, summary=summary)
-    except BaseException as error:
-        told = fault(error, {type(part).__name__: key for key, part in config.paths(run).items()})
-        steps = len(JsonLines(directory / METRICS).read())
-        if not resume:
-            discard(directory)
-        if told:
-            when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
-            raise OwnError(f"{told}, {when}") from error
-        if isinstance(error, RewardError | Rewritten) and under_way and not directory.exists():
-            raise type(error)(
-                f"{error}. No step was finished, so nothing was saved: fix it, then start the run again"
-            ) from error
-        raise
+            tracked = trackers.of_run(directory, track)
+            summary = run_local(run, directory, resume=resume, name=recipe, track=tracked, begun=begun)
+            return Result(directory=directory, run=run, summary=summary)
+        except BaseException as error:
+            told = fault(error, {type(part).__name__: key for key, part in config.paths(run).items()})
+            steps = len(JsonLines(directory / METRICS).read())
+            if not resume:
+                discard(directory)
+            if told:
+                when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
+                raise OwnError(f"{told}, {when}") from error
+            if isinstance(error, RewardError | Rewritten) and under_way and not steps:
+                raise type(error)(f"{error}. No step was finished: fix it, then give the same command again") from error
+            raise
 
 
 def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
@@ -205,10 +260,16 @@ def finished(run: AbstractRun, directory: Path) -> Summary | None:
 
 
 def discard(directory: Path) -> None:
-    """Remove a run's directory if the run has taken no step: there is nothing to look at, and nothing to continue from."""
-    metrics = directory / METRICS
-    if not (metrics.is_file() and metrics.stat().st_size):
+    """Remove the directory of a run that has taken no step: there is nothing to continue from. Where it says why, that and its recipe
+    stay."""
+    if JsonLines(directory / METRICS).read():
+        return
+    if not (directory / STOPPED).is_file():
         shutil.rmtree(directory)
+        return
+    for path in directory.iterdir():
+        if path.name not in (STOPPED, config.RECIPE_FILE):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager
@@ -325,6 +386,21 @@ def way_on(directory: Path) -> str:
     if checkpoint.newest(directory) is None:
         return "there is no checkpoint yet, so start the run again"
     return f"continue with: {resuming(directory)}"
+
+
+def kept(directory: Path) -> str:
+    """That a resumed run cannot be changed, and how a new one begins with what it has."""
+    return (
+        f"--resume cannot change a run, except for steps=N. Start a new one: gimbal train --from {directory} [key=value ...]"
+        + (f", with model={model} to begin with its trained weights" if (model := trained(directory)) else "")
+    )
+
+
+def trained(directory: Path) -> Path | None:
+    """Where the newest weights of a run lie, unread; None where it has none yet."""
+    newest = checkpoint.newest(directory)
+    places = [directory] if (directory / SUMMARY).is_file() else [newest] if newest else []
+    return next((place / "model" for place in places if (place / "model").is_dir()), None)
 
 
 def resuming(directory: Path) -> str:

@@ -58,6 +58,29 @@ def remedy(error: OSError) -> str:
     return ""
 
 
+def obstacle(error: OSError) -> str:
+    """What lies in the way of a file, in a sentence without numbers of errors; "" where the error names no file."""
+    if error.filename is None or error.strerror is None:
+        return ""
+    file = error.filename2 or error.filename
+    match error.errno:
+        case errno.EISDIR:
+            return f"{file} is a directory, and a file is expected there; move it away"
+        case errno.ENOTDIR | errno.EEXIST:
+            return f"{file}: a file lies where a directory is expected; move it away"
+        case errno.ELOOP:
+            return f"{file} is a symbolic link that leads back to itself; remove it"
+    return f"{file}: {error.strerror.lower()}"
+
+
+def regular(path: Path) -> bool:
+    """Whether a file is there; a ValueError where something else is: a directory, a link to nowhere."""
+    if path.is_file() or not os.path.lexists(path):
+        return path.is_file()
+    what = "a directory" if path.is_dir() else "a link to nowhere" if path.is_symlink() else "no regular file"
+    raise ValueError(f"{path} is {what}, and a run keeps a file there; move it away")
+
+
 def append(path: Path, lines: str) -> None:
     """Whole lines at the end; where a kill has left half a line there, behind that, so that it damages no other."""
     with named(path), path.open("a+b") as file:

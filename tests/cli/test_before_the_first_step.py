@@ -1,4 +1,4 @@
-"""What fails before the first step: one sentence that says what to type, and no directory."""
+"""What fails before the end of the first step: one sentence that says what to type, and no directory but what the doctor reads."""
 
 import re
 from pathlib import Path
@@ -60,7 +60,8 @@ def test_a_reward_that_cannot_score(place, capsys):
         err = capsys.readouterr().err.splitlines()[-1]  # before it are warnings about the recipe
         assert re.search(sentence, err) and "--resume" not in err, (reward, err)
         assert "adapters.py" not in err and "TypeError" not in err
-        assert not Path("runs").exists() or not list(Path("runs").iterdir()), reward
+        for directory in Path("runs").glob("*"):
+            assert sorted(path.name for path in directory.iterdir()) == ["recipe.yaml", "stopped.json"], reward
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from gimbal import api, cli, config, recipes, waiting
 from gimbal.cli import seeds
 from gimbal.environments.tables import Rewritten
 from gimbal.policies.token import CausalLM
+from gimbal.report import trackers
 from gimbal.report.files import Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, local
@@ -125,10 +128,17 @@ def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
         (["train", TOY, "seed=1", "--seed", "2"], "seed is given twice"),
         (["train", TOY, "--name"], "--name needs a value"),
         (["train", TOY, "--from", "x"], "from and RECIPE both say what to train"),
-        (
-            ["train", "--resume", "x", "seed=3"],
-            "gimbal train --from x [key=value ...], with model=x/model to begin",
-        ),
+        (["train", "--resume", "x", "seed=3"], "there is no run x"),
+        (["train", TOY, "--nme", "x"], "there is no flag --nme; did you mean --name?"),
+        (["train", TOY, "--dry-rnu"], "there is no flag --dry-rnu; did you mean --dry-run?"),
+        (["train", TOY, "--stpes", "3"], "there is no key stpes; did you mean steps?"),
+        (["train", TOY, "steps.=1"], "there is no key steps.; did you mean steps?"),
+        (["train", TOY, "objective..clip_high=1"], "there is no key objective..clip_high"),
+        (["train", TOY, "tasks=a.jsonl", "tasks=b.jsonl"], "tasks is given twice, as a.jsonl and as b.jsonl"),
+        (["train", TOY, "top_p=0.9"], "gimbal: sampling.top_p=0.9 cannot be trained with: set sampling.top_p=1"),
+        (["train", TOY, "temperature=0", "top_k=3"], "sampling.temperature=0 sampling.top_k=3 cannot be trained with"),
+        (["train", TOY, "objective=ClippedRatio(clip_low=nan)"], "objective.clip_low is nan; it must be a number"),
+        (["train", TOY, "objective=ClippedRatio(clip_low=-nan)"], "objective.clip_low is nan; it must be a number"),
         (["train", "--resume", "x"], "there is no run x"),
         (["train", TOY, "num_generations=1"], "compares the rollouts of a group"),
         (["train", TOY, "anchor=Behavior()"], "both"),
@@ -142,7 +152,7 @@ def test_an_unknown_key_ends_in_one_line_and_code_2(monkeypatch):
         (["train", TOY, "=3"], "'=3' has no key"),
         *(
             (["train", TOY, "--name", name], "it must be a single directory name")
-            for name in ("a/b", "..", ".", "", "/tmp")
+            for name in ("a/b", "..", ".", "/tmp")
         ),
     ],
 )
@@ -351,7 +361,7 @@ def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
 
 
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])
-def test_what_broke_in_the_first_step_says_that_nothing_is_kept(trained, monkeypatch, capsys, kind):
+def test_what_broke_in_the_first_step_says_what_to_do(trained, monkeypatch, capsys, kind):
     def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
         begun(False)
         raise kind("reward mine broke")
@@ -359,7 +369,7 @@ def test_what_broke_in_the_first_step_says_that_nothing_is_kept(trained, monkeyp
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY]) == 2 and not list(Path("runs").iterdir())
     assert capsys.readouterr().err.endswith(
-        "reward mine broke. No step was finished, so nothing was saved: fix it, then start the run again\n"
+        "reward mine broke. No step was finished: fix it, then give the same command again\n"
     )
 
 
@@ -413,6 +423,155 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     recipe.write_text(was.replace("num_generations: 8", "num_generations: 4"))
     cli.main(["train", "--resume", "one"])
     assert "runs/one continues with num_generations 8 -> 4: it is no longer the same run" in capsys.readouterr().err
+
+
+FOR_A_DRY_RUN_TOO = [
+    (["model="], "policy.model is empty"),
+    (["model=/nonexist"], "there is no model directory /nonexist"),
+    (["model=."], ". has no config.json"),
+    (["model=rows.jsonl"], "rows.jsonl has no config.json"),
+    (["model=/etc"], "/etc has no config.json"),
+    (["tasks=no.jsonl"], "there is no file no.jsonl"),
+    (["reward=rows.py:f"], "reward rows.py:f: there is no file"),
+    (["--seeds", "0"], "--seeds 0 names no seed"),
+    (["--seeds=-1"], "--seeds is -1; it must be"),
+    (["--seeds", "x"], "--seeds is x; it must be"),
+    (["--seeds", "2", "--jobs", "0"], "--jobs is 0; it must be"),
+    (["--runs", ""], "--runs needs a value"),
+    (["--runs", "rows.jsonl"], "no run can be written there"),
+    (["--runs", "rows.jsonl/runs"], "no run can be written there"),
+    (["--runs", "/proc/x"], "no run can be written there"),
+    (["--track", ""], "--track needs a value"),
+    (["--track", "tensorboard,"], "there is no tracker ''"),
+    (["--name", "a/b"], "it must be a single directory name"),
+    (["--name", "done"], "runs/done already exists"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), FOR_A_DRY_RUN_TOO)
+def test_a_dry_run_refuses_what_cannot_run(tmp_path, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").touch()
+    Path("runs/done").mkdir(parents=True)
+    Path("runs/done/recipe.yaml").write_text(config.dump(recipes.load(TOY), TOY))
+    Path("runs/done/metrics.jsonl").write_text('{"step": 1}\n')
+    for dry in (["--dry-run"], []):
+        assert cli.main(["train", TOY, *dry, *words]) == 2
+        out, err = capsys.readouterr()
+        assert sentence in err and err.count("\n") == 1 and not out
+        assert sorted(path.name for path in Path().rglob("*")) == [
+            *("done", "metrics.jsonl", "recipe.yaml", "rows.jsonl", "runs")
+        ], "what was there before"
+
+
+def test_a_name_is_free_again_while_nothing_was_done_under_it(trained, capsys):
+    def begin(*words):
+        code = cli.main(["train", TOY, "--name", "one", *words])
+        return code, capsys.readouterr().err
+
+    Path("runs/one").mkdir(parents=True)  # killed before it wrote its recipe
+    assert begin("--dry-run") == (0, "") and begin() == (0, "")
+    assert begin()[0] == 0, "killed while it was loaded, for the stub does no step"
+    code, err = begin("seed=3")
+    assert code == 2 and "with another recipe, of which no step was done; choose another name, or remove it" in err
+    held = os.open("runs/one", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert "runs/one already exists; choose another name, continue that run" in begin()[1]
+    os.close(held)
+    assert begin()[0] == 0
+    for done in ("checkpoints/step_000001/x", "summary.json", "notes.txt"):
+        file = Path("runs/one", done)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        assert "already exists; choose" in begin()[1] and "already exists; choose" in begin("--dry-run")[1], done
+        file.unlink()
+        shutil.rmtree("runs/one/checkpoints", ignore_errors=True)
+    Path("runs/one/metrics.jsonl").write_text('{"step": 1}\n')
+    assert "runs/one already exists; choose another name" in begin()[1]
+    shutil.rmtree("runs/one")
+    Path("runs/one").mkdir()
+    Path("runs/one/notes.txt").touch()
+    assert "runs/one already exists and is no run" in begin()[1]
+    assert len(trained) == 3
+
+
+def test_a_resumed_run_without_a_checkpoint_begins_from_step_1(trained, capsys):
+    cli.main(["train", TOY, "--name", "one"])
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "one"]) == 0
+    assert capsys.readouterr().out.startswith("runs/one, from step 1 (it has no checkpoint): 10 steps")
+
+
+def test_a_resumed_run_keeps_its_trackers(trained, monkeypatch, capsys):
+    given = []
+    stub = local.run_local
+    monkeypatch.setattr(local, "run_local", lambda *two, track, **more: (given.append(track), stub(*two, **more))[1])
+    monkeypatch.setattr(trackers, "find_spec", lambda name: object())
+    resume = ["train", "--resume", "one"]
+    cli.main(["train", TOY, "--name", "one", "--track", "wandb,tensorboard"])
+    cli.main(resume)
+    assert given == [("wandb", "tensorboard"), ("tensorboard", "wandb")]
+    for words in (["--track", "trackio"], [], ["--track", "none"], []):
+        assert cli.main([*resume, *words]) == 0
+    assert given[2:] == [("trackio",), ("trackio",), (), ()]
+    cli.main([*resume, "--track", "wandb"])
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)  # not installed any more
+    assert cli.main(resume) == 0 and given[-1] == ("wandb",), "Trackers leaves it out, with a word"
+    assert cli.main([*resume, "--track", "wandb"]) == 2 and "this needs wandb" in capsys.readouterr().err
+    cli.main(["train", "--from", "one", "--name", "two"])
+    assert given[-1] == () and not Path("runs/two/tracked.json").exists()
+    Path("runs/one/tracked.json").write_text('{"trackers": ["wandb", 3, "other"]}')
+    assert gimbal.train(resume="one") and given[-1] == ("wandb",)
+    assert gimbal.train(resume="one", track=()) and gimbal.train(resume="one") and given[-2:] == [(), ()]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl", "summary.json", "schedule.jsonl", "tracked.json"])
+@pytest.mark.parametrize("what", ["directory", "loop"])
+def test_a_file_of_a_run_that_is_none_is_told_by_name(trained, capsys, name, what):
+    cli.main(["train", TOY, "--name", "one"])
+    file = Path("runs/one", name)
+    file.unlink(missing_ok=True)
+    file.mkdir() if what == "directory" else file.symlink_to(name)
+    capsys.readouterr()
+    kind = "a directory" if what == "directory" else "a link to nowhere"
+    assert cli.main(["train", "--resume", "one"]) == 2
+    assert capsys.readouterr().err == f"gimbal: {file} is {kind}, and a run keeps a file there; move it away\n"
+    for command in ("doctor", "report"):
+        code = cli.main([command, "one"])
+        err = capsys.readouterr().err
+        assert "Errno" not in err and "Traceback" not in err and (code == 2) == bool(err), (command, err)
+
+
+def test_from_says_with_which_weights_it_begins(trained, capsys):
+    cli.main(["train", TOY, "--name", "first"])
+    Path("runs/first/summary.json").write_text("{}")
+    model = Path("runs/first/model")
+    shutil.copytree(CausalLM().path, model)
+    capsys.readouterr()
+    cli.main(["train", "--from", "first", "--name", "second"])
+    said = "gimbal: the recipe of runs/first, from the initial weights; model=runs/first/model begins with its trained ones\n"
+    assert capsys.readouterr().err == said
+    cli.main(["train", "--from", "first", f"model={model}", "--name", "third"])
+    assert not capsys.readouterr().err
+    assert cli.main(["train", "--resume", "first", "seed=3"]) == 2
+    way = "gimbal train --from runs/first [key=value ...], with model=runs/first/model to begin with its trained weights\n"
+    assert capsys.readouterr().err.endswith(way)
+
+
+def test_a_sigterm_while_a_run_is_loaded_is_told_as_a_ctrl_c(trained, monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def killed(*given, **named):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    for place in ((recipes, "load"), (local, "run_local")):
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, killed)
+            assert cli.main(["train", TOY]) == 130 and not list(Path().glob("runs/*"))
+        said = "gimbal: stopped before the first step; nothing was saved; give the same command again\n"
+        assert capsys.readouterr().err.endswith(said)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_run_that_never_began_leaves_nothing(trained, monkeypatch):

@@ -39,7 +39,27 @@ def test_each_kind_of_part(place, capsys):
         assert cli.main(["train", QUICK, "threads=1", "held_out=None", "prompts_per_step=1", given]) == 2, given
         said = capsys.readouterr().err.splitlines()[-1]
         assert sentence in said and "--resume" not in said, (given, said)
-        assert not list(Path("runs").iterdir()), "it took no step"
+        for directory in Path("runs").iterdir():  # it took no step
+            assert sorted(path.name for path in directory.iterdir()) == ["recipe.yaml", "stopped.json"]
+
+
+@pytest.mark.slow
+def test_the_doctor_reads_what_failed_in_its_first_step_and_the_same_command_starts_again(place, capsys):
+    words = ["train", QUICK, "threads=1", "held_out=None", "--name", "it", "reward=mine.py:score"]
+    Path("mine.py").write_text("def score(completions):\n    return 3 / 0\n")
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "ZeroDivisionError" in said and said.endswith(
+        "No step was finished: fix it, then give the same command again"
+    )
+    assert sorted(path.name for path in Path("runs/it").iterdir()) == ["recipe.yaml", "stopped.json"]
+    assert cli.main(["doctor", "it"]) == 0
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    Path("mine.py").write_text("def score(completions):\n    return [1.0 for _ in completions]\n")
+    assert cli.main([*words[:4], "steps=1", *words[4:]]) == 2
+    assert "already exists with another recipe, of which no step was done" in capsys.readouterr().err
+    assert cli.main(words) == 0 and not Path("runs/it/stopped.json").exists()
+    assert len(Path("runs/it/metrics.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
 from gimbal.config.classes import PACKAGE, first_sentence, methods
 from gimbal.config.expected import quoted
 from gimbal.objectives import ClippedRatio
+from gimbal.objectives.base import AbstractObjective
 from gimbal.workflows.base import AbstractWorkflow
 
 
@@ -188,3 +189,20 @@ def test_no_summary_is_cut_short():
         assert not re.search(r"\b(Dr|al|e\.g|i\.e|cf|vs)\.$", text), (name, text)
     for name, text in recipes.names().items():
         assert len(text) <= 132, f"{name}: the summary of a recipe is one line of a terminal: {text}"
+
+
+def test_a_class_that_is_no_dataclass_is_told_what_it_lacks(tmp_path):
+    (tmp_path / "loss.py").write_text("class Forgot:\n    pass\n\ndef made(): pass\n")
+    for kind in ("Forgot()", "Forgot(x=1)"):
+        with pytest.raises(ValueError, match=r"put @dataclass\(frozen=True, kw_only=True\) above class Forgot"):
+            read(Text(f"{tmp_path}/loss.py:{kind}"), AbstractObjective, "objective")
+    with pytest.raises(ValueError, match="is not a part"):
+        read(Text(f"{tmp_path}/loss.py:made()"), AbstractObjective, "objective")
+
+
+def test_only_parts_of_the_kind_are_meant():
+    with pytest.raises(ValueError) as told:
+        read(Text("Encod"), AbstractWorkflow, "workflow")
+    assert "Encode" not in str(told.value)
+    with pytest.raises(ValueError, match=r"objective=ClipedRatio; did you mean ClippedRatio\?"):
+        read(Text("ClipedRatio"), AbstractObjective, "objective")

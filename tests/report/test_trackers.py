@@ -175,7 +175,9 @@ def test_a_run_logs_what_its_own_file_holds(tmp_path):
 
 
 def test_what_is_asked_for_is_known_and_installed(monkeypatch):
-    assert asked("") == () and asked(()) == ()
+    assert asked(None) is None and asked("none") == () and asked(()) == ()
+    with pytest.raises(ValueError, match="there is no tracker ''"):
+        asked("")
     with pytest.raises(ValueError, match="there is no tracker wandbb; did you mean wandb"):
         asked("wandbb")
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)

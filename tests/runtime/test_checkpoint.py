@@ -192,6 +192,38 @@ def test_a_future_that_a_run_has_gone_back_from_goes(tmp_path):
     assert names(tmp_path) == ["step_000005.2"], "not the damaged one because its number is larger"
 
 
+@pytest.mark.parametrize("what", ["loop", "nowhere", "file"])
+@pytest.mark.parametrize("name", ["step_000002", ".partial_000002", "step_000002.2"])
+def test_what_is_no_checkpoint_is_in_nobodys_way(tmp_path, name, what):
+    """A link to itself or to nowhere, or a file, under the name that the next checkpoint would have."""
+    save(tmp_path, 1)
+    place = tmp_path / "checkpoints" / name
+    place.write_text("mine") if what == "file" else place.symlink_to(name if what == "loop" else "nowhere")
+    assert taken(tmp_path) == ("step_000001", [])
+    free = {"step_000002": "step_000002.2", "step_000002.2": "step_000002.3"}.get(name, "step_000002")
+    assert save(tmp_path, 2).name == free and taken(tmp_path) == (free, [])
+    save(tmp_path, 3, keep=1)
+    assert names(tmp_path) == ["step_000003"]
+    assert place.is_symlink() or place.is_file() or name.startswith(".partial"), "it is somebody's own"
+
+
+def test_a_checkpoint_behind_a_link_is_one_and_only_the_link_is_removed(tmp_path):
+    save(tmp_path, 1)
+    kept = (tmp_path / "checkpoints" / "step_000001").rename(tmp_path / "elsewhere")
+    (tmp_path / "checkpoints" / "step_000001").symlink_to(kept)
+    assert taken(tmp_path) == ("step_000001", [])
+    save(tmp_path, 2, keep=1)
+    assert names(tmp_path) == ["step_000002"] and (kept / checkpoint.MANIFEST).is_file()
+
+
+def test_what_is_no_directory_is_told_without_the_number_of_an_error(tmp_path):
+    (tmp_path / "checkpoints").symlink_to("checkpoints")
+    assert taken(tmp_path) == (None, [])
+    with pytest.raises(checkpoint.CheckpointError) as told:
+        save(tmp_path, 1)
+    assert "Errno" not in str(told.value) and "checkpoints" in str(told.value)
+
+
 @pytest.mark.parametrize("log_file", checkpoint.LOGS)
 def test_a_log_that_lost_a_line_is_not_gone_on_from(tmp_path, log_file):
     lines = JsonLines(tmp_path / log_file)

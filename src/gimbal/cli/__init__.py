@@ -126,4 +126,6 @@ def sentence(error: BaseException) -> str:
         )
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "this port is already in use; give another --port, or --port 0 for any free one"
+    if isinstance(error, OSError) and (way := durable.obstacle(error)):
+        return way
     return said if isinstance(error, ValueError | OSError) else ""

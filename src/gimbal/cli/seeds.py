@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -31,6 +30,16 @@ def numbers(text: str) -> list[int]:
     return found
 
 
+def at_once(text: str) -> int:
+    """``--jobs``: each run needs a core of its own."""
+    cores = len(os.sched_getaffinity(0))
+    if not text.isdecimal() or not 1 <= int(text) <= cores:
+        raise ValueError(
+            f"--jobs is {text}; it must be a number of runs from 1 to {cores}: each needs a core of its own"
+        )
+    return int(text)
+
+
 def train_seeds(
     run: AbstractRun,
     recipe: str,
@@ -50,8 +59,6 @@ def train_seeds(
     from gimbal.runtime import compose
 
     cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= jobs <= len(cores):
-        raise ValueError(f"--jobs is {jobs}; there are {len(cores)} cores, and each run needs one")
     compose.accepted(run)  # what is refused is refused once
     advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
@@ -88,17 +95,13 @@ def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequen
     """
     from gimbal import api, config
 
-    def asked(text: str) -> str:
-        text = re.sub(r"(?m)^directory: .*\n", "", text)
-        return text if run.threads else re.sub(r"(?m)^  threads: \d+$", "", text)
-
     texts = {seed: config.dump(replace(run, seed=seed), recipe) for seed in seeds}
     for seed, text in texts.items():
-        file = runs / f"{stem}-s{seed}" / config.RECIPE_FILE
-        if file.parent.exists() and not (file.is_file() and asked(file.read_text(encoding="utf-8")) == asked(text)):
-            raise ValueError(f"{file.parent} already exists with another recipe; choose another name with --name")
+        directory = runs / f"{stem}-s{seed}"
+        if directory.exists() and not (directory.is_dir() and api.holds(directory, run, text)):
+            raise ValueError(f"{directory} already exists with another recipe; choose another name with --name")
     for seed in seeds:
-        if not (runs / f"{stem}-s{seed}").exists():
+        if not (runs / f"{stem}-s{seed}" / config.RECIPE_FILE).is_file():
             api.create(api.settled(replace(run, seed=seed), jobs), recipe, f"{stem}-s{seed}", runs)
     return [runs / f"{stem}-s{seed}" for seed in seeds]
 

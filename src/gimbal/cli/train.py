@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from gimbal.cli.words import Arguments, parse, table
+from gimbal.cli import early
+from gimbal.cli.words import Arguments, flags_first, parse, table
 from gimbal.waiting import LOADING, waiting
 
 TRAIN_HELP = """\
@@ -24,15 +28,15 @@ gimbal train RECIPE --help lists all its keys with types and values.
   tasks=FILE reward=file.py:function held_out=0.1     FILE: JSONL, JSON, CSV, parquet, a directory, or a Hub dataset (docs/data.md)
 
   --runtime ray      generate and score in Ray processes; the learner stays in this one (fields: gimbal show Ray)
-  --name NAME        write to runs/NAME, which must not exist
+  --name NAME        write to runs/NAME, which must hold no other run
   --runs DIRECTORY   write there instead of to runs
-  --from RUN         start a new run with the recipe of an earlier one; overrides allowed
+  --from RUN         start a new run with the recipe of an earlier one, from the initial weights; overrides allowed
   --resume RUN       continue a stopped run, bit for bit; steps=N trains it longer
   --replay RUN       repeat a --runtime ray run in one process from its recorded schedule, and compare the batches
   --seeds 5          train NAME-s0 to NAME-s4, each in its own process; --seeds 3,8 trains these two. Give the same command
                      again to continue those that stopped or failed. Compare them with `gimbal compare`
   --jobs 2           number of seeds to train at the same time, each on its own cores
-  --track LIST       tensorboard, wandb, trackio, or several separated by commas
+  --track LIST       tensorboard, wandb, trackio, or several separated by commas; a resumed run keeps them, --track none stops
   --dry-run          print what would be trained
   --print-config     print the resolved recipe as YAML
 
@@ -54,12 +58,12 @@ Evaluates the newest checkpoint of a run, or a model directory, on held-out task
 UNBEGUN = "stopped before the first step; nothing was saved; give the same command again"
 
 
+SWITCHES = ("help", "dry-run", "print-config")
+VALUED = ("name", "runs", "from", "resume", "replay", "seeds", "jobs", "track")
+
+
 def train(argv: Sequence[str]) -> int:
-    arguments = parse(
-        argv,
-        ("help", "dry-run", "print-config"),
-        ("name", "runs", "from", "resume", "replay", "seeds", "jobs", "track"),
-    )
+    arguments = parse(argv, SWITCHES, VALUED)
     if "help" in arguments.flags and not arguments.words:
         print(TRAIN_HELP)
         return 0
@@ -70,23 +74,34 @@ def train(argv: Sequence[str]) -> int:
     chosen = [name for name in ("from", "resume") if name in arguments.flags] + ["RECIPE"] * len(arguments.words)
     if len(chosen) > 1:
         raise ValueError(f"{' and '.join(chosen)} both say what to train; give one of them")
-    if "resume" in arguments.flags and (set(arguments.overrides) - {"steps"} or "name" in arguments.flags):
-        from gimbal.api import KEPT
-
-        raise ValueError(KEPT.format(arguments.flags["resume"]))
     if "seeds" in arguments.flags and ("resume" in arguments.flags or "seed" in arguments.overrides):
         raise ValueError(
             "--seeds sets the seeds: drop seed=. To continue, give the first command again instead of --resume"
         )
     if "jobs" in arguments.flags and "seeds" not in arguments.flags:
         raise ValueError("--jobs needs --seeds")
+    early.check(arguments)
     try:
-        return _train(arguments)
+        with _terminable(), flags_first(arguments, (*SWITCHES, *VALUED, "debug")):
+            return _train(arguments)
     except KeyboardInterrupt:  # while it was loaded: of one that trains, _train tells itself
         if {"resume", "seeds", "help", "dry-run", "print-config"} & set(arguments.flags) or "RANK" in os.environ:
             raise
         print(f"\ngimbal: {UNBEGUN}", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """A scheduler's SIGTERM is a Ctrl-C while a run is loaded, as it is once it trains (``interruptible``)."""
+    # Among torchrun's ranks it may say that one of them died.
+    ours = threading.current_thread() is threading.main_thread() and "RANK" not in os.environ
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if ours else None
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _replay(arguments: Arguments) -> int:
@@ -119,14 +134,21 @@ def _train(arguments: Arguments) -> int:
         from gimbal.runtime import checkpoint, compose, memory
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
-    track = trackers.asked(arguments.flags.get("track", ""))
+    track = trackers.asked(arguments.flag("track"))
     earlier = arguments.flag("resume") or arguments.flag("from")
     found = api.find_run(earlier, runs) if earlier else None
     notices: list[str] = []  # told once nothing can be refused any more
     if found is not None:
+        if "resume" in arguments.flags and (set(arguments.overrides) - {"steps"} or "name" in arguments.flags):
+            raise ValueError(api.kept(found))
         recipe, run = api.to_resume(found, arguments.overrides.get("steps") if "resume" in arguments.flags else None)
         if "from" in arguments.flags:
             run = configured(run, arguments.overrides, notices.append)
+            weights = api.trained(found)
+            if weights and not any(key.partition(".")[0] in ("model", "policy") for key in arguments.overrides):
+                notices.append(
+                    f"the recipe of {found}, from the initial weights; model={weights} begins with its trained ones"
+                )
     else:
         recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
         with waiting(f"loading the recipe {recipe} and its tasks"):
@@ -145,19 +167,19 @@ def _train(arguments: Arguments) -> int:
         for sentence in notices:
             recipes.tell(sentence)
     elif "dry-run" in arguments.flags:
+        if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
+            api.free(runs / api.named(name), run, config.dump(run, recipe))
         advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
         print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")
         for sentence in advice:
             recipes.tell(sentence)
     elif text := arguments.flag("seeds"):
-        from gimbal.cli.seeds import numbers, train_seeds
+        from gimbal.cli.seeds import at_once, numbers, train_seeds
 
-        jobs = arguments.flags.get("jobs", "1")
-        if not jobs.isdecimal():
-            raise ValueError(f"--jobs is {jobs}; it must be a number of runs, such as 2")
-        rest = ["--track", ",".join(track)] if track else []
+        jobs = at_once(arguments.flags.get("jobs", "1"))
+        rest = [] if track is None else ["--track", ",".join(track) or trackers.NONE]
         name = arguments.flag("name") or api.stem_of(recipe)
-        return train_seeds(run, recipe, name, runs, numbers(text), int(jobs), rest, notices)
+        return train_seeds(run, recipe, name, runs, numbers(text), jobs, rest, notices)
     else:
         resumed = "resume" in arguments.flags
         directory = found if found and resumed else api.create(run, recipe, arguments.flag("name"), runs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -13,6 +14,7 @@ class Arguments:
     words: list[str] = field(default_factory=list)
     flags: dict[str, str] = field(default_factory=dict)
     overrides: dict[str, str] = field(default_factory=dict)
+    dashed: dict[str, str] = field(default_factory=dict)  # overrides that were given as --KEY, as typed
 
     def flag(self, name: str) -> str | None:
         return self.flags.get(name)
@@ -41,14 +43,32 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
                     raise ValueError(f"--{key} needs a value")
                 value = "true" if alone else rest.pop(0)
             if key not in valued:
-                key = key.replace("-", "_")
+                typed, key = key, key.replace("-", "_")
+                result.dashed[key] = typed
         if not key:
             raise ValueError(f"{word!r} has no key; write key=value")
         into = result.flags if word.startswith("--") and key in valued else result.overrides
+        if word.startswith("--") and key in valued and not value:
+            raise ValueError(f"--{key} needs a value")
         if key in into:
-            raise ValueError(f"{key} is given twice")
+            raise ValueError(f"{key} is given twice, as {into[key]} and as {value}; give one of them")
         into[key] = Text(value)
     return result
+
+
+@contextmanager
+def flags_first(arguments: Arguments, flags: Sequence[str]) -> Iterator[None]:
+    """An unknown key that was typed as --KEY, and is closer to one of these flags than to a key, is refused as a flag."""
+    from gimbal.config import UnknownKey, nearest
+
+    try:
+        yield
+    except UnknownKey as error:
+        typed = arguments.dashed.get(error.key, "")
+        hint = nearest(typed, {*flags, *error.names}).removeprefix("; did you mean ").removesuffix("?")
+        if hint in flags:
+            raise ValueError(f"there is no flag --{typed}; did you mean --{hint}?") from error
+        raise
 
 
 def table(rows: Mapping[str, str]) -> None:

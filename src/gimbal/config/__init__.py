@@ -1,7 +1,7 @@
 """Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
 
 from gimbal.config.classes import catalogue, methods, nearest
-from gimbal.config.overrides import flatten, locate, override, paths, reachable
+from gimbal.config.overrides import UnknownKey, flatten, locate, override, paths, reachable
 from gimbal.config.parts import (
     RECIPE_FILE,
     Text,
@@ -16,6 +16,7 @@ from gimbal.config.saved import dump, load, read_file, save
 __all__ = [
     "RECIPE_FILE",
     "Text",
+    "UnknownKey",
     "catalogue",
     "dump",
     "find",

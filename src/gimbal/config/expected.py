@@ -62,12 +62,17 @@ def expected(annotation: Any, path: str) -> str:
         return describe(annotation)
     if annotation.__name__ in KINDS:
         return KINDS[annotation.__name__]
-    kinds = set(_kinds(annotation))
-    names = sorted(entry.name for entry in catalogue().values() if entry.part and kinds & set(entry.bases))
+    names = fitting(annotation)
     if not names:
         return f"{annotation.__name__}(...), whose fields `gimbal show {annotation.__name__}` lists"
     more = " and others (gimbal list methods)" if len(names) > NAMED else ""
     return f"one of {', '.join(names[:NAMED])}{more}, such as {path}='{names[0]}()', or your own, {path}='file.py:Class(field=value)'"
+
+
+def fitting(kind: type) -> list[str]:
+    """The names of gimbal's parts of this kind."""
+    kinds = set(_kinds(kind))
+    return sorted(entry.name for entry in catalogue().values() if entry.part and kinds & set(entry.bases))
 
 
 def _kinds(kind: type) -> Iterator[str]:

@@ -22,6 +22,14 @@ from gimbal.config.parts import Text, read
 Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the whole
 
 
+class UnknownKey(ValueError):
+    """A key that leads nowhere. ``names``: the last names of those there are."""
+
+    def __init__(self, key: str, told: str, names: Iterable[str]) -> None:
+        super().__init__(told)
+        self.key, self.names = key, frozenset(names)
+
+
 def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None] = lambda sentence: None) -> Any:
     """The run with these changes. ``notice`` is told of every name that was translated; unknown ones are a ValueError."""
     wholes = {key: changes[key] for key in changes if any(other.startswith(key + ".") for other in changes)}
@@ -64,6 +72,8 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
 
 def locate(run: Any, key: str, value: Any) -> Changes:
     """Where a key leads, with the value to put there."""
+    if "" in key.split("."):
+        raise _unknown(run, key)
     if reachable(run, key) or _absent(run, key):
         return [(key, value)]
     name = _tail(run, key)
@@ -151,7 +161,8 @@ def _unknown(run: Any, key: str) -> ValueError:
     if not hint and (close := nearest(last, {path.rpartition(".")[2] for path in known})):
         name = close.removeprefix("; did you mean ").removesuffix("?")
         hint = f"; did you mean {next(path for path in known if path.rpartition('.')[2] == name)}?"
-    return ValueError(f"there is no key {key}{hint or ' (--help lists them)'}")
+    names = (path.rpartition(".")[2] for path in known)
+    return UnknownKey(key, f"there is no key {key}{hint or ' (--help lists them)'}", names)
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:

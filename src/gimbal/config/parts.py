@@ -20,13 +20,13 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gimbal.config.aliases import MOVED, RENAMED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
-from gimbal.config.expected import at_commas, expected, quoted
+from gimbal.config.expected import at_commas, expected, fitting, quoted
 
 RECIPE_FILE = "recipe.yaml"  # of a run, in its directory
 REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, and nothing more
@@ -40,6 +40,7 @@ SHORT = {
     "AbstractWorkflow": "gimbal.workflows.agent:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
+FLOATS = ("inf", "infinity", "nan")  # numbers that are written as names
 YAML = {"true": True, "false": False, "none": None, "null": None}  # as people type them, outside of a part and inside
 MOST_SHOWN = 80  # characters of a refused value
 MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
@@ -59,8 +60,9 @@ def find(name: str) -> type:
     if name not in catalogue() and name in MOVED:
         raise ValueError(f"{name} was removed: {MOVED[name]}")
     if name not in catalogue():
+        parts = [entry.name for entry in catalogue().values() if entry.part]
         raise ValueError(
-            f"gimbal has no part called {name}{nearest(name, catalogue())} (your own part is file.py:{name}() or pkg.module:{name}())"
+            f"gimbal has no part called {name}{nearest(name, parts)} (your own part is file.py:{name}() or pkg.module:{name}())"
         )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 
@@ -348,14 +350,16 @@ def _typed_items(text: Text, item: Any, path: str) -> Any:
     pieces = at_commas(text)
     if any(WEIGHTED.fullmatch(piece) for piece in pieces):
         return tuple(Text(piece) for piece in pieces if piece)
-    return expression(text, path, expected(tuple[item, ...], path))
+    return expression(text, path, expected(tuple[item, ...], path), fitting(item) if isinstance(item, type) else ())
 
 
 def _read_part(value: Any, base: type, path: str) -> Any:
     value = _long(value, base)
     data = value
     for _ in range(2):  # quotes that came through the shell are one more layer: 'mine.py:Count()'
-        data = _long(expression(data, path, expected(base, path)), base) if isinstance(data, str) else data
+        data = (
+            _long(expression(data, path, expected(base, path), fitting(base)), base) if isinstance(data, str) else data
+        )
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
@@ -397,8 +401,14 @@ def _checked(part: Any, path: str) -> Any:
 
 
 def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
-    if not dataclasses.is_dataclass(cls):
-        raise ValueError(f"{path}: {cls.__name__} is not a part (a concrete dataclass)")
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        name = cls.__name__ if isinstance(cls, type) else ""
+        way = (
+            f"put @dataclass(frozen=True, kw_only=True) above class {name}"
+            if name
+            else "a part is a dataclass, and its class is named here"
+        )
+        raise ValueError(f"{path}: {name or shown(cls)} is not a part; {way}")
     hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}
     for name in given:
         if name not in known:
@@ -410,13 +420,14 @@ def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
     return cls(**{name: read(item, hints[name], f"{path}.{name}" if path else name) for name, item in given.items()})
 
 
-def expression(text: str, path: str, way: str) -> Any:
+def expression(text: str, path: str, way: str, likely: Iterable[str] = ()) -> Any:
     """The plain data of a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated.
 
-    ``way``: what the key expects, told where the text is neither, or a lone name that is no part's.
+    ``way``: what the key expects, told where the text is neither, or a lone name that is no part's; ``likely``: what such a name may
+    have been meant as.
     """
     if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), *RENAMED, "None", "True", "False", "inf"):
-        raise ValueError(f"{path}={text}{nearest(text, catalogue())}; it must be {way}")
+        raise ValueError(f"{path}={text}{nearest(text, likely)}; it must be {way}")
     own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
     source = "OWN" + quoted(own[2] or "()") if own else quoted(text)
     try:
@@ -441,8 +452,10 @@ def _data(node: ast.expr, own: str) -> Any:
         return {_data(key, own): _data(item, own) for key, item in pairs if key is not None}
     if isinstance(node, ast.Name) and node.id in YAML:
         return YAML[node.id]
+    if isinstance(node, ast.Name) and node.id.lower() in FLOATS:
+        return float(node.id)  # that the field takes no nan, the reader of its type says with the field's name
     if isinstance(node, ast.Name):
-        return math.inf if node.id == "inf" else {"class": find(own if node.id == "OWN" else node.id)}
+        return {"class": find(own if node.id == "OWN" else node.id)}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         cls = find(own if node.func.id == "OWN" else node.func.id)
         names = [f.name for f in dataclasses.fields(cls) if not f.kw_only] if dataclasses.is_dataclass(cls) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
@@ -84,7 +85,11 @@ def names() -> list[str]:
 
 
 def _datasets() -> dict[str, Any]:
-    import reasoning_gym  # it takes a second, and only runs that use it should wait
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", '"is" with', SyntaxWarning
+        )  # of cellpylib, each time where no bytecode can be kept
+        import reasoning_gym  # it takes a second, and only runs that use it should wait
 
     return reasoning_gym.factory.DATASETS
 

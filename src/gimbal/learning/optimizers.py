@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
+
+from gimbal.policies.lora import quiet_bitsandbytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PIECE = 1 << 24  # weights whose moments are held in float32 at once
@@ -64,6 +65,7 @@ class AdamW8bit(AbstractOptimizer):
     weight_decay: float = 0.0
 
     def over(self, module: nn.Module) -> torch.optim.Optimizer:
+        quiet_bitsandbytes()
         try:
             import bitsandbytes
         except ImportError as error:
@@ -72,7 +74,7 @@ class AdamW8bit(AbstractOptimizer):
                 "optimizer=adamw optimizer_dtype=bfloat16"
             ) from error
         weights = trained(module)
-        if any(isinstance(weight, DTensor) for weight in weights):
+        if any(_here(weight) is not weight for weight in weights):
             raise ValueError(
                 "optimizer=adamw_8bit does not take the shards of a learner in several processes: optimizer=adamw "
                 "optimizer_dtype=bfloat16, or start it without torchrun"
@@ -270,4 +272,8 @@ class Rounded(torch.optim.Optimizer):
 
 def _here(tensor: Tensor) -> Tensor:
     """This process's part of it."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return tensor  # nothing is sharded, and the import below takes as long as that of torch itself
+    from torch.distributed.tensor import DTensor
+
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

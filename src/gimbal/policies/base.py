@@ -104,6 +104,13 @@ class AbstractPolicySpec(AbstractPart, ABC):
     def load(self, seed: int = 0) -> AbstractPolicy:
         """``seed`` draws the first weights of a policy that is not read from disk."""
 
+    def check_files(self) -> None:
+        """A ValueError where ``load`` has nothing to load. Quick, and without a network: a dry run asks it.
+
+        As it stands it loads, which is quick for small networks.
+        """
+        self.load()
+
     @abstractmethod
     def at(self, directory: Path) -> AbstractPolicySpec:
         """The same choice with the weights saved in this directory."""

@@ -233,6 +233,9 @@ class Denoiser(AbstractPolicySpec):
             )
         return policy.eval()
 
+    def check_files(self) -> None:
+        diffusers.described(Path(self.path))
+
     def at(self, directory: Path) -> Denoiser:
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))

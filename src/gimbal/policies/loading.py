@@ -45,15 +45,9 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it would tear the live console
+    check_files(path)
     local = Path(path)
     adapter = (local / "adapter_config.json").is_file()
-    if local.exists() and not adapter and not (local / "config.json").is_file():
-        raise ValueError(f"{path} has no config.json; policy.model must be a transformers model directory")
-    if not local.exists() and (local.is_absolute() or path.startswith(".")):
-        raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
-    if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
-        # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
-        raise ValueError(f"{path} has no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
     if not local.exists():
         hub_has(path)
     try:
@@ -91,6 +85,21 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
     if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
         raise ValueError(f"the weights in {path} are not all finite numbers: {some(broken)}")
     return model.eval(), tokenizer, processor
+
+
+def check_files(path: str) -> None:
+    """Refuse a name that can be no model, as far as that can be told without a network and without reading weights."""
+    if not path.strip():
+        raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {TINY}")
+    local = Path(path)
+    adapter = (local / "adapter_config.json").is_file()
+    if local.exists() and not adapter and not (local / "config.json").is_file():
+        raise ValueError(f"{path} has no config.json; policy.model must be a transformers model directory")
+    if not local.exists() and (local.is_absolute() or path.startswith(".")):
+        raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
+    if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
+        # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
+        raise ValueError(f"{path} has no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
 
 
 def hub_has(name: str) -> None:

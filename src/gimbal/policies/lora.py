@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,8 +78,12 @@ def base_of(directory: str) -> str:
 
 def whole_model(directory: str, kind: Any, *, dtype: torch.dtype) -> Any:
     """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model of this kind."""
-    base = kind.from_pretrained(base_of(directory), dtype=dtype)
-    adapted = _peft().PeftModel.from_pretrained(base, directory)
+    peft, base = _peft(), kind.from_pretrained(base_of(directory), dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+        )  # peft asks it of transformers
+        adapted = peft.PeftModel.from_pretrained(base, directory)
     _fits(directory, adapted)
     return adapted.merge_and_unload().requires_grad_(True)
 
@@ -123,7 +129,18 @@ def merged(model: Any) -> dict[str, Tensor]:
     return state
 
 
+def without_4bit(record: logging.LogRecord) -> bool:
+    """Drops what bitsandbytes says when it is imported: that kernels are missing for products in 4 bits, which nothing here needs."""
+    return not record.getMessage().startswith("Failed to load CPU gemm_4bit_forward")
+
+
+def quiet_bitsandbytes() -> None:
+    """To be called before whatever imports it; peft does wherever it is installed."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(without_4bit)
+
+
 def _peft() -> Any:
+    quiet_bitsandbytes()
     try:
         import peft
     except ImportError as error:

@@ -74,6 +74,10 @@ class Rejuvenated(AbstractPolicySpec):
                 self._reset(unit, other, rigid_U, generator)
         return tuned
 
+    def check_files(self) -> None:
+        for model in (self.model, self.base):
+            CausalLM(model=model).check_files()
+
     def at(self, directory: Path) -> CausalLM:
         """As it is: what was saved has been made plastic already."""
         return CausalLM(model=str(directory), dtype=self.dtype)

@@ -20,7 +20,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.decisions import Tokens
 from gimbal.policies.images import Images, Undrawn
 from gimbal.policies.layout import Layout, Sharing, laid, planned
-from gimbal.policies.loading import SHIPPED, TINY, description, read, sees
+from gimbal.policies.loading import SHIPPED, TINY, check_files, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
 from gimbal.records import AbstractDecisions, AbstractSampling, Rollout, Task
@@ -400,6 +400,9 @@ class CausalLM(AbstractPolicySpec):
             self.lora.attach(policy.model, seed, getattr(torch, self.dtype))
             policy.model.eval()
         return policy
+
+    def check_files(self) -> None:
+        check_files(self.path)
 
     def at(self, directory: Path) -> CausalLM:
         if self.lora is not None:

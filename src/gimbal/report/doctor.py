@@ -69,6 +69,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=settings.mostly_cut, families=TEXT, always=True),  # of a run whose length is paid for, after that
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall, alone=True),
+    Rule(sign=failures.stopped, always=True, alone=True),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -219,3 +220,15 @@ def gradient_died(record: Record) -> Sign | None:
 def _dead(record: Record, norm: float | None, live: float | None) -> bool:
     taught = any(part.get("class") not in HOLDING for part in record.run.get("regularisers") or ())
     return norm is not None and (norm < NO_GRADIENT or (live is not None and live < LIVE and not taught))
+
+
+def stopped(record: Record) -> Sign | None:
+    """An error ended the run, and no other rule says why: its own sentence does."""
+    if record.stopped is None:
+        return None
+    step = record.stopped["step"]
+    return Sign(
+        name="stopped by an error",
+        evidence=f"{f'after step {step}' if step else 'in the first step'}: {record.stopped['sentence']}",
+        experiment=f"fix this, then gimbal train --resume {shlex.quote(str(record.directory))}",
+    )

@@ -46,11 +46,11 @@ class JsonLines:
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, as ``_whole`` says."""
-        return _whole(self.path.read_bytes()) if self.path.exists() else []
+        return _whole(self.path.read_bytes()) if durable.regular(self.path) else []
 
     def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
         """The lines that are whole from this byte on, and the byte at which the rest begins: how a growing file is followed."""
-        if not self.path.exists():
+        if not durable.regular(self.path):
             return [], offset
         with self.path.open("rb") as file:
             file.seek(offset)
@@ -59,7 +59,7 @@ class JsonLines:
 
     def cut(self, size: int) -> None:
         """Keep the first ``size`` bytes. The file is a new one, by which whoever follows it knows."""
-        if self.path.exists():
+        if durable.regular(self.path):
             durable.written(self.path, partial(_copy, self.path, size))
 
 

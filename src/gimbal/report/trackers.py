@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ from gimbal import durable
 from gimbal.config import RECIPE_FILE, nearest, read_file
 
 PROJECT = "gimbal"  # unless WANDB_PROJECT names another
+FILE = "tracked.json"  # in a run's directory: the names of its trackers, for when it is resumed
+NONE = "none"
 
 
 class AbstractTracker(ABC):
@@ -102,16 +105,37 @@ KNOWN: dict[str, Callable[[Path, Mapping[str, Any], int], AbstractTracker]] = {
 }
 
 
-def asked(names: str | Sequence[str]) -> tuple[str, ...]:
-    """The trackers of ``tensorboard,wandb``, each known and installed (else ValueError, ModuleNotFoundError)."""
-    words = names.split(",") if isinstance(names, str) else names
-    found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+def asked(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The trackers of ``tensorboard,wandb``, each known and installed (else ValueError, ModuleNotFoundError); of ``none`` none at all.
+
+    None is nothing said: a resumed run goes on with those that it had.
+    """
+    if names is None:
+        return None
+    words = [word.strip() for word in (names.split(",") if isinstance(names, str) else names)]
+    found = tuple(dict.fromkeys(word for word in words if word != NONE))
     for name in found:
         if name not in KNOWN:
-            raise ValueError(f"there is no tracker {name}{nearest(name, KNOWN)}; there are {', '.join(KNOWN)}")
+            raise ValueError(
+                f"there is no tracker {name or repr(name)}{nearest(name, KNOWN)}; there are {', '.join(KNOWN)}, and {NONE}"
+            )
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return found
+
+
+def of_run(directory: Path, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """The trackers of a run: those asked for, which are kept with it from now on; where nothing is said, those that it had.
+
+    One that is not installed any more is left out by ``Trackers``, with a word.
+    """
+    file = directory / FILE
+    if asked is None:
+        names = read_file(file).get("trackers") if file.is_file() else ()
+        return tuple(name for name in KNOWN if name in names) if isinstance(names, list) else ()
+    if asked or file.is_file():
+        durable.write(file, json.dumps({"trackers": list(asked)}) + "\n")
+    return tuple(asked)
 
 
 class Trackers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -13,7 +14,11 @@ from gimbal.rewards.answers import extract
 
 def make() -> tuple[Callable[..., Any], list[str]]:
     """Called in the worker: the library takes a second to import, while the run starts."""
-    import reasoning_gym
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", '"is" with', SyntaxWarning
+        )  # of cellpylib, each time where no bytecode can be kept
+        import reasoning_gym
 
     @cache
     def dataset(name: str, parameters: str) -> Any:

@@ -19,6 +19,7 @@ import pickle
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def save(
     root = directory / "checkpoints"
     partial = root / f"{PARTIAL}{step:06d}"
     try:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
         (partial / "model").mkdir(parents=True)
         with durable.named(partial / "model"):
             policy.save(partial / "model")
@@ -91,11 +92,12 @@ def save(
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as a RuntimeError of its zip writer, in words that do not say so.
         why = (
-            durable.remedy(error) or error
+            durable.remedy(error) or durable.obstacle(error) or error
             if isinstance(error, OSError)
             else f"{partial / 'state.pt'}: the disk is full, or the file size limit is too low (ulimit -f)"
         )
-        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):  # what is in the way may be above it
+            _remove(partial)
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({why}); {kept}") from error
@@ -262,7 +264,9 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
 
 def _named(root: Path) -> list[Path]:
     # Only directories: what else bears such a name is somebody's own, and no checkpoint.
-    return [path for path in root.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir()]
+    return (
+        [path for path in root.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir()] if root.is_dir() else []
+    )
 
 
 def step_of(checkpoint: Path) -> int:
@@ -278,7 +282,9 @@ def _place(checkpoint: Path) -> tuple[int, int]:
 
 
 def _free_name(root: Path, step: int) -> str:
-    taken = [number for at, number in map(_place, _named(root)) if at == step]
+    # By name alone: what is no directory (a file, a link to nowhere) is in the way too.
+    there = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
+    taken = [number for at, number in map(_place, there) if at == step]
     return f"step_{step:06d}" + (f".{max(taken) + 1}" if taken else "")
 
 
@@ -291,8 +297,17 @@ def _remove_others(root: Path, step: int, keep: int, every: int) -> None:
     kept = [last[at] for at in sorted(last)][-max(1, keep) :] + [last[at] for at in last if every and at % every == 0]
     for path in [*_named(root), *root.glob(f"{PARTIAL}*")]:
         if path not in kept:
-            (path / MANIFEST).unlink(missing_ok=True)  # first, so that what is half removed is no checkpoint
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A directory, or what is in its place; of a link the link alone."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    if (path / MANIFEST).is_file():
+        (path / MANIFEST).unlink()  # first, so that what is half removed is no checkpoint
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _of_families() -> list[Any]:

@@ -167,14 +167,32 @@ def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]
     return [(type(part).__name__, part.consumes) for part in parts]
 
 
+def opened(run: AbstractRun) -> list[AbstractReward]:
+    """The run's rewards, opened; refused before a model is loaded if they cannot score the first task. ``accepted`` looks at the
+    others."""
+    rewards = [reward.open() for reward in run.rewards]
+    try:
+        if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
+            for reward in rewards:
+                reward.accepts(first)
+    except BaseException:
+        for reward in rewards:
+            reward.close()
+        raise
+    return rewards
+
+
 def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
-    """Refuse, before the first step, tasks that cannot be read or asked and rewards that cannot score them; what is doubtful of the
-    tasks, the first such, and how many held-out rows are trained on. ``rewards``: the run's, if open; ``policy``: if it is loaded.
+    """Refuse, before the first step, a model that is not there, tasks that cannot be read or asked and rewards that cannot score them;
+    what is doubtful of the tasks, the first such, and how many held-out rows are trained on. ``rewards``: the run's, if open;
+    ``policy``: if it is loaded.
 
     Of rows every one is looked at (of more than 100,000 some); of other tasks, which may be made as they are asked for, the first.
     """
+    if policy is None:
+        run.policy.check_files()
     held_out, doubts = run.held_out, list[str]()
     sets = [(run.tasks, None), *([(held_out.tasks, held_out.rewards)] if held_out else [])]
     for tasks, own in sets:
@@ -288,9 +306,17 @@ def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verd
 
 def _trainable(run: AbstractRun) -> Iterator[Verdict]:
     if not run.sampling.trainable:
+        drawn, kept = vars(run.sampling), {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        cut = [
+            name
+            for name in kept
+            if drawn.get(name, kept[name]) != kept[name] and (name != "temperature" or not drawn[name])
+        ]
+        given = " ".join(f"sampling.{name}={drawn[name]:g}" for name in cut) or f"{run.sampling}"
+        way = " ".join(f"sampling.{name}={kept[name]:g}" for name in cut) or "one of full support"
         yield Refusal(
-            "the trainer evaluates the distribution that was sampled from only on its full support and at a temperature above "
-            "0: set sampling.temperature=1 sampling.top_k=0 sampling.top_p=1 sampling.min_p=0 (evaluation may differ)"
+            f"{given} cannot be trained with: set {way}. The trainer's probabilities are over everything that may be drawn (full "
+            "support), at a temperature above 0"
         )
 
 

@@ -69,7 +69,7 @@ class Trainer:
         ranks = joining.join()
         self._saved = checkpoint.load(resume) if resume else None
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
-        self.rewards = [reward.open() for reward in run.rewards]
+        self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         _own(policy)
         self.policy = policy  # what engines are made of; the one that is trained is the learner's

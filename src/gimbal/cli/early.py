@@ -1,0 +1,78 @@
+"""What can be refused of a command before the imports that take seconds; a dry run and a real one alike."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from gimbal.cli.words import Arguments
+
+REWARDS, ROWS = ("reward", "rewards", "reward_funcs"), ("tasks", "held_out", "train_dataset", "eval_dataset")
+
+
+def check(arguments: Arguments) -> None:
+    """Flags that cannot be meant, and files that are not there."""
+    from gimbal.cli.seeds import at_once, numbers
+
+    if "seeds" in arguments.flags:
+        numbers(arguments.flags["seeds"])
+    at_once(arguments.flags.get("jobs", "1"))
+    if "runs" in arguments.flags or "dry-run" in arguments.flags:
+        writable(Path(arguments.flags.get("runs", "runs")))
+    files(arguments.overrides)
+
+
+def writable(runs: Path) -> None:
+    """Refuse a directory of runs that is none and cannot be made."""
+    above = next(place for place in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(place))
+    try:
+        Path(tempfile.mkdtemp(prefix=".gimbal", dir=above)).rmdir()
+    except OSError as error:
+        why = (
+            f"{above} is no directory" if error.errno == errno.ENOTDIR else f"{above}: {(error.strerror or '').lower()}"
+        )
+        raise ValueError(
+            f"--runs is {runs}, and no run can be written there ({why}); give another directory"
+        ) from error
+
+
+def files(overrides: Mapping[str, str]) -> None:
+    """Refuse files of rows that are not there, and functions that their file does not have; the rest is looked at once it is read."""
+    from gimbal.config.expected import DATA_FILES, at_commas
+    from gimbal.config.parts import WEIGHTED
+
+    for key in ROWS:
+        for name in at_commas(overrides.get(key, "")):
+            plain = name.endswith(DATA_FILES) and not any(mark in name for mark in "*?[]{}():'\"")
+            if plain and not Path(name).expanduser().exists():
+                raise ValueError(f"there is no file {name}")
+    for key in REWARDS:
+        for name in at_commas(overrides.get(key, "")):
+            if (found := WEIGHTED.fullmatch(name)) and ".py:" in name:
+                _function(found[1])
+
+
+def _function(reference: str) -> None:
+    from gimbal.config import nearest
+
+    place, _, name = reference.rpartition(":")
+    file = Path(place).expanduser()
+    if not file.is_file():
+        raise ValueError(f"reward {reference}: there is no file {file.resolve()}")
+    source = file.read_text(encoding="utf-8", errors="replace")
+    if (
+        re.search(rf"\b{name}\b", source) or "import *" in source or "globals" in source
+    ):  # it may have it: importing it will tell
+        return
+    try:
+        there = [
+            node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    except (SyntaxError, ValueError):  # importing it tells that better
+        return
+    raise ValueError(f"{place} has no {name}{nearest(name, there)}")
