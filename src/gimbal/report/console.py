@@ -30,7 +30,7 @@ SHOWN = (
 
 
 class Console:
-    """``before`` the first step, ``step`` after every one, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always.
+    """``before`` the first step, ``step`` after each, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always.
 
     ``recorded``: the run trains on written answers, so that its loss says how it goes, and no reward, which is of somebody else's text.
     """

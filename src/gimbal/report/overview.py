@@ -91,7 +91,8 @@ def learned(
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
     It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on (of ``recorded`` answers the
-    loss), over the first and the last tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by ``evaluation``); None where unknown.
+    loss), over the first and the last tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by
+    ``evaluation``); None where unknown.
     """
     if summary is not None:
         for key, name in figures(summary.before, summary.after).items():
