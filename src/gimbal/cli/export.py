@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-
 LOADED = {"model": "AutoModelForCausalLM", "tokenizer": "AutoTokenizer"}
 
 HELP = """\
