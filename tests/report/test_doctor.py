@@ -340,7 +340,7 @@ def test_every_rule_has_a_signature_here(record):
 @pytest.mark.parametrize("passes", [0.0, 0.03, 0.05, 0.08])
 def test_nearly_all_cut_off_is_said_whatever_few_pass(record, passes):
     """Of runs alike, one was well: a short answer or two more passed than ended."""
-    directory = record(FLAT | {"length__truncated_frac": 0.97, "pass_rate": passes})
+    directory = record(**FLAT | {"length__truncated_frac": 0.97, "pass_rate": passes})
     assert "max_length too small" in causes(directory)
 
 
