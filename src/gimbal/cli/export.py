@@ -116,7 +116,7 @@ def _card(directory: Path, recipe: str, run: Any, step: int, merged: bool) -> st
     lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), "library_name: transformers"]
     lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
     adapter = ", LoRA adapter merged in" if merged else ""
-    rewards = ", ".join(reward.name for reward in run.rewards) or "of the environment"
+    rewards = ", ".join(reward.name for reward in run.rewards) or "none of its own"
     lines += [
         "| | |",
         "|---|---|",
