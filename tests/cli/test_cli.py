@@ -675,3 +675,15 @@ def test_public_names_exist():
     assert gimbal.train is api.train
     with pytest.raises(AttributeError):
         gimbal.nothing  # noqa: B018
+
+
+def test_lists_begin_where_people_begin_and_are_in_order(capsys):
+    from gimbal import recipes
+
+    assert cli.main(["list", "recipes"]) == 0
+    head = capsys.readouterr().out.splitlines()[: len(recipes.START) + 1]
+    assert head[0] == "start here" and [line.split()[0] for line in head[1:]] == list(recipes.START)
+    assert set(recipes.START) <= set(recipes.names())
+    assert cli.main(["list", "tasks"]) == 0
+    named = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]]
+    assert named == sorted(named) and "Dataset" in named

@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -89,3 +90,12 @@ def test_a_thousand_devices_take_seconds():
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 30
     (forecast,) = json.loads(done.stdout)["forecasts"]
     assert forecast["trained"]["rollouts"] == 4 * 512 * 16
+
+
+def test_schedules_that_come_out_alike_share_a_row():
+    from gimbal.cli.plan import rows
+    from gimbal.runtime.simulate.simulator import Setup, simulate
+
+    one = simulate(Setup(steps=2, warmup=1), "one-step-off")
+    table = rows([one, replace(one, schedule="bounded-async"), replace(one, schedule="sync", rollouts_per_s=1e9)])
+    assert [line.split("  ")[1] for line in table.splitlines()[1:]] == ["one-step-off, bounded-async", "sync"]

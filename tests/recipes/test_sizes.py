@@ -85,3 +85,13 @@ def test_the_table_covers_every_size_and_grows_more_careful():
 def test_a_model_of_the_hub_counts_as_large(monkeypatch):
     run, _ = loaded(model="somebody/some-model")
     assert run.optimization.microbatch_tokens == 4096 and run.sampling.max_length == 1024
+
+
+def test_an_own_model_is_sampled_in_its_own_precision_not_in_the_recipes(model, monkeypatch):
+    large, _ = loaded(model=model)
+    assert large.engine.precision in ("bfloat16", "float32")
+    monkeypatch.undo()
+    assert loaded()[0].engine.precision == "int8", "gimbal-tiny keeps the recipe's"
+    assert loaded(model=model)[0].engine.precision == "float32"
+    assert loaded(model=model, **{"policy.dtype": "bfloat16"})[0].engine.precision == "bfloat16"
+    assert loaded(model=model, **{"engine.precision": "int8"})[0].engine.precision == "int8"

@@ -25,9 +25,9 @@ def test_elsewhere_a_line_a_step(capsys):
     console.close()
     assert capsys.readouterr().out.splitlines() == [
         "before: 0.1",
-        "step 3/10  reward 0.250  |p-p'| 0.0123  age 1  left 14 s",
-        "step 4/10  reward 0.250  |p-p'| 0.0123  age 1  lr x 2.35  left 18 s",
-        "  e.g. 3 + 4 = -> seven⏎·[31m  [0.5]",
+        "step 3/10  reward 0.250  mismatch 0.0123  staleness 1  left 14 s",
+        "step 4/10  reward 0.250  mismatch 0.0123  staleness 1  lr x 2.35  left 18 s",
+        "  e.g. 3 + 4 = -> seven⏎·[31m  [reward 0.5]",
     ]
 
 
@@ -37,7 +37,7 @@ def test_the_prompt_of_a_chat_is_its_messages(capsys):
     console = Console(10, "demo")
     console.sample(replace(drawn, task=replace(drawn.task, prompt="", columns={"messages": chat})))
     console.close()
-    assert capsys.readouterr().out == "  e.g. system: Be short.⏎user: 3 + 4? -> seven  [0.5]\n"
+    assert capsys.readouterr().out == "  e.g. system: Be short.⏎user: 3 + 4? -> seven  [reward 0.5]\n"
 
 
 class Terminal(io.StringIO):
@@ -78,7 +78,7 @@ def test_a_narrow_terminal_shows_every_figure_whole(monkeypatch):
         }
     )
     console.close()
-    for figure in ("0.250", "0.375", "0.125", "0.0123", "21.4", "0.75", "333", "|p-p'|"):
+    for figure in ("0.250", "0.375", "0.125", "0.0123", "21.4", "0.75", "333", "mismatch", "pass rate"):
         assert figure in screen.getvalue(), figure
 
 
@@ -148,7 +148,40 @@ def test_a_step_that_generated_nothing_has_no_rate(capsys):
     for step, rate in ((1, 250.0), (2, 0.0)):
         console.step({"step": float(step), "reward/mean": 1.0, "perf/tokens_per_s": rate, "time/step": 1.0})
     first, second = capsys.readouterr().out.splitlines()
-    assert "tok/s 250 " in first and "tok/s - " in second
+    assert "tok/s 250 " in first and "tok/s" not in second
+
+
+def test_recorded_answers_are_told_by_their_loss(capsys):
+    """Their reward is of somebody else's text, and was 0.000 throughout a run of SFT."""
+    console = Console(2, "sft", recorded=True)
+    console.before({"eval/loss": 5.883})
+    console.step({"step": 1.0, "loss": 5.5, "reward/mean": 0.0, "pass_rate": 0.0, "time/step": 1.0})
+    console.sample(rollout(0.0, text="seven"))
+    console.verdict(summary(before={"eval/loss": 5.883}, after={"eval/loss": 5.6}, drops={}))
+    before, step, sample, after, cost = capsys.readouterr().out.splitlines()
+    assert before == "before training: held-out loss 5.883"
+    assert step == "step 1/2  loss 5.500  left 1 s" and "[" not in sample
+    assert after.split() == ["held-out", "loss", "5.883", "->", "5.600", "(-0.283)"]
+    assert "tokens of recorded answers" in cost and "generated" not in cost
+
+
+def test_before_training_the_few_figures_that_matter(capsys):
+    console = Console(2, "run")
+    figures = {
+        "eval/score": 0.25,
+        "eval/greedy_score": 0.5,
+        "eval/pass@1": 0.25,
+        "eval/greedy": 0.5,
+        "eval/length": 9.0,
+    }
+    console.before({**figures, "eval/pass@4": 0.7, "eval/empty_frac": 0.0, "eval/truncated_frac": 0.0})
+    console.before({**figures, "eval/truncated_frac": 0.97})
+    console.before({"eval/score": 20.0, "eval/greedy_score": 9.0})
+    assert capsys.readouterr().out.splitlines() == [
+        "before training: held-out pass@1 (sampled) 0.250, accuracy (greedy) 0.500, length 9.0",
+        "before training: held-out pass@1 (sampled) 0.250, accuracy (greedy) 0.500, length 9.0, 97% cut off at max_length",
+        "before training: held-out return (sampled) 20.000, return (greedy) 9.000",
+    ]
 
 
 def test_what_no_stream_can_write_ends_no_run(monkeypatch):

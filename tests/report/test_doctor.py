@@ -337,6 +337,13 @@ def test_every_rule_has_a_signature_here(record):
     assert shown == {rule.sign.__name__ for rule in RULES}
 
 
+@pytest.mark.parametrize("passes", [0.0, 0.03, 0.05, 0.08])
+def test_nearly_all_cut_off_is_said_whatever_few_pass(record, passes):
+    """Of runs alike, one was well: a short answer or two more passed than ended."""
+    directory = record(**FLAT | {"length__truncated_frac": 0.97, "pass_rate": passes})
+    assert "max_length too small" in causes(directory)
+
+
 def test_causes_come_before_effects_and_all_are_told(record):
     directory = record(
         **BAD | {"entropy__sampled": (0.3, 0.001), "mismatch__k3": 0.2, "sync__failed": 1.0, "sync__moved": 0.5}

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gimbal.controllers.lagrangian import Lagrangian
+from gimbal.policies.paths import PATHS
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.report.console import Console
@@ -33,7 +34,7 @@ def test_a_control_run_has_returns_and_steps(recipe, tmp_path, capsys, single_th
     said = capsys.readouterr().out
     assert "return " in said and "env steps/s " in said
     assert "tok/s" not in said and "pass" not in said and "reward " not in said
-    assert ("|p-p'|" in said) == ("|p - p'|" in said) == (recipe is cartpole)
+    assert ("mismatch " in said) == ("|p - p'|" in said) == (recipe is cartpole)
     assert not [sign.name for sign in judged(Record(tmp_path / "run")).signs]
 
 
@@ -47,4 +48,9 @@ def test_what_a_density_cannot_be_steered_by_is_refused():
 def test_texts_are_told_as_they_were(capsys):
     Console(10, "demo").step({"step": 1.0, "reward/mean": 0.5, "pass_rate": 0.25, "perf/tokens_per_s": 20.0})
     said = capsys.readouterr().out
-    assert "reward 0.500" in said and "pass 0.250" in said and "tok/s 20" in said
+    assert "reward 0.500" in said and "pass rate 0.250" in said and "tok/s 20" in said
+
+
+def test_images_have_scores(capsys):
+    Console(10, "flow", PATHS).step({"step": 1.0, "reward/mean": -6.0})
+    assert "score -6.000" in capsys.readouterr().out

@@ -226,3 +226,11 @@ def test_a_recipe_with_faults_names_those_that_are_on():
 
     settings = {f"run.faults.{name}": value for name, value in plain(Faults(token_drift=0.2)).items()}
     assert sign("faults", {}, settings)["text"].endswith("on purpose: token_drift=0.2")
+
+
+def test_a_loss_that_falls_is_no_trouble_and_the_lowest_is_best():
+    supervised = summary(before={"eval/loss": 5.883}, after={"eval/loss": 5.6})
+    figure = learned(supervised, {"pass_rate": [0.0, 0.0]}, None, recorded=True)
+    assert figure["text"] == "The held-out loss went from 5.883 to 5.600 (-0.283)"
+    unfinished = learned(None, {"pass_rate": [0.0, 0.0], "loss": [3.0, 2.0]}, None, recorded=True)
+    assert unfinished["figure"] == "training loss" and unfinished["after"] == 2.0

@@ -116,11 +116,21 @@ def test_what_cannot_be_planned_from_is_refused_with_the_way_out(finished, tmp_p
     with pytest.raises(ValueError, match="plan from a local run"):
         calibrate.read(tmp_path)
     config.save(config.dump(run, "small"), tmp_path / config.RECIPE_FILE)
-    with pytest.raises(ValueError, match="0 finished steps"):
+    with pytest.raises(ValueError, match="needs 2 finished steps, found 0"):
         calibrate.read(tmp_path)
     (tmp_path / "metrics.jsonl").write_text((finished / "metrics.jsonl").read_text())
     with pytest.raises(ValueError, match="record_every=1"):
         calibrate.read(tmp_path)
+
+
+def test_a_short_run_has_lengths_of_its_steps_and_says_what_it_lacks():
+    """Eight recorded rollouts and eight steps are enough; with fewer the refusal counts both."""
+    line = {"group": 0, "version": [0] * 20, "pieces": ["a"] * 20, "prompt": "aa"}
+    rows = [{"length/mean": 30.0}] * 8
+    lengths, prompt = calibrate.recorded([line] * 8, rows, 64, "short")
+    assert prompt == 2 and sorted(lengths.groups) == [(30,)] * 8 + [(30,) * 8]
+    with pytest.raises(ValueError, match=r"needs 16 recorded lengths, found 8 and 7 steps.*record_every=1"):
+        calibrate.recorded([line] * 8, rows[:7], 64, "short")
 
 
 def test_speeds_from_what_workers_log_are_those_they_had():

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-SHOWN = ("eval/", "reward/", "length/", "mismatch/prob_diff")  # figures of the step that the card has
-
 HELP = """\
 gimbal export RUN [--step N | --best] DIRECTORY
 
@@ -48,7 +46,8 @@ def export(argv: Sequence[str]) -> int:
     model, step = chosen(directory, arguments.flag("step"), "best" in arguments.flags)
     with durable.named(target):
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
-        (target / "README.md").write_text(_card(directory, recipe, run, step, merged), encoding="utf-8")
+        card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
+        (target / "README.md").write_text(card, encoding="utf-8")
     print(f"{target}: the model of {directory} after step {step}{', its adapter merged in' if merged else ''}")
     return 0
 
@@ -109,38 +108,74 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     return spec.lora is not None
 
 
-def _card(directory: Path, recipe: str, run: Any, step: int, merged: bool) -> str:
-    """A model card: what was trained from, on what, how, and what the run's own files say came of it."""
-    from gimbal import __version__, config
+def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool) -> str:
+    """A model card: what was trained from, on what, how, what the run's own files say came of it, and how to load it."""
+    from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
-    from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 
     base = run.policy.model
     library = "diffusers" if isinstance(run.policy, Denoiser) else "transformers"
     lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), f"library_name: {library}"]
     lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
+    adapter = ", LoRA adapter merged in" if merged else ""
+    rewards = ", ".join(reward.name for reward in run.rewards) or "none of its own"
     lines += [
-        f"Trained from `{base}` with the recipe `{recipe}` of gimbal {__version__}, seed {run.seed}: step {step} of {run.steps}"
+        "| | |",
+        "|---|---|",
+        f"| base model | `{base}` |",
+        f"| data | {_data(run.tasks)} |",
+        f"| reward | {rewards} |",
     ]
-    lines[-1] += ", LoRA adapter merged in." if merged else "."
-    lines += ["", "## Measured", ""]
-    rows = {row["step"]: row for row in JsonLines(directory / METRICS).read()}
-    shown = {name: value for name, value in rows.get(step, {}).items() if name.startswith(SHOWN)}
-    figures: dict[str, Any] = {}
-    if (directory / SUMMARY).is_file():
-        summary = Summary.load(directory / SUMMARY)
-        figures = {f"{name}, before training": value for name, value in summary.before.items()}
-        if summary.steps == step:
-            figures |= {f"{name}, after step {step}": value for name, value in summary.after.items()}
-        figures |= {
-            "tokens generated in the run": summary.tokens_generated,
-            "seconds of training": round(summary.seconds_training, 1),
-        }
-    figures |= {
-        f"{name}, in step {step}": value for name, value in shown.items() if f"{name}, after step {step}" not in figures
-    }
-    lines += ["| figure | value |", "|---|---|"]
-    lines += [f"| {name} | {value:.6g} |" for name, value in figures.items()]
-    lines += ["", "`eval/` is of held-out tasks, all others of the tasks trained on.", "", "## Recipe", "", "```yaml"]
+    lines += [f"| method | {recipes.names().get(recipe, f'`{recipe}`')} |"]
+    lines += [f"| trained | gimbal {__version__}, seed {run.seed}, step {step} of {run.steps}{adapter} |"]
+    lines += ["", "## Results", "", *_results(directory, step), "", "## Use", "", "```python"]
+    lines += _loading(library, base if adapter_only else "")
+    lines += ["```", "", "DIRECTORY is this directory, or its name on the Hub."]
+    lines += ["", "## Recipe", "", "Every setting; `gimbal train recipe.yaml` trains with them again.", "", "```yaml"]
     lines += [(directory / config.RECIPE_FILE).read_text(encoding="utf-8").rstrip(), "```", ""]
     return "\n".join(lines)
+
+
+def _loading(library: str, base: str) -> list[str]:
+    """Python that loads the model; with ``base`` it is an adapter of that model."""
+    if library == "diffusers":
+        return [
+            "from diffusers import AutoModel",
+            "",
+            'model = AutoModel.from_pretrained("DIRECTORY", subfolder="transformer")  # or subfolder="unet"',
+        ]
+    lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    if not base:
+        lines += ['model = AutoModelForCausalLM.from_pretrained("DIRECTORY")']
+    else:
+        lines = ["from peft import PeftModel", *lines]
+        lines += [f'model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "DIRECTORY")']
+    return [*lines, 'tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")']
+
+
+def _data(tasks: Any) -> str:
+    """The set in a word: its source or name where it has one."""
+    from dataclasses import fields
+
+    named = {item.name: vars(tasks)[item.name] for item in fields(tasks)}
+    word = next((str(named[key]) for key in ("source", "path", "name") if isinstance(named.get(key), str)), "")
+    return f"{type(tasks).__name__}{f' `{word}`' if word else ''}"
+
+
+def _results(directory: Path, step: int) -> list[str]:
+    """The held-out evaluation before training and of this model, where the run took it, in the words of the console."""
+    from gimbal.report.console import figures
+    from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
+
+    summary = Summary.load(directory / SUMMARY) if (directory / SUMMARY).is_file() else None
+    row = next((row for row in JsonLines(directory / METRICS).read() if row["step"] == step), {})
+    taken = {key: value for key, value in row.items() if key.startswith("eval/")}
+    after = summary.after if summary is not None and summary.steps == step else taken
+    before = {} if summary is None else summary.before
+    if not (named := figures(before or after, after)):
+        return ["No held-out evaluation was taken of this model."]
+    lines = ["| held-out tasks | before training | this model |", "|---|---|---|"]
+    for key, name in named.items():
+        first = f"{before[key]:.3f}" if key in before else "-"
+        lines.append(f"| {name.removeprefix('held-out ')} | {first} | {after[key]:.3f} |")
+    return lines

@@ -110,7 +110,7 @@ def _schedules(asked: str | None) -> Sequence[Schedule]:
 
 
 def rows(forecasts: Sequence[Forecast]) -> str:
-    """The table."""
+    """The table. Schedules that come out alike share a row, as one-step-off and bounded-async at k = 1, whose bound is the same."""
     head = (
         "schedule",
         "k",
@@ -137,6 +137,10 @@ def rows(forecasts: Sequence[Forecast]) -> str:
                 ages,
             )
         )
+    names: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        names.setdefault(line[1:], []).append(line[0])
+    lines = [(", ".join(found), *cells) for cells, found in names.items()]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  " + "  ".join(f"{cell:{'<' if i in (0, 9) else '>'}{widths[i]}}" for i, cell in enumerate(line)).rstrip()

@@ -49,6 +49,9 @@ def list_recipes(question: str | None = None) -> None:
     """Every recipe under the question that it answers, or those of one question."""
     from gimbal import recipes
 
+    if question is None:
+        print("start here")
+        table(recipes.START)
     for one in recipes.questions() if question is None else [question]:
         recipes_of = recipes.of(one)
         print(f"{one}: {recipes.questions()[one]}")
@@ -77,7 +80,9 @@ def list_tasks(question: str | None = None) -> None:
     from gimbal import config
     from gimbal.environments.reasoning import names
 
-    table({e.name: e.summary for e in config.catalogue().values() if e.part and "AbstractTasks" in e.bases})
+    found = {e.name: e.summary for e in config.catalogue().values() if e.part and "AbstractTasks" in e.bases}
+    print("yours: tasks=FILE or a Hub dataset (docs/data.md); `gimbal show NAME` has the fields of each")
+    table(dict(sorted(found.items())))
     print("\ntasks.name of ReasoningGym is one of")
     wrapped(names())
 

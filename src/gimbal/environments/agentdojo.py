@@ -159,7 +159,8 @@ def _suite(version: str, name: str) -> Any:
         from agentdojo.task_suite import load_suites
     except ImportError as error:
         raise ValueError(
-            f"AgentDojo's tasks come from its package, which is not installed whole ({error}): pip install 'gimbal-rl[agentdojo]'"
+            f"AgentDojo's tasks come from its package, which is not installed whole ({error}): pip install -e "
+            "'.[agentdojo]' in the clone"
         ) from error
     _settled()
     found = load_suites.get_suites(version)

@@ -10,7 +10,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Alternating(AbstractTasks):
-    """``period`` tasks of the first set, then as many of the next, in turns: a non-stationary task distribution.
+    """Two sets of tasks that take turns.
+
+    ``period`` tasks of the first set, then as many of the next, in turns: a non-stationary task distribution.
 
     Take them in order (Epochs(shuffle=False)). A set is never begun again before it is used up. Ends with the whole rounds of the
     shortest set.

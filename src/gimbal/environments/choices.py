@@ -15,7 +15,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Choices(AbstractTasks):
-    """``columns["completion"]`` holds ``count`` texts, the first of them correct, and ``columns["score"]`` 1 for it and 0 for the
+    """Chain sums with one right way to continue and several wrong ones, written out: pairs for DPO.
+
+    ``columns["completion"]`` holds ``count`` texts, the first of them correct, and ``columns["score"]`` 1 for it and 0 for the
     others.
 
     - ``part`` "answer": whole solutions, one soundly worked and the others not.

@@ -37,7 +37,9 @@ class Styles:
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(AbstractTasks):
-    """Task i is one turn of a trace: the chat up to there, and ``columns["completion"]``, what is said next.
+    """Turns of recorded sessions in a terminal: answers for SFT.
+
+    Task i is one turn of a trace: the chat up to there, and ``columns["completion"]``, what is said next.
 
     ``styles`` are shares of traces; a trace of three turns is three times as often drawn as one of one turn, so the share holds at the
     beginning. ``most`` is that of the terminal that the policy will act in. Generated from (``seed``, index).

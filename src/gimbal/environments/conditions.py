@@ -10,7 +10,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions(AbstractTasks):
-    """``size`` tasks that ask for a sample of the classes of ``labels`` in turn, or of no class in particular where there are none.
+    """Classes that an image is asked for.
+
+    ``size`` tasks that ask for a sample of the classes of ``labels`` in turn, or of no class in particular where there are none.
 
     Samples of a task begin at noise of their own; ``seed`` tells the tasks of a training set from those of an evaluation, which ask
     the same but begin elsewhere. Rewards find the class in the column ``label``.

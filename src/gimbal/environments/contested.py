@@ -14,7 +14,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Contested(AbstractTasks):
-    """``columns["evidence"]`` holds the correct steps of the sum, ``columns["baseline"]`` another's answer to it.
+    """Chain sums with another's answer and the correct steps, to judge that answer by.
+
+    ``columns["evidence"]`` holds the correct steps of the sum, ``columns["baseline"]`` another's answer to it.
 
     The baseline is right and ``unworked``, or ``unsound`` (see environments.demonstrations). Made for rewards.Debated.
     """

@@ -128,7 +128,9 @@ exam, practice = held_out_tasks, training_tasks  # former names
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstrations(AbstractTasks):
-    """Tasks with their own completion in ``columns["completion"]``; generated from (``seed``, index).
+    """Chain sums with one written answer, careful, sloppy or guessed: what gimbal-tiny was trained on.
+
+    Tasks with their own completion in ``columns["completion"]``; generated from (``seed``, index).
 
     Some are drills: chain sums soundly solved, asked without the words around them, which teach the steps at half the tokens and
     leave the styles of the real questions alone. The first task is one, the last is not, and in between their share falls evenly.

@@ -17,7 +17,9 @@ TAG = re.compile(r"</?(\w+)>")
 
 @dataclass(frozen=True, kw_only=True)
 class FormPairs(AbstractTasks):
-    """``columns["completion"]`` holds two texts with the same content, the first well formatted, and ``columns["score"]`` 1 and 0:
+    """Pairs of texts that differ in their format alone.
+
+    ``columns["completion"]`` holds two texts with the same content, the first well formatted, and ``columns["score"]`` 1 and 0:
     pairs for a preference about format (Metis-SPECS, arXiv:2510.25801).
 
     The tasks bring the first in ``completion``: right answers of the policy itself, as JSONL, or a Worked set. Its tags are damaged in

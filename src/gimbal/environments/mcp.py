@@ -128,7 +128,7 @@ class Server:
             from mcp.client.stdio import stdio_client
         except ImportError as error:
             raise ValueError(
-                "MCP servers need the protocol's SDK, which is not installed: pip install 'gimbal-rl[mcp]'"
+                "MCP servers need the protocol's SDK, which is not installed: pip install -e '.[mcp]' in the clone"
             ) from error
         async with (
             stdio_client(StdioServerParameters(command=command, args=arguments)) as (reads, writes),

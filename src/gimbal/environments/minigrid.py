@@ -137,7 +137,7 @@ def _registered() -> Any:
         import minigrid
     except ImportError as error:
         raise ValueError(
-            "these missions come from MiniGrid, which is not installed: pip install 'gimbal-rl[minigrid]'"
+            "these missions come from MiniGrid, which is not installed: pip install -e '.[minigrid]' in the clone"
         ) from error
     return minigrid
 

@@ -13,7 +13,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoice(AbstractTasks):
-    """Every task with ``count`` options lettered from A: its answer and near misses; for integer answers.
+    """Tasks of another set as multiple choice.
+
+    Every task with ``count`` options lettered from A: its answer and near misses; for integer answers.
 
     Columns ``options``, in the order of the prompt, and ``stem``, the prompt without them; ``template`` joins the two. The right option
     stands first in the share ``first`` of tasks, else at any other place: above 1 / count, position gives it away.

@@ -17,7 +17,9 @@ LONG: Mapping[str, int] = {"min_terms": 4, "max_terms": 7, "min_digits": 2, "max
 
 @dataclass(frozen=True, kw_only=True)
 class Proofreading(AbstractTasks):
-    """The prompt is a chain sum with every step written out; the answer is "right", or the first and the last wrong step, such as
+    """Chain sums to proofread.
+
+    The prompt is a chain sum with every step written out; the answer is "right", or the first and the last wrong step, such as
     "2-3".
 
     Each sum comes sound and flawed, next to one another and with its number in ``columns["pair"]``; ``columns["sound"]`` is 1 or 0 and

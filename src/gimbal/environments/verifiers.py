@@ -219,8 +219,8 @@ def _loaded(environment: str, arguments: str) -> Any:
         from verifiers.legacy.envs import environment as package
     except ImportError as error:
         raise ValueError(
-            f"environments of verifiers need its classic interface, which is not installed whole ({error}): pip install "
-            "'gimbal-rl[verifiers]' (0.3; in 0.4 an environment is a program that talks to an endpoint: gimbal serve)"
+            f"environments of verifiers need its classic interface, which is not installed whole ({error}): pip install -e "
+            "'.[verifiers]' in the clone (0.3; in 0.4 an environment is a program that talks to an endpoint: gimbal serve)"
         ) from error
     # It takes Ctrl-C and SIGTERM over, from whoever ends a run at a checkpoint, and can be made on the main thread alone therefore.
     vars(package)["signal"] = SimpleNamespace(**vars(signal) | {"signal": lambda number, handler: None})

@@ -13,7 +13,9 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Worked(AbstractTasks):
-    """``columns["completion"]`` is a correct solution, ``columns["solution"]`` its reasoning only, with every step written out.
+    """Chain sums with a correct solution written out: answers for SFT.
+
+    ``columns["completion"]`` is a correct solution, ``columns["solution"]`` its reasoning only, with every step written out.
 
     For methods that learn from references: as hints, or by imitation.
     """

@@ -79,12 +79,14 @@ class Family:
     ``unit`` is what a user calls its decisions, in sentences and in names of metrics. ``judged``: what it decides is an answer that may
     be right, as long as the policy makes it; else an episode has a return, and lengths are the environment's. ``densities``: its
     log-probabilities are of densities, whose differences have no scale. ``sampling``: the record that says how they are drawn.
+    ``earns``: what a rollout is scored with, in a user's word.
     """
 
     unit: str
     sampling: type[AbstractSampling] = AbstractSampling
     judged: bool = False
     densities: bool = False
+    earns: str = "return"
 
 
 class AbstractPolicySpec(AbstractPart, ABC):

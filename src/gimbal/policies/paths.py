@@ -168,4 +168,4 @@ class PathSampling(AbstractSampling):
         return range(self.first, min(last, steps - 1))
 
 
-PATHS = Family(unit="denoising_steps", sampling=PathSampling, densities=True)
+PATHS = Family(unit="denoising_steps", sampling=PathSampling, densities=True, earns="score")

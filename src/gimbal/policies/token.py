@@ -63,7 +63,7 @@ class Sampling(AbstractSampling):
         return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
 
-TEXT = Family(unit="tokens", judged=True, sampling=Sampling)
+TEXT = Family(unit="tokens", judged=True, sampling=Sampling, earns="reward")
 
 
 def of_tokens(sampling: AbstractSampling) -> Sampling:

@@ -25,6 +25,16 @@ def tell(sentence: str) -> None:
     print(f"gimbal: {sentence}", file=sys.stderr)
 
 
+START = {  # of all recipes, those that people begin with
+    "stable": "your model and reward: GRPO that finds its own learning rate",
+    "grpo": "GRPO with a learning rate of yours; dapo, dr_grpo, gspo and cispo are its variants",
+    "sft": "imitate written answers, before RL or instead of it",
+    "dpo": "prefer one of two written answers",
+    "terminal": "an agent that runs programs; a program of yours that calls a model is agent=agent.py:solve",
+    "cartpole": "control, by choices; pendulum or sac for real-valued actions",
+    "flow_grpo": "a model that draws images; ddpo for diffusion",
+    "demo": "see gimbal-tiny learn, in a minute on a CPU",
+}
 _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
 # Kinds of parts that are about one question whatever recipe holds them: Pace is the core's too, and answers staleness all the same.

@@ -2,7 +2,8 @@
 
     learning rate   1e-6 for all weights: the default of TRL's GRPO, and what most published runs take (DAPO, Search-R1); 1e-5 for
                     LoRA, ten times as much ("LoRA Without Regret", Schulman et al. 2025)
-    precision       float32 weights computed in bfloat16, and a sampler in bfloat16, where the machine computes in it
+    precision       float32 weights computed in bfloat16, and a sampler in bfloat16, where the machine computes in it; else the
+                    sampler's is that of the weights, never the int8 of recipes for gimbal-tiny
     checkpointing   on: without it activations are the largest part beside the weights
     max_length      256, TRL's default, below 1 B; 1,024, as verl's examples for mathematics, above; at most half of the context
     microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/memory.md)
@@ -51,10 +52,15 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     policy = run.policy
     if not isinstance(policy, CausalLM) or not isinstance(recipe.policy, CausalLM):
         return run, ""
-    if recipe.policy.model not in SHIPPED or policy.model in SHIPPED or not policy.large:
+    if recipe.policy.model not in SHIPPED or policy.model in SHIPPED:
         return run, ""
     settings = {key: value for key, value in changes.items() if key.partition(".")[0] not in DATA}
     given = {path for key, value in settings.items() for path, _ in locate(run, key, value)}
+    if (
+        not policy.large
+    ):  # the recipe's sizes fit, but for the int8 of its sampler; the run's first line has the precision
+        own = isinstance(run.engine, Native) and not any("engine.precision".startswith(path) for path in given)
+        return (override(run, {"engine.precision": policy.dtype}) if own else run), ""
     shape = shape_of(policy)
     weights = math.inf if shape is None else shape.weights  # a model that is not on this disk counts as large
     size = next(row for row in TABLE if weights <= row.parameters)
@@ -94,7 +100,8 @@ def _wanted(run: AbstractRun, policy: CausalLM, size: Size, shape: Shape | None)
         wanted["policy.mixed_precision"] = "bf16"
     if isinstance(run.engine, Native):
         wanted["engine.slots"] = size.slots
-        wanted |= {"engine.precision": "bfloat16"} if coarse else {}
+        # That of the weights, as a user of transformers expects: int8 is for gimbal-tiny, or for who asks for it.
+        wanted["engine.precision"] = "bfloat16" if coarse else policy.dtype
     return wanted
 
 

@@ -17,29 +17,34 @@ from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
 # What the panel and the lines show, in order: metric, heading, format.
+SCORED = (("reward/mean", "reward", "{:.3f}"), ("pass_rate", "pass rate", "{:.3f}"))
+WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))  # of recorded answers, in their place
 SHOWN = (
-    ("reward/mean", "reward", "{:.3f}"),
-    ("pass_rate", "pass", "{:.3f}"),
     ("entropy/mean", "entropy", "{:.3f}"),
-    ("mismatch/prob_diff", "|p-p'|", "{:.4f}"),
-    ("staleness/max", "age", "{:.0f}"),
+    ("mismatch/prob_diff", "mismatch", "{:.4f}"),
+    ("staleness/max", "staleness", "{:.0f}"),
     ("length/mean", "length", "{:.1f}"),
-    ("grad_norm", "grad", "{:.2f}"),
+    ("grad_norm", "grad norm", "{:.2f}"),
     ("loop/factor", "lr x", "{:.3g}"),  # with the closed loop: what it multiplied the learning rate with
 )
 
 
 class Console:
-    """``step`` after every learner step, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always."""
+    """``before`` the first step, ``step`` after each, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always.
 
-    def __init__(self, total_steps: int, title: str, family: Family = TEXT) -> None:
+    ``recorded``: the run trains on written answers, so that its loss says how it goes, and no reward, which is of somebody else's text.
+    """
+
+    def __init__(self, total_steps: int, title: str, family: Family = TEXT, *, recorded: bool = False) -> None:
         self.total, self.title = total_steps, title
-        unit = "tok" if family == TEXT else family.unit.replace("_", " ")
+        self.unit, self.recorded = family.unit.replace("_", " "), recorded
         self.rate = f"perf/{family.unit}_per_s"
-        self.shown = (*SHOWN, (self.rate, f"{unit}/s", "{:.0f}"))
-        self.earned = "reward" if family.judged else "return"
+        unit = "tok" if family == TEXT else self.unit
+        self.shown = (*(WRITTEN if recorded else SCORED), *SHOWN, (self.rate, f"{unit}/s", "{:.0f}"))
+        self.followed = self.shown[0][0]  # drawn as a curve of bars
+        self.earned = "loss" if recorded else family.earns
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps: what the time left is told from
-        self.rewards: deque[float] = deque(maxlen=40)
+        self.curve: deque[float] = deque(maxlen=40)
         self.sampled = ""
         self.live: Any = None
         if sys.stdout.isatty():
@@ -73,17 +78,14 @@ class Console:
 
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
-        self.rewards.append(metrics.get("reward/mean", 0.0))
+        self.curve.append(metrics.get(self.followed, 0.0))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
         figures = [
-            # Of a step that generated nothing, since its batch was drawn before, there is no rate.
-            (
-                self.earned if head == "reward" else head,
-                "-" if name == self.rate and not metrics[name] else form.format(metrics[name]),
-            )
+            (self.earned if name == self.followed else head, form.format(metrics[name]))
             for name, head, form in self.shown
-            if name in metrics
+            # A step that generated nothing, since its batch was drawn before, has no rate.
+            if name in metrics and (metrics[name] or name != self.rate)
         ]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
@@ -98,14 +100,25 @@ class Console:
         if not rollout.text.strip():
             return
         prompt, text = one_line(rollout.task.asked), one_line(rollout.text)
-        shown = f"{prompt[-100:]} -> {text[:200]}  [{rollout.earned:g}]"
+        earned = "" if self.recorded else f"  [{self.earned} {rollout.earned:g}]"
+        shown = f"{prompt[-100:]} -> {text[:200]}{earned}"
         if self.live is None:
             self._print(f"  e.g. {shown}")
         else:
             self.sampled = shown
 
+    def before(self, evaluation: Mapping[str, float]) -> None:
+        """The evaluation before the first step, by what it will be judged by; the report has all its figures."""
+        if told := [f"{name} {evaluation[key]:.3f}" for key, name in figures(evaluation, evaluation).items()][:2]:
+            told = [told[0], *(name.removeprefix("held-out ") for name in told[1:])]
+        if "eval/length" in evaluation:
+            told.append(f"length {evaluation['eval/length']:.1f}")
+        if cut := evaluation.get("eval/truncated_frac"):
+            told.append(f"{cut:.0%} cut off at max_length")
+        self.note("before training: " + ", ".join(told))
+
     def verdict(self, summary: Summary) -> None:
-        for line in verdict(summary):
+        for line in verdict(summary, f"{self.unit} {'of recorded answers' if self.recorded else 'generated'}"):
             self.note(line)
 
     def close(self) -> None:
@@ -123,7 +136,7 @@ class Console:
         rows = Table.grid()
         rows.add_row(ProgressBar(total=self.total, completed=step))
         rows.add_row(
-            Text(f"step {step:.0f} of {self.total}, {duration(left)} left    {self.earned} {spark(self.rewards)}")
+            Text(f"step {step:.0f} of {self.total}, {duration(left)} left    {self.earned} {spark(self.curve)}")
         )
         rows.add_row(Columns(pairs, padding=(0, 2)))  # as many beside one another as the terminal has room for
         if self.sampled:
@@ -152,42 +165,47 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# The held-out figures a verdict speaks of: those of tasks that can be solved, of a reward that is graded, of an environment's return.
+# The held-out figures a verdict speaks of: those of tasks that can be solved, of a reward that is graded, of an environment's return,
+# of written answers.
 SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
 SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
 
 
-def figures(summary: Summary) -> dict[str, str]:
+def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, str]:
     """The evaluation's figures that say what was learned, the telling ones first, each with its name. A reward that gives other numbers
     than 0 and 1 is told by its mean too, and by that first where nothing ever reached 1 and so no task was ever solved.
     """
-    if "eval/pass@1" not in summary.after:
-        return RETURN
-    passes, scores = (
-        [source.get(name, 0.0) for source in (summary.before, summary.after)] for name in ("eval/pass@1", "eval/score")
-    )
-    if any(scores) and not any(passes):
-        return SCORE | SOLVED
-    return SOLVED if passes == scores else SOLVED | SCORE
+    if "eval/loss" in after:
+        found = LOSS
+    elif "eval/pass@1" not in after:
+        found = RETURN
+    else:
+        passes, scores = (
+            [source.get(name, 0.0) for source in (before, after)] for name in ("eval/pass@1", "eval/score")
+        )
+        found = SOLVED if passes == scores else SOLVED | SCORE
+        if any(scores) and not any(passes):
+            found = SCORE | SOLVED
+    return {key: name for key, name in found.items() if key in before and key in after}
 
 
-def verdict(summary: Summary) -> list[str]:
+def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     """What was learned, how stable it was, and what it cost, in a few lines."""
     lines = []
-    for key, name in figures(summary).items():
-        if key in summary.before and key in summary.after:
-            before, after = summary.before[key], summary.after[key]
-            lines.append(f"{name:28s} {before:.3f} -> {after:.3f}  ({after - before:+.3f})")
-    return lines + cost(summary)
+    for key, name in figures(summary.before, summary.after).items():
+        before, after = summary.before[key], summary.after[key]
+        lines.append(f"{name:28s} {before:.3f} -> {after:.3f}  ({after - before:+.3f})")
+    return lines + cost(summary, drawn)
 
 
-def cost(summary: Summary) -> list[str]:
+def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     gap = summary.mean_discrepancy
-    told = "" if gap is None else f"mean |p - p'| between sampler and trainer {gap:.4f}, "
+    told = "" if gap is None else f"mismatch (mean |p - p'| between sampler and trainer) {gap:.4f}, "
     lines = [
-        f"{summary.steps} steps, {summary.tokens_generated:,} decisions generated in {duration(summary.seconds_training)} of "
-        f"training; maximum age {summary.max_age}, {told}"
+        f"{summary.steps} steps, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "
+        f"training; maximum staleness {summary.max_age}, {told}"
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]
     if summary.undone:

@@ -204,11 +204,12 @@ def _looked_at(record: Record) -> str:
         "pass rate": record.late("pass_rate") if record.family == TOKENS else None,
         "score": record.late("reward/mean"),
         "entropy": record.late("entropy/sampled"),
-        "|p - p'|": record.late("mismatch/prob_diff"),
-        "age": record.late("staleness/mean"),
+        "mismatch": record.late("mismatch/prob_diff"),
+        "staleness": record.late("staleness/mean"),
         "groups kept": record.late("kept_frac"),
         "gradient norm": record.late("grad_norm"),
         "length": record.late("length/mean"),
+        "share cut off at max_length": record.late("length/truncated_frac") if record.family == TOKENS else None,
     }
     shown = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
     held_out = ""

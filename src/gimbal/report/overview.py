@@ -18,6 +18,7 @@ from gimbal.report.loop import account
 from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
 
+LOSSES = ("held-out loss", "training loss")
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
 
 
@@ -28,9 +29,10 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
     where all of them ended with the same and else that of training.
     """
     records = [Record(run.directory) for run in runs]
-    figures = [learned(run.summary, run.metrics, record.learned) for run, record in zip(runs, records, strict=True)]
+    both = list(zip(runs, records, strict=True))
+    figures = [learned(run.summary, run.metrics, record.learned, recorded=record.offline) for run, record in both]
     if len({figure["figure"] for figure in figures}) > 1:
-        figures = [learned(None, run.metrics, None) for run in runs]
+        figures = [learned(None, run.metrics, None, recorded=record.offline) for run, record in both]
     keys = list(dict.fromkeys(run.key for run in runs))
     values = {key: {str(run.settings.get(key)) for run in runs} for run in runs for key in run.settings}
     differs = [key for key, found in values.items() if len(found) > 1]
@@ -83,17 +85,18 @@ def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (sum(known[:tenth]) / tenth, sum(known[-tenth:]) / tenth) if known else None
 
 
-def learned(summary: Summary | None, metrics: Columns, evaluation: Change | None) -> dict[str, Any]:
+def learned(
+    summary: Summary | None, metrics: Columns, evaluation: Change | None, *, recorded: bool = False
+) -> dict[str, Any]:
     """The figure a run is judged by: {figure, before, after, noise, text}.
 
-    It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on, over the first and the last
-    tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by ``evaluation``); None where unknown.
+    It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on (of ``recorded`` answers the
+    loss), over the first and the last tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by
+    ``evaluation``); None where unknown.
     """
     if summary is not None:
-        for key, name in figures(summary).items():
-            before, after = summary.before.get(key), summary.after.get(key)
-            if before is None or after is None:
-                continue
+        for key, name in figures(summary.before, summary.after).items():
+            before, after = summary.before[key], summary.after[key]
             chance = None
             if evaluation is not None and evaluation.error is not None and evaluation.name == key:
                 chance = evaluation.limit * evaluation.error
@@ -104,7 +107,8 @@ def learned(summary: Summary | None, metrics: Columns, evaluation: Change | None
                 "noise": chance,
                 "text": _moved(name, before, after, chance),
             }
-    for key, name in (("pass_rate", "share solved in training"), ("reward/mean", "mean score in training")):
+    scored = (("pass_rate", "share solved in training"), ("reward/mean", "mean score in training"))
+    for key, name in (("loss", "training loss"),) if recorded else scored:
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]
             chance = CURVE * math.sqrt(2 * noise(known) / max(1, len(known) // 10)) if len(known) >= TREND else None
@@ -119,6 +123,8 @@ def _moved(name: str, before: float, after: float, chance: float | None) -> str:
         return f"The {name} did not change beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} can be chance."
     if abs(change) < 5e-4:
         return f"The {name} stayed at {after:.3f}."
+    if name in LOSSES:  # of which less is better: no word for a fall, which elsewhere is trouble
+        return f"The {name} went from {before:.3f} to {after:.3f} ({change:+.3f})"
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
 
 
@@ -256,12 +262,13 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
         seeds = f" ({len(values)} seeds, {min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
         return f"{families[family][0]['label']} {mean:.3f}{seeds}"
 
-    ranked = sorted((f for f in scores if scores[f]), key=lambda f: -sum(scores[f]) / len(scores[f]))
     (figure,) = figures
+    best, sign = ("Lowest", 1) if figure in LOSSES else ("Highest", -1)
+    ranked = sorted((f for f in scores if scores[f]), key=lambda f: sign * sum(scores[f]) / len(scores[f]))
     stable = _trouble(runs)
     if len(ranked) == 1:
         return f"One recipe, {len(scores[ranked[0]])} seeds. The {figure} at the end: {told(ranked[0])}.{stable}"
-    return f"Highest {figure} at the end: {told(ranked[0])}; next {told(ranked[1])}.{stable}"
+    return f"{best} {figure} at the end: {told(ranked[0])}; next {told(ranked[1])}.{stable}"
 
 
 def _trouble(runs: Sequence[Mapping[str, Any]]) -> str:

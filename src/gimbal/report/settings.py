@@ -37,6 +37,7 @@ MOSTLY_CUT = (
 )
 CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
 ALL_CUT_OFF = 0.99
+PASS_ANYWAY = 0.1  # of those cut off
 SURE = 3.0  # standard errors, told from step to step
 
 
@@ -209,11 +210,12 @@ def empty_answers(record: Record) -> Sign | None:
 
 
 def _pass_cut_off(record: Record) -> bool:
-    """Whether more pass than end by themselves, so that being cut off does not keep them from it: a model that goes on after its
-    answer, as one that was never taught to end does."""
+    """Whether at least one in ten of those cut off passes, so that being cut off does not keep them from it: a model that goes on after
+    its answer, as one that was never taught to end does. A few short answers that pass by chance are no such model."""
     both = ("pass_rate", "length/truncated_frac")
     rows = [row for row in record.rows if all(row.get(name) is not None for name in both)]
-    return bool(rows) and statistics.fmean(row[both[0]] + row[both[1]] for row in rows) > 1
+    excess = [row[both[0]] - (1 - row[both[1]]) for row in rows]  # passes that cannot be of rollouts that ended
+    return bool(rows) and sum(excess) > PASS_ANYWAY * sum(row[both[1]] for row in rows)
 
 
 def loud_entropy(record: Record) -> Sign | None:

@@ -55,6 +55,7 @@ from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest
 from gimbal.waiting import waiting
+from gimbal.workflows.demonstrated import Demonstrated
 
 
 class Trainer:
@@ -344,7 +345,8 @@ def run_local(
     """
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
-    console = Console(run.steps, name or directory.name, run.policy.family)
+    recorded = isinstance(run.workflow, Demonstrated)
+    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded)
     try:
         if run.faults is not None:
             console.alarm(run.faults.sentence())
@@ -398,7 +400,7 @@ class TrainingSession:
         if run.held_out is not None and not self.totals["before"]:
             with waiting(f"evaluating on {len(run.held_out.tasks):,} held-out tasks before the first step"):
                 self.totals["before"] = self._evaluated()
-            self.console.note("before: " + _figures(self.totals["before"]))
+            self.console.before(self.totals["before"])
             self.trackers.log(0, self.totals["before"])
         if (row := self.totals.pop("unevaluated", None)) is not None:  # the step's evaluation ended the run
             self._finish(trainer.learner.version, row)
@@ -494,7 +496,3 @@ class TrainingSession:
             self.console.alarm(run.faults.sentence())
         self.console.note(f"report: {write_report(self.directory)}")
         return summary
-
-
-def _figures(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.removeprefix('eval/')} {value:.3f}" for name, value in metrics.items())

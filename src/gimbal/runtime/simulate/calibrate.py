@@ -73,8 +73,11 @@ def measured(
     weight_bytes: float,
 ) -> Measured:
     """From the lines of metrics.jsonl and rollouts.jsonl. The first step is the warm-up."""
-    if len(rows) < 3:
-        raise ValueError(f"{name} has {len(rows)} finished steps; speeds want at least 3")
+    if len(rows) < 2:
+        raise ValueError(
+            f"{name}: needs 2 finished steps, found {len(rows)} (the first is warm-up, the others give the speeds); train it longer: "
+            f"gimbal train --from {name} steps=10"
+        )
     timed = rows[1:]
     lengths, prompt = recorded(rollouts, rows, run.sampling.max_length, name)
     plan = Setup(
@@ -104,19 +107,24 @@ def recorded(
 ) -> tuple[RecordedLengths, int]:
     """Lengths by group, stretched to the mean that the metrics know of all rollouts; and the tokens of a prompt.
 
-    Prompts are recorded as text: their tokens are estimated at as many characters as the median decision has.
+    Prompts are recorded as text: their tokens are estimated at as many characters as the median decision has. Where few rollouts are
+    recorded, the mean length of each step stands in for those that are missing: it keeps the mean, and loses some of the spread.
     """
-    if len(rollouts) < FEWEST:
+    means = [row["length/mean"] for row in rows if row.get("length/mean") is not None]
+    if not rollouts or len(rollouts) + len(means) < FEWEST:
+        found = f"{len(rollouts)} and {len(means)} steps" if rollouts else "none"
         raise ValueError(
-            f"{name} recorded {len(rollouts)} rollouts; lengths want {FEWEST}: train with record_every=1, "
-            "or give lengths='LogNormal(mean=..., cv=..., limit=...)'"
+            f"{name}: needs {FEWEST} recorded lengths, found {found}; train it longer with record_every=1, or give the lengths: "
+            "lengths='LogNormal(mean=..., cv=..., limit=...)'"
         )
     groups: dict[int, list[int]] = defaultdict(list)
     for rollout in rollouts:
         groups[rollout["group"]].append(len(rollout["version"]))
     sampled = sum(map(sum, groups.values())) / len(rollouts)
     ratio = _mean(rows, "length/mean", sampled) / sampled
-    stretched = (tuple(min(limit, max(1, round(n * ratio))) for n in group) for group in groups.values())
+    stretched = [tuple(min(limit, max(1, round(n * ratio))) for n in group) for group in groups.values()]
+    if len(rollouts) < FEWEST:
+        stretched += [(min(limit, max(1, round(mean))),) for mean in means]
     characters = median(len(piece) for rollout in rollouts for piece in rollout["pieces"])
     prompt = sum(len(rollout["prompt"]) for rollout in rollouts) / len(rollouts) / max(characters, 1)
     return RecordedLengths(groups=tuple(stretched)), max(1, round(prompt))
