@@ -1,29 +1,27 @@
 """Control from recorded episodes alone: each method against behavior cloning, and against its base on the same data.
 
 **Setting.** The recipes `bc`, `td3_bc`, `iql` and `cql`, and the bases of two of them without what holds them to the data: *td3* is
-`td3_bc` without imitation, *sac* is `cql` without the penalty. (The base of IQL is behavior cloning: its limit of `beta` = 0.) Two
-data sets that are made here: *pendulum*, `gimbal/pendulum/mixed-v0`, 100 episodes of Pendulum-v1 of which 40 are random, 40 medium and
-20 good (a mean return of -739); *maze*, `gimbal/maze/stitch-v0`, 600 ways between cells of a maze, none of which leads from the
-start to the goal. Discount .95 on the pendulum, .99 in the maze. Every arm makes 3,000 moves by minibatches of 128 at a learning rate
-of 1e-3, networks of 64 x 64, seeds 0 to 4. Figure: the mean return of 20 episodes of the environment itself, by the mode of the last
-policy; in the maze that is the share of episodes that reach the goal.
+`td3_bc` without imitation, *sac* is `cql` without the penalty. (The base of IQL is behavior cloning: its limit of `beta` = 0.) The
+data are made here: *pendulum*, `gimbal/pendulum/mixed-v0`, 100 episodes of Pendulum-v1 of which 40 are random, 40 medium and 20 good
+(a mean return of -739). Discount .95. Every arm makes 10,000 moves by minibatches of 128 at a learning rate of 1e-3, networks of
+64 x 64, seeds 1 to 5. Figure: the mean return of 20 episodes of the environment itself, by the mode of the last policy.
 
-**Settings of the methods.** As published: CQL's weight 5 and 10 actions of each kind, IQL's expectile .9 and beta 10 in the maze. Not
-as published: IQL on the pendulum takes expectile .8 and beta 1, as its rewards are not scaled to returns of 1,000; TD3+BC takes
-alpha 20 for 2.5, as returns there lie far from 0 (lambda divides by their size, not by how they differ), and 2.5 in the maze.
+**Settings of the methods.** As published: CQL's weight 5 and 10 actions of each kind. Not as published: IQL takes expectile .8 and
+beta 1, because rewards are not scaled to returns of 1,000; TD3+BC takes alpha 20 in place of 2.5, because returns lie far from 0
+(lambda divides by their size, not by how they differ).
 
-**Rule.** A method is above another on a data set if the interval of the difference of their figures, over all 25 pairs of seeds
-(exact, 96.8 %: the third from either end), lies above 0. The claim holds for a method on a data set if it is above behavior cloning,
-and if its base, where it has one besides, is not above it. It holds as a whole if it does so for all three on both.
+**Rule.** A method is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact, 96.8 %: the
+third from either end), lies above 0. The claim holds for a method if it is above behavior cloning, and if its base, where it has one
+besides, is not above it. It holds as a whole if it does so for all three.
 
-**Limits.** 3,000 moves are few: what is slow to learn shows as worse. One learning rate for all.
+**Limits.** One data set, one learning rate for all, 10,000 moves.
 
-Written before its runs, after pilots of seed 0: IQL (pendulum: -903 after 3,000 moves; the first maze: 1.0 after 1,000) and TD3+BC at
-alpha 2.5 on the pendulum (-628). In a first maze the goal lay in the middle of all ways, and the mean of what the data do arrives
-there by itself: behavior cloning had 1.0 in 5 of 5 seeds, IQL in the one that was run. The goal is at an end since, and the rule is
-as it was.
+Written before its runs, after pilots of seed 0: IQL -516, TD3+BC -165. An earlier form of the claim had 3,000 moves and a maze beside
+the pendulum. In the first maze behavior cloning arrived by itself in 5 of 5 seeds; in the second, where 11 of 600 recorded episodes
+reach the goal, neither it nor IQL (5 seeds each) nor TD3+BC (3) ever arrived. The maze is out of the claim until its data tell methods
+apart (docs/log.md).
 
-    python claims/offline.py --processes 1     # goes on from claims/offline.json; half a minute of one core a run, CQL two
+    python claims/offline.py --processes 1     # goes on from claims/offline.json; half a minute of one core a run, CQL four
 """
 
 from __future__ import annotations
@@ -43,23 +41,21 @@ from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
-SEEDS, STEPS = (0, 1, 2, 3, 4), 12
-DATA: Mapping[str, str] = {"maze": "gimbal/maze/stitch-v0", "pendulum": "gimbal/pendulum/mixed-v0"}
+SEEDS, STEPS = (1, 2, 3, 4, 5), 40
+DATA: Mapping[str, str] = {"pendulum": "gimbal/pendulum/mixed-v0"}
 ARMS = ("bc", "iql", "td3_bc", "td3", "sac", "cql")
 BASE = {"td3_bc": "td3", "iql": "bc", "cql": "sac"}
 OF = {"td3": "td3_bc", "sac": "cql"}  # the recipe that an arm is, without what holds it to the data
-SETTINGS: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("iql", "maze"): {"update.expectile": "0.9", "update.beta": "10"},
-    ("iql", "pendulum"): {"update.expectile": "0.8", "update.beta": "1"},
-    ("td3_bc", "pendulum"): {"update.imitation.alpha": "20"},
-    ("td3_bc", "maze"): {"update.imitation.alpha": "2.5"},
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "iql": {"update.expectile": "0.8", "update.beta": "1"},
+    "td3_bc": {"update.imitation.alpha": "20"},
 }
-GAMMA = {"maze": 0.99, "pendulum": 0.95}
+GAMMA = 0.95
 
 
 def run_of(arm: str, data: str, seed: int) -> UpdateRun:
-    run = recipes.load(OF.get(arm, arm), {"tasks": DATA[data], **SETTINGS.get((arm, data), {})})
-    update = run.update if arm == "bc" else replace(run.update, gamma=GAMMA[data])
+    run = recipes.load(OF.get(arm, arm), {"tasks": DATA[data], **SETTINGS.get(arm, {})})
+    update = run.update if arm == "bc" else replace(run.update, gamma=GAMMA)
     if arm == "td3":
         update = replace(update, imitation=None)
     if arm == "sac":
