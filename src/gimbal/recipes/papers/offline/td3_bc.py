@@ -19,7 +19,7 @@ def td3_bc() -> UpdateRun:
             critic=ActionValues(observations=3, actions=1, bound=2.0),
             gamma=0.95,
             tau=0.02,
-            imitation=Imitation(),
+            imitation=Imitation(alpha=20.0),  # returns here lie far from 0, by which lambda divides; published: 2.5
             optimization=base.learns.optimization,
         ),
     )
