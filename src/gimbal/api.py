@@ -106,7 +106,8 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
             directory.mkdir(parents=True)
             break
         except FileExistsError:
-            if name:
+            failed = (directory / STOPPED).is_file() and unbegun(directory) and holds(directory, run, text)
+            if name or failed:
                 free(directory, run, text)
                 break
             count += 1
@@ -133,7 +134,7 @@ def unbegun(directory: Path) -> bool:
     if (directory / "checkpoints").exists() and any((directory / "checkpoints").glob("step_*")):
         return False
     try:
-        with _alone(directory):
+        with alone(directory):
             return True
     except ValueError:  # it is being trained
         return False
@@ -197,7 +198,7 @@ def launch(
     ``notices`` and advice, and with ``header`` what the run does, are told once it has begun, so that a refusal is one sentence.
     """
     under_way: list[bool] = []
-    with _alone(directory):
+    with alone(directory):
         for name in FILES:
             durable.regular(directory / name)
         try:
@@ -220,7 +221,7 @@ def launch(
                 for sentence in advice:
                     recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
-            tracked = trackers.of_run(directory, track)
+            tracked = trackers.of_run(directory, () if track is None and not resume else track)
             summary = run_local(run, directory, resume=resume, name=recipe, track=tracked, begun=begun)
             return Result(directory=directory, run=run, summary=summary)
         except BaseException as error:
@@ -231,7 +232,7 @@ def launch(
             if told:
                 when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
                 raise OwnError(f"{told}, {when}") from error
-            if isinstance(error, RewardError | Rewritten) and under_way and not steps:
+            if isinstance(error, RewardError | Rewritten) and under_way and not steps and not resume:
                 raise type(error)(f"{error}. No step was finished: fix it, then give the same command again") from error
             raise
 
@@ -246,7 +247,7 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     if longer.steps <= done:
         raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
     began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
-    with _alone(directory):  # two at once would replace one another's file
+    with alone(directory):  # two at once would replace one another's file
         config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
 
@@ -262,18 +263,20 @@ def finished(run: AbstractRun, directory: Path) -> Summary | None:
 def discard(directory: Path) -> None:
     """Remove the directory of a run that has taken no step: there is nothing to continue from. Where it says why, that and its recipe
     stay."""
-    if JsonLines(directory / METRICS).read():
+    newest = checkpoint.newest(directory)  # of a first step whose evaluation failed there is no row yet
+    if JsonLines(directory / METRICS).read() or (newest is not None and checkpoint.step_of(newest) > 0):
         return
-    if not (directory / STOPPED).is_file():
+    stopped = (directory / STOPPED).is_file()
+    if not stopped and not directory.is_symlink():
         shutil.rmtree(directory)
         return
     for path in directory.iterdir():
-        if path.name not in (STOPPED, config.RECIPE_FILE):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not stopped or path.name not in (STOPPED, config.RECIPE_FILE, trackers.FILE, "wandb.id"):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 @contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path) -> Iterator[None]:
     """Two processes that train in one directory would write over one another: the second is refused.
 
     The lock is on the directory. Every file in it may be replaced while a run lives: a resume with steps=N writes recipe.yaml again.

@@ -17,6 +17,7 @@ from gimbal.learning.updates.base import NotFinite
 from gimbal.learning.updates.dyna import ACTION, BRANCH, NOISE, PICK, Dyna
 from gimbal.learning.updates.model_learning import foreseen, lengths
 from gimbal.learning.updates.soft_actor_critic import ACTS, SoftActorCritic
+from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.policies.control import Steps
 from gimbal.policies.dynamics import Dynamics
 from gimbal.policies.planned import Planned
@@ -37,6 +38,10 @@ INSIDE = SoftActorCritic(
 
 def far(next_KO):
     return next_KO[:, 0] > 0.5
+
+
+def same(next_KO):
+    return next_KO
 
 
 def drawn(count=8, move=0, seed=0, ended=False):
@@ -305,6 +310,11 @@ def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
         (lambda: Dyna(inside=INSIDE, world=WORLD, world_learning_rate=math.nan), "a number from 0"),
         (lambda: replace(WORLD, members=0), "at least 1"),
         (lambda: replace(WORLD, ends="sometimes"), "never, learned, or a function"),
+        (
+            lambda: Dyna(inside=TD3(critic=INSIDE.critic, imitation=Imitation()), world=WORLD),
+            "leave out inside.imitation",
+        ),
+        (lambda: replace(INSIDE.critic, bound=math.inf), "above 0 and finite"),
         (lambda: CEM(elites=0), "elites"),
         (lambda: MPPI(temperature=0.0), "above 0"),
         (lambda: MPPI(hold=0), "hold"),
@@ -313,7 +323,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
         (lambda: recipes.load("mbpo", {"store": Transitions(n=3)}), "store.n=1"),
         (lambda: recipes.load("mbpo", {"store": Once()}), "a buffer"),
         (lambda: recipes.load("pets", {"policy": POLICY}), "has none"),
-        (lambda: replace(WORLD, ends=lambda o: o).load(0).ended(torch.zeros(2, 3), None), "one for each"),
+        (lambda: replace(WORLD, ends=same).load(0).ended(torch.zeros(2, 3), None), "one for each"),
         (lambda: WORLD.load(0).follow(torch.zeros(2, 4), torch.zeros(2, 1, 2)), "world.observations"),
     ],
 )

@@ -26,6 +26,7 @@ from gimbal.controllers.stability import Stability
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recordings import Recordings
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import MaskStale
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -41,6 +42,8 @@ from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.control.mbpo import mbpo
+from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
@@ -110,7 +113,14 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"the largest of its values: policy='Categorical": replace(dqn(), update=bc().update),
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
-    "learns from what its own policy drew: begin": replace(cartpole(), tasks=iql().tasks, store=Recordings()),
+    "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
+    "draws real steps from a buffer of them, and Once is none": replace(mbpo(), store=Once()),
+    "learns what follows on a single step, and store.n is 3": replace(mbpo(), store=Transitions(n=3)),
+    "the world of a policy that plans, and SquashedGaussian has none": replace(pets(), policy=sac().policy),
+    "DQN.copy_every counts moves": replace(dqn(), store=Once(), update=replace(dqn().update, copy_every=100)),
+    "learns from what its own policy drew: begin": replace(
+        cartpole(), tasks=iql().tasks, store=Recordings(), engine=iql().engine
+    ),
     "does not act: begin with iql": replace(iql(), policy=grpo().policy, sampling=grpo().sampling, held_out=None),
     "store.moves, and leave optimization": replace(
         iql(), update=replace(iql().update, optimization=Optimization(epochs=2))

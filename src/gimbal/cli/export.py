@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -48,6 +50,7 @@ def export(argv: Sequence[str]) -> int:
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
         card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
         (target / "README.md").write_text(card, encoding="utf-8")
+        shutil.copyfile(directory / config.RECIPE_FILE, target / config.RECIPE_FILE)
     print(f"{target}: the model of {directory} after step {step}{', its adapter merged in' if merged else ''}")
     return 0
 
@@ -126,7 +129,8 @@ def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, ad
         f"| data | {_data(run.tasks)} |",
         f"| reward | {rewards} |",
     ]
-    lines += [f"| method | {recipes.names().get(recipe, f'`{recipe}`')} |"]
+    paper = re.match(r".*?\(arXiv:[\d.]+\)", recipes.names().get(recipe, ""))
+    lines += [f"| method | recipe `{recipe}`{f': {paper[0]}' if paper else ''} |"]
     lines += [f"| trained | gimbal {__version__}, seed {run.seed}, step {step} of {run.steps}{adapter} |"]
     lines += ["", "## Results", "", *_results(directory, step), "", "## Use", "", "```python"]
     lines += _loading(library, base if adapter_only else "")
@@ -157,6 +161,13 @@ def _data(tasks: Any) -> str:
     """The set in a word: its source or name where it has one."""
     from dataclasses import fields
 
+    from gimbal.environments.mixture import Mixed
+    from gimbal.environments.split import Split
+
+    if isinstance(tasks, Split):
+        return _data(tasks.tasks)
+    if isinstance(tasks, Mixed):
+        return ", ".join(map(_data, tasks.sets))
     named = {item.name: vars(tasks)[item.name] for item in fields(tasks)}
     word = next((str(named[key]) for key in ("source", "path", "name") if isinstance(named.get(key), str)), "")
     return f"{type(tasks).__name__}{f' `{word}`' if word else ''}"

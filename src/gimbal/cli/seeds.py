@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +81,8 @@ def train_seeds(
         return 130
     if series.failed:
         for name in series.failed:
-            api.discard(runs / name)  # unless it has taken a step
+            with suppress(ValueError), api.alone(runs / name):  # another process may be training there
+                api.discard(runs / name)  # unless it has taken a step
         named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
         raise ValueError(
             f"{len(series.failed)} of {len(seeds)} runs failed: {named}; give the same command again to continue with them"

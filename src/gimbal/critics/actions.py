@@ -56,9 +56,9 @@ class ActionValues:
     bound: float = 1.0  # of actions: what an input of 1 stands for
 
     def __post_init__(self) -> None:
-        if self.members < 1 or not self.bound > 0:
+        if self.members < 1 or not 0 < self.bound < math.inf:
             raise ValueError(
-                f"ActionValues has members {self.members} (at least 1) and bound {self.bound} (above 0): the largest action"
+                f"ActionValues has members {self.members} (at least 1) and bound {self.bound} (above 0 and finite): the largest action"
             )
 
     def load(self, seed: int) -> ActionValueNetwork:

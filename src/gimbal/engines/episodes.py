@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,12 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.config.own import raised
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.base import Moment
 from gimbal.environments.gym import Environment, Registered
+from gimbal.environments.minari import Minari
 from gimbal.ops import philox
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
@@ -378,6 +380,14 @@ class Episodes(AbstractEngineSpec):
             raise ValueError(f"engine.segment is {self.segment}; it counts steps, or is 0 for whole episodes")
         if self.deadline <= 0:
             raise ValueError(f"engine.deadline is {self.deadline}; it must be a number of seconds above 0")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if whole.run.engine is self and isinstance(whole.run.tasks, Minari):
+            yield Refusal(
+                "the tasks are recorded episodes, and Episodes would act in their environment and ignore them: begin with td3_bc, iql, "
+                "cql or bc, or tasks='Gymnasium(environment=...)'"
+            )
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:
         if not isinstance(policy, AbstractControlPolicy):

@@ -26,7 +26,11 @@ def written(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any
     rest = {key: value for key, value in row.items() if key != "messages"}
     if (said := _said(messages)) is not None and len(messages) > 1:
         return {**rest, prompt: list(messages[:-1]), "completion": said}
-    return row if messages[-1]["role"] == "assistant" else {**rest, prompt: messages}
+    asks = prompt == "prompt" and messages[-1]["role"] not in (
+        "assistant",
+        "system",
+    )  # a column that the user named is not replaced
+    return {**rest, prompt: messages} if asks else row
 
 
 def _pair(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any]:

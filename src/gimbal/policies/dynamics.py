@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from gimbal.config.parts import label, resolve
 from gimbal.ops import stable_hash
 from gimbal.policies.normalizer import Normalizer
 
@@ -47,6 +48,7 @@ class DynamicsNetwork(nn.Module):
     def __init__(self, spec: Dynamics, seed: int) -> None:
         super().__init__()
         self.spec = spec
+        self.rule = resolve(str(spec.ends)) if ":" in str(spec.ends) else None
         inputs, targets = spec.observations + spec.actions, spec.observations + 1
         self.inputs, self.targets = Normalizer(inputs), Normalizer(targets)
         generator = torch.Generator().manual_seed(seed)
@@ -169,7 +171,7 @@ class DynamicsNetwork(nn.Module):
             return end_MK > 0
         if self.spec.ends == "never":
             return torch.zeros_like(next_MKO[..., 0], dtype=torch.bool)
-        return _ends(self.spec.ends, next_MKO.flatten(0, -2)).reshape(next_MKO.shape[:-1])
+        return _ends(self.rule, next_MKO.flatten(0, -2)).reshape(next_MKO.shape[:-1])
 
 
 def _ends(rule: Any, next_KO: Tensor) -> Bool[Tensor, " K"]:
@@ -205,9 +207,11 @@ class Dynamics:
             raise ValueError(
                 f"Dynamics has members {self.members}, observations {self.observations} and actions {self.actions}; each is at least 1"
             )
-        if not callable(self.ends) and self.ends not in ("never", "learned"):
+        if not isinstance(self.ends, str):
+            object.__setattr__(self, "ends", label(self.ends))
+        if self.ends not in ("never", "learned") and ":" not in str(self.ends):
             raise ValueError(
-                f"world.ends is {self.ends!r}; it must be never, learned, or a function of next observations"
+                f"world.ends is {self.ends!r}; it must be never, learned, or a function of next observations (file.py:function)"
             )
 
     def load(self, seed: int) -> DynamicsNetwork:

@@ -235,6 +235,13 @@ def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     return override(run, {path: size for path, size in sizes.items() if not {path, "width"} & set(changes)})
 
 
+def _begin(run: AbstractRun, real: bool) -> str:
+    """Recipes for such actions, of recorded episodes or not."""
+    if isinstance(run.tasks, Minari):
+        return "td3_bc, iql, cql or bc" if real else "bc policy='Categorical(observations=..., actions=...)'"
+    return "sac, td3 or pendulum" if real else "dqn or cartpole"
+
+
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
     before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium | Minari) else ""
@@ -253,7 +260,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     elif isinstance(run.policy, REAL + CHOICES):
         raise ValueError(
             f"{run.tasks.source} takes {'vectors of reals' if world.real else 'choices'}, which {type(run.policy).__name__} does not "
-            f"draw: begin with {'sac, td3 or pendulum' if world.real else 'dqn or cartpole'}"
+            f"draw: begin with {_begin(run, world.real)}"
         )
     if isinstance(run.policy, SquashedGaussian | Deterministic):
         sizes["policy.bound"] = world.bound

@@ -14,13 +14,14 @@ The batch stays the recipe's: 16 prompts of 8 rollouts are usual for models too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from gimbal.config import locate, override, paths, reachable
+from gimbal.config import RECIPE_FILE, locate, override, paths, reachable
 from gimbal.engines.native import Native
 from gimbal.policies.loading import SHIPPED
 from gimbal.policies.token import CausalLM
@@ -56,11 +57,8 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
         return run, ""
     settings = {key: value for key, value in changes.items() if key.partition(".")[0] not in DATA}
     given = {path for key, value in settings.items() for path, _ in locate(run, key, value)}
-    if (
-        not policy.large
-    ):  # the recipe's sizes fit, but for the int8 of its sampler; the run's first line has the precision
-        own = isinstance(run.engine, Native) and not any("engine.precision".startswith(path) for path in given)
-        return (override(run, {"engine.precision": policy.dtype}) if own else run), ""
+    if not policy.large:  # the recipe's sizes fit, but for the int8 of its sampler
+        return _precise(run, policy, given)
     shape = shape_of(policy)
     weights = math.inf if shape is None else shape.weights  # a model that is not on this disk counts as large
     size = next(row for row in TABLE if weights <= row.parameters)
@@ -87,6 +85,22 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     )
 
 
+def _precise(run: AbstractRun, policy: CausalLM, given: Set[str]) -> tuple[AbstractRun, str]:
+    """Sampled in the precision of its weights, unless the user chose one or the model is that of a gimbal run, which continues."""
+    asked = any("engine.precision".startswith(path) for path in given) or Path(policy.path, "..", RECIPE_FILE).is_file()
+    if asked or not isinstance(run.engine, Native) or run.engine.precision != "int8":
+        return run, ""
+    precision = _own_precision(policy)
+    return override(run, {"engine.precision": precision}), (
+        f"{policy.model} is sampled in {precision}, the precision of its weights; engine.precision=int8 samples as the recipe does"
+    )
+
+
+def _own_precision(policy: CausalLM) -> str:
+    """The sampler's, which knows no float16."""
+    return "bfloat16" if policy.dtype == "bfloat16" else "float32"
+
+
 def _wanted(run: AbstractRun, policy: CausalLM, size: Size, shape: Shape | None) -> dict[str, Any]:
     length = size.max_length if shape is None else max(1, min(size.max_length, shape.context // 2))
     wanted: dict[str, Any] = {
@@ -101,7 +115,7 @@ def _wanted(run: AbstractRun, policy: CausalLM, size: Size, shape: Shape | None)
     if isinstance(run.engine, Native):
         wanted["engine.slots"] = size.slots
         # That of the weights, as a user of transformers expects: int8 is for gimbal-tiny, or for who asks for it.
-        wanted["engine.precision"] = "bfloat16" if coarse else policy.dtype
+        wanted["engine.precision"] = "bfloat16" if coarse else _own_precision(policy)
     return wanted
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from gimbal.engines.base import Request, drained
@@ -33,6 +34,7 @@ def recorded(run: AbstractRun, policy: AbstractPolicy, *, episodes: int, seed: i
         for index in range(episodes):
             engine.submit(Request(group=index, task=tasks[index], sample=0, sampling=sampling, seed=seed))
         ended = drained(engine)
+    world = Environment(tasks.source)
     for index in range(episodes):
         outcome = ended[index, 0].outcome
         if isinstance(outcome, Drop) or outcome.error:
@@ -43,11 +45,16 @@ def recorded(run: AbstractRun, policy: AbstractPolicy, *, episodes: int, seed: i
         found.append(
             RecordedEpisode(
                 reward_S=row.reward_S.numpy(),
-                action_SA=steps.action_NSA[0].numpy(),
+                action_SA=_taken(world, steps.action_NSA[0].numpy()),
                 observation_SO=torch.cat([steps.observation_NSO[0], steps.final_NO]).numpy(),
                 terminated=row.stop == "terminated",
                 seed=tasks[index].seed,
             )
         )
-    world = Environment(tasks.source)
     return Recording(source=tasks.source, episodes=tuple(found), choices=0 if world.real else world.actions)
+
+
+def _taken(world: Environment, action_SA: np.ndarray) -> np.ndarray:
+    """What the environment makes of a draw beyond its bounds, which a critic would otherwise learn as another action."""
+    low, high = (np.array(limit, np.float32) for limit in world.limits)
+    return np.clip(action_SA, low, high) if world.real else action_SA

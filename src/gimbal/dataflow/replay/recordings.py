@@ -43,9 +43,10 @@ class Recordings(AbstractStoreSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         learns = whole.run.learns
-        if not whole.has(Minari):
+        if not isinstance(whole.run.tasks, Minari):  # of a mixture it would learn from whichever came first
             yield Refusal(
-                "Recordings draws from recorded episodes, and the tasks are none: tasks='Minari(dataset=...)'"
+                "Recordings draws from recorded episodes of one data set, and the tasks are none: tasks='Minari(dataset=...)'; "
+                "gimbal record A B DIRECTORY mixes two"
             )
         if not learns.off_policy:
             yield Refusal(

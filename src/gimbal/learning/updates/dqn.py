@@ -67,6 +67,12 @@ class DQN(AbstractOffPolicy):
                 "policy='Greedy(observations=..., actions=...)'"
             )
 
+        if self.copy_every and whole.run.store.same_rows:
+            yield Refusal(
+                "DQN.copy_every counts moves as a replay buffer numbers them, and this run's store does not: store='Transitions()', or "
+                "update.copy_every=0"
+            )
+
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: GreedyPolicy = models[POLICY]
         steps, counted = steps_of(batch), counted_of(batch)

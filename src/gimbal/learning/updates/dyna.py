@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import foreseen, single_steps, surprise
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, means, steps_of
+from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.policies.dynamics import Dynamics
 from gimbal.records import TrainBatch
@@ -69,6 +70,8 @@ class Dyna(AbstractUpdate):
                 f"Dyna has horizon {self.horizon}, which counts imagined steps from 0, share {self.share}, which is in [0, 1], and "
                 f"world_learning_rate {self.world_learning_rate}, a number from 0"
             )
+        if isinstance(self.inside, TD3) and self.inside.imitation is not None:
+            raise ValueError("imitation is of recorded actions, and a branch has none: leave out inside.imitation")
         if self.inside.controllers or self.inside.stability is not None:
             raise ValueError(
                 "controllers and stability are read of the whole update: give them to Dyna, with paths such as inside.alpha"
@@ -121,10 +124,9 @@ class Dyna(AbstractUpdate):
         begins_N = place_N >= count - branches
         used_Nh = begins_N[:, None].repeat(1, h)
         used_Nh[: max(0, count - branches * h), 0] = True
-        surveyed, told = self.inside.survey(models, TrainBatch(mask_NS=used_Nh))
-        weight_Nh = surveyed.facts["weight"]
+        weight_Nh = ops.TokenMean()(used_Nh)
         facts = {BRANCH + "weight": weight_Nh[:, None], USED: used_Nh[:, 0], BEGINS: begins_N}
-        return minibatch.with_columns(facts), told | {"imagined/share": branches * h / float(used_Nh.sum())}
+        return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         weight_K, nll_K = batch.facts[WEIGHT][batch.mask_NS], surprise(models[WORLD], batch)
@@ -136,10 +138,12 @@ class Dyna(AbstractUpdate):
         """What ``inside`` learns from: real rows, and behind them the branches, each a row of up to ``horizon`` steps."""
         used_N, begins_N = batch.facts[USED], batch.facts[BEGINS]
         real, begun = (kept.nonzero()[:, 0] for kept in (used_N & ~begins_N, begins_N))
+        if none := not len(real) + len(begun):  # a micro-batch of rows that only the world learns from
+            real = real.new_zeros(1)
         parts = []
         if len(real):
             rows = batch.select(real)
-            parts.append((steps_of(rows), rows.column("reward_NS", self), rows.mask_NS))
+            parts.append((steps_of(rows), rows.column("reward_NS", self), rows.mask_NS & (not none)))
         if len(begun):
             branches, reward_Bh = self._branches(models, batch.select(begun))
             parts.append((branches, reward_Bh, branches.real_NS))
@@ -180,12 +184,6 @@ class Dyna(AbstractUpdate):
             terminated_N=ended_B,
         )
         return steps, reward_BS
-
-    def moved(self, models: Models, metrics: Mapping[str, float]) -> None:
-        self.inside.moved(models, metrics)
-
-    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
-        return self.inside.stepped(models, batch)
 
 
 def wide(x_NS: Tensor, width: int) -> Tensor:

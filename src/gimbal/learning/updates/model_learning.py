@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.off_policy import AbstractOffPolicy, Explore, means, steps_of
+from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, means, steps_of
 from gimbal.policies.dynamics import DynamicsNetwork
 from gimbal.policies.planned import Planned, PlanningPolicy
 from gimbal.records import TrainBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelLearning(AbstractOffPolicy):
+class ModelLearning(AbstractOnDecisions):
     """Trains the world of a policy that plans, by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
@@ -35,8 +35,6 @@ class ModelLearning(AbstractOffPolicy):
     """
 
     explore: Explore = Explore(first=1.0, last=0.15, over=200)
-    gamma: float = field(init=False, default_factory=lambda: 1.0)  # nothing bootstraps, and nothing follows
-    tau: float = field(init=False, default_factory=float)
 
     def explores(self) -> Explore:
         return self.explore
@@ -74,7 +72,7 @@ def _world(models: Models) -> DynamicsNetwork:
 
 def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
     """Refuses a store from which a world cannot learn."""
-    store, name = vars(whole.run)["store"], type(update).__name__
+    store, name = whole.run.store, type(update).__name__
     if not isinstance(store, Transitions):
         yield Refusal(
             f"{name} draws real steps from a buffer of them, and {type(store).__name__} is none: store='Transitions()'"
@@ -110,6 +108,10 @@ def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
     if (new := fresh(batch)) is None:
         return {}
     steps, reward_K = steps_of(new), new.column("reward_NS", world)[:, 0]
+    if world.spec.ends == "never" and bool(steps.ended_NS.any()):
+        raise ValueError(
+            "the environment ended an episode, and world.ends is never, so imagined steps would go on behind ends: world.ends=learned"
+        )
     seen_KO, action_KA, next_KO = steps.observation_NSO[:, 0], steps.action_NSA[:, 0], steps.next_NSO[:, 0]
     told: Metrics = {}
     if float(world.targets.count):
