@@ -20,9 +20,9 @@ from gimbal.records import TrainBatch
 
 
 class AbstractAdvantage(AbstractPart, ABC):
-    """batch -> advantage_NS. As an estimator it reads rewards, groups and values; as a shaping also ``advantage_NS``.
+    """batch -> advantage_NS. An estimator reads rewards, groups and values; a shaping also reads ``advantage_NS``.
 
-    Defined for all: a group of one and a group of equal rewards give 0 (unless the docstring says otherwise), never NaN.
+    Every estimator gives 0, never NaN, for a group of one and for equal rewards (unless its docstring says otherwise).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -54,7 +54,7 @@ class AbstractAdvantage(AbstractPart, ABC):
 
 
 class AbstractRewardShaping(AbstractPart, ABC):
-    """batch -> reward_NS: a change of the rewards before any baseline is taken (so it enters the group's statistics)."""
+    """batch -> reward_NS: changes the rewards before any baseline (so the group's statistics include it)."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 

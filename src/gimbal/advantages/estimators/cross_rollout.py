@@ -23,11 +23,12 @@ class CrossRolloutBaseline(AbstractAdvantage):
 
     A_i = R_i - mean_{j != i} V_j,  V_j the mean of the critic's values along rollout j.
 
-    The baseline may use all that the peers did, and stays independent of the answer it judges: no bias. Use with the critic Probe.
+    The baseline may use everything the peers did and stays independent of the answer it judges, so it is unbiased. Use with the critic
+    Probe.
 
     - V constant: R minus a constant.
     - V_j = R_j: LeaveOneOut.
-    - a group of one: 0, there being no peer. Equal rewards do not give 0: the baseline is a prediction.
+    - a group of one: 0, since it has no peer. Equal rewards do not give 0: the baseline is a prediction.
 
     ``baseline/explained`` is 1 - var(R - baseline) / var(R) over the rollouts of the batch.
 

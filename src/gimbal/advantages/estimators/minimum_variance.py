@@ -24,16 +24,16 @@ class MinimumVarianceCentered(AbstractAdvantage):
 
     A_i = R_i - b,  b = sum_j a_j R_j / sum_j a_j over the group (or, with ``scope`` "batch", over the batch),
     a_j = min(w_j, cap)^2 ||g_j||^2,  w_j = exp(sum_t m (proximal - behavior)),  g_j the gradient of the rollout's summed
-    log-probability: one backward pass a rollout. With ``scaled`` A is divided by the scope's standard deviation plus ``eps``.
+    log-probability: one backward pass per rollout. With ``scaled``, A is divided by the scope's standard deviation plus ``eps``.
 
-    - behavior = proximal: weights ||g||^2 alone, the optimal baseline of REINFORCE.
+    - behavior = proximal: weights ||g||^2, the optimal baseline of REINFORCE.
     - equal norms as well: GroupCentered (GroupNormalized if ``scaled``); batch scope: the mean of the batch.
-    - all norms 0: the mean too, as nothing tells rollouts apart.
+    - all norms 0: the mean too, since nothing distinguishes the rollouts.
     - equal rewards, or a scope of one rollout: A = 0.
 
-    Published: group scope, cap inf. Weights are of the policy before the update: exact for one update a batch.
+    Published: group scope, cap inf. Weights use the policy before the update: exact for one update per batch.
 
-    Confidence: verified; ours: ``cap``, that of SequenceWeight where the objective caps what the baseline is the optimum for.
+    Confidence: verified; ours: ``cap``; set it to SequenceWeight's where the objective caps the weights.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "score_norm_N", "proximal_NS", "behavior_NS"})

@@ -17,17 +17,18 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TemperedImitation(AbstractAdvantage):
-    """Steers entropy by imitating good rollouts that were sampled hotter or colder (AEPO, arXiv:2510.08141).
+    """Steers entropy by imitating good rollouts sampled hotter or colder (AEPO, arXiv:2510.08141).
 
-    A' = (hot or cold) if A > threshold, else 0, on rollouts drawn above or below ``temperature``, the run's own; A' = A on the others.
-    The policy is trained at its own temperature throughout, so imitating hot samples flattens it and imitating cold ones sharpens it.
+    A' = (hot or cold) if A > threshold, else 0, on rollouts sampled above or below ``temperature``, the run's own; A' = A on the
+    others. The policy is trained at its own temperature throughout, so imitating hot samples flattens it and imitating cold ones
+    sharpens it.
 
     - no rollout at another temperature: A.
     - every rollout at another temperature, ``hot`` = ``cold`` = 1: supervised training on the good rollouts (RAFT).
     - ``hot`` = ``cold`` = 0: those rollouts teach nothing.
 
-    Groups of one temperature come from workflows.Tempered. The ratio to the sampler must not be corrected for: that would undo the
-    temperature. Published: ``threshold`` 0.05, advantage 1, half as many rollouts of cold groups as of hot ones in place of other
+    Groups of one temperature come from workflows.Tempered. Do not correct for the ratio to the sampler: that would undo the
+    temperature. Published: ``threshold`` 0.05, advantage 1, half as many rollouts of cold groups as of hot ones, replacing other
     rows; ours: half the weight, and no rows are replaced.
 
     Confidence: verified.

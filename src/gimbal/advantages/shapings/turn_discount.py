@@ -17,13 +17,13 @@ from gimbal.records import TrainBatch
 class TurnDiscount(AbstractAdvantage):
     """Discounts advantages by the number of turns still to come, equally for all decisions of a turn (IPA, arXiv:2512.24873).
 
-    A <- gamma^(last - turn) A, ``last`` being the last turn with a counted decision.
+    A <- gamma^(last - turn) A, with ``last`` the last turn that has a counted decision.
 
     - ``gamma`` = 1, or one turn: A.
-    - ``gamma`` = 0: the last turn alone.
+    - ``gamma`` = 0: only the last turn.
     - after ReturnToGo, with the reward at the end: the discounted return of the chunk, as in IPA.
 
-    Confidence: partial; ours: ``gamma``, which is not published, and that the last turn is the one that decides.
+    Confidence: partial; ours: ``gamma``, which is not published, and which turn is last.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})

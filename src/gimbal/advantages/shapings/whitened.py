@@ -19,10 +19,10 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Whitened(AbstractAdvantage):
-    """Normalises advantages over the batch (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
+    """Normalises advantages over the batch (PPO practice; REINFORCE++, arXiv:2501.03262). Must be the first of the shapings.
 
-    A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are of the
-    mean advantages of turns or rollouts, each counted once however long it is (VL-DAC, arXiv:2508.04280).
+    A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are over
+    the mean advantages of turns or rollouts, each counted once regardless of length (VL-DAC, arXiv:2508.04280).
 
     - equal advantages everywhere: 0.
     - ``level`` "turn" and turns of equal length, each of one advantage: ``level`` "token".

@@ -20,7 +20,7 @@ class MaskedWeight(AbstractCorrection):
     """Masked importance sampling (IcePop, arXiv:2510.18855; MIS, Liu et al. 2025).
 
     weight = w if low <= w <= high else 0 (1 instead of w without ``weigh``), w = exp(proximal - behavior) of the decision, of the
-    sequence (product) or its geometric mean. ``veto`` also drops a sequence in which any decision has w < veto.
+    sequence (product) or its geometric mean. ``veto`` also drops any sequence with a decision of w < veto.
 
     - w = 1: 1 everywhere.
     - ``low`` = 0, ``high`` = inf: exact importance weights.

@@ -25,7 +25,7 @@ class PivotMask(AbstractMask):
 
     - an even group, whose median lies between two rollouts: all are kept, unless those two tie.
     - all returns of a group equal: its first rollout goes, whichever way their advantages would be 0.
-    - a group of one: it goes.
+    - a group of one: excluded.
 
     Confidence: verified.
     """

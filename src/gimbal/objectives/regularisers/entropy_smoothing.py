@@ -23,10 +23,10 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
     the last for all later turns. With ``form`` "indicator" P = penalty where H / c is not between low and high, which has no gradient.
 
     - ``penalty`` = 0, ``smoothing`` = 0, or ``form`` = "indicator": the gradient of EntropyBonus.
-    - ``coef`` = 0: nothing but the metrics.
-    - a centre of 0 is not known yet, and prices nothing.
+    - ``coef`` = 0: only the metrics.
+    - a centre of 0 is not known yet and adds no penalty.
 
-    ``centres`` is what it begins with, one number a turn; from the first step on a centre is the mean over all steps of the metric
+    ``centres`` holds the initial values, one per turn; from the first step on a centre is the mean over all steps of the metric
     entropy/turn_K, the mean entropy of turn K. TwoPhaseDecay moves ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to 0.1,
     ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the turns, ``form`` "indicator"; ours: the hinge.
 

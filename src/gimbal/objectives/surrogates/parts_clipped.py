@@ -25,7 +25,7 @@ class PartsClipped(AbstractObjective):
     Mises-Fisher distribution about the normalised hidden state, kappa mu.z + const. Use with PartMean(latent=.5).
 
     - no latent positions, or equal bounds: ClippedRatio.
-    - PartMean(latent=0): the tokens alone.
+    - PartMean(latent=0): only the tokens.
 
     Published: tokens .2 and .28, latents .1, dual clip 3.
 

@@ -23,7 +23,7 @@ class TurnValueLoss(AbstractObjective):
 
     - turns of one decision: ValueLoss.
 
-    Its mean counts turns and not decisions, so long turns weigh no more than short ones. Use with TurnGAE.
+    Its mean is over turns, not decisions, so long turns weigh no more than short ones. Use with TurnGAE.
 
     Confidence: verified.
     """
