@@ -28,7 +28,7 @@ class AbstractController(AbstractPart, ABC):
 
 
 class AbstractStepSize(AbstractPart, ABC):
-    """metrics of a minibatch -> factor of the learning rate for this one update. A frozen dataclass."""
+    """metrics of a minibatch -> factor of the learning rate for this update. A frozen dataclass."""
 
     @abstractmethod
     def __call__(self, metrics: Mapping[str, float]) -> float: ...

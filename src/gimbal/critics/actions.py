@@ -47,7 +47,7 @@ def _uniform(shape: tuple[int, ...], reach: float, generator: torch.Generator) -
 
 @dataclass(frozen=True, kw_only=True)
 class ActionValues:
-    """``members`` networks that value an action in an observation; two, whose smaller value counts, overestimate less than one."""
+    """``members`` networks that value an action given an observation; the smaller value of two overestimates less than one."""
 
     observations: int
     actions: int

@@ -16,8 +16,8 @@ from gimbal.records import AbstractDecisions, TrainBatch
 class AbstractCritic(nn.Module, ABC):
     """(decisions, hidden_NSH) -> (value_NS before each decision, final_N after the last one).
 
-    ``reads`` names what it wants of the policy's own forward pass. With ``hidden_NSH`` in it, ``value`` is given the policy's last
-    hidden states; whether it sends gradient back into that trunk, or detaches them, is its own choice.
+    ``reads`` names the columns it needs from the policy's own forward pass. With ``hidden_NSH``, ``value`` receives the policy's
+    last hidden states; the critic decides whether to backpropagate into that trunk or detach them.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -54,7 +54,7 @@ class AbstractCritic(nn.Module, ABC):
 
 
 class AbstractCriticSpec(AbstractPart, ABC):
-    """The saved, frozen choice of a critic; ``load`` makes the live one (weights from the run's generator)."""
+    """The saved, frozen configuration of a critic; ``load`` makes the live one (weights from the run's generator)."""
 
     fitted: ClassVar[bool] = False  # in ``observe``, and by no loss
 

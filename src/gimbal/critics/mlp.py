@@ -40,7 +40,7 @@ class ValueNetwork(AbstractCritic):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueMLP(AbstractCriticSpec):
-    """A value network on ``observations`` numbers. ``scale`` is the size of a usual return: what an output of 1 stands for."""
+    """A value network on ``observations`` numbers. ``scale`` is the size of a typical return: the value of an output of 1."""
 
     observations: int
     hidden: tuple[int, ...] = (64, 64)

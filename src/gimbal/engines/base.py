@@ -28,10 +28,10 @@ ROWS = 1 << 32  # more than there are samples in a group
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One row to be drawn. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
+    """One row to sample. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
 
-    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row`` tells the
-    rows of one sample apart; it is 0 but where a workflow draws several.
+    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row``
+    distinguishes the rows of one sample; it is 0 unless a workflow samples several.
     """
 
     group: int
@@ -58,7 +58,7 @@ def row_key(group: int, sample: int, row: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What came of a request, under its key: an episode, or why there is none."""
+    """The result of a request, under its key: an episode, or the reason why there is none."""
 
     key: tuple[int, int]
     outcome: Episode | Drop
@@ -80,7 +80,7 @@ class Finished:
 
 @dataclass(frozen=True, kw_only=True)
 class Witness:
-    """What one copy of the weights says of the decisions of a canary, one rollout after the other."""
+    """What one copy of the weights assigns to the decisions of a canary, rollout by rollout."""
 
     who: str  # "" where there is one copy only
     due: int  # the version that was sent to it
@@ -89,12 +89,13 @@ class Witness:
 
 
 class Unserved(ValueError):
-    """Whoever draws was lost again and again, so the run ends. Nothing has been trained on since the last step."""
+    """The sampler was lost repeatedly, so the run ends. No training has happened since the last step."""
 
 
 class AbstractEngine(ABC):
     """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
-    is cancelled. Who may ``extend`` rows sets ``extended``: an engine then keeps what it has computed of a row that has just ended."""
+    is cancelled. A caller that may ``extend`` rows sets ``extended``; the engine then keeps the computed state of a row that just
+    ended."""
 
     extended = False
 
@@ -200,7 +201,7 @@ class AbstractEngine(ABC):
 
 
 class AbstractEngineAround(AbstractEngine):
-    """An engine around another: what a concrete one does not say of itself is the inner one's."""
+    """An engine around another: whatever a subclass does not define comes from the inner engine."""
 
     inner: AbstractEngine
 
@@ -295,7 +296,7 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
 
 
 class AbstractSampler(ABC):
-    """What runtimes start to draw rollouts: an engine, or an engine and what drives it."""
+    """What runtimes start to sample rollouts: an engine, or an engine and its driver."""
 
     @property
     def whole(self) -> bool:
@@ -308,7 +309,7 @@ class AbstractSampler(ABC):
 
 
 class AbstractEngineSpec(AbstractPart, AbstractSampler):
-    """The saved, frozen choice of an engine; ``can`` says what a workflow may ask of it."""
+    """The saved, frozen configuration of an engine; ``can`` states what a workflow may request."""
 
     @property
     def can(self) -> frozenset[str]:

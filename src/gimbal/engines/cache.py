@@ -16,10 +16,10 @@ EXTENT = 16  # attention reads the cache in multiples of this many positions
 
 
 class SlotCache(Cache):
-    """One row a live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
+    """One row per live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
 
     ``decode``: tokens of the rows, written at each row's own positions; attention sees the first ``extent`` positions of the live rows.
-    ``collect``: a batch of prompts apart from the rows; their keys and values are kept for ``place`` to copy into rows.
+    ``collect``: a batch of prompts separate from the rows; ``place`` later copies their keys and values into rows.
     """
 
     def __init__(self, slots: int) -> None:

@@ -21,7 +21,7 @@ POSITIONS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # by 
 
 
 class RowTable:
-    """The rows of the engine as parallel arrays. A row shows its first ``length``; ``known`` of it are drawn, the rest is void."""
+    """The rows of the engine as parallel arrays. A row exposes its first ``length`` tokens; ``known`` are set, the rest is unused."""
 
     def __init__(self, slots: int, device: torch.device) -> None:
         self.device = device
@@ -74,7 +74,7 @@ class RowTable:
 
 
 class Decoder:
-    """Draws from the engine's model, by its cache, into the table."""
+    """Samples from the engine's model, using its cache, into the table."""
 
     def __init__(self, model: Any, table: RowTable, slots: SlotCache, drafter: AbstractDrafter | None) -> None:
         self.model, self.table, self.slots = model, table, slots

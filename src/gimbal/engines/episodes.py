@@ -32,7 +32,7 @@ RETURN = "return"  # in a rollout's scores, where it is the last segment of an e
 
 @dataclass(kw_only=True)
 class Play:
-    """An episode at play: the task and seed that it was reset by, and what has been done in it."""
+    """An episode in progress: the task and seed it was reset with, and its history."""
 
     environment: Environment
     task: Task
@@ -53,9 +53,9 @@ class Play:
 
 @dataclass(kw_only=True)
 class LiveEpisode:
-    """A request under way. Lists have one entry a decision; ``observations`` one more, the present.
+    """A request in progress. Lists have one entry per decision; ``observations`` has one more, the current one.
 
-    ``stream`` is the episode that it plays, of which other requests may have played the beginning.
+    ``stream`` is the episode it plays; earlier requests may have played its beginning.
     """
 
     request: Request
@@ -122,7 +122,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| t
 
 
 class EpisodeEngine(AbstractEngine):
-    """At most ``slots`` environments at play; a step evaluates the policy on all their observations in one batch."""
+    """At most ``slots`` active environments; a step evaluates the policy on all their observations in one batch."""
 
     def __init__(self, policy: AbstractControlPolicy, spec: Episodes) -> None:
         dtype = getattr(torch, spec.dtype)
@@ -358,10 +358,10 @@ def _broke(call: Call, deadline: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes(AbstractEngineSpec):
-    """``slots`` environments side by side; ``dtype`` is that of the sampler's copy of the policy.
+    """``slots`` environments in parallel; ``dtype`` is that of the sampler's copy of the policy.
 
-    A rollout is a whole episode; with ``segment`` above 0 it is at most so many steps of one, and the next rollout goes on where it
-    stopped, so that a learner step waits for no episode's end. ``sampling.max_length`` limits the episode in both cases.
+    A rollout is a whole episode. With ``segment`` above 0 it is at most that many steps of one, and the next rollout continues from
+    there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.
 
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
     turn, counted, and leaves the statistics.

@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 @dataclass(kw_only=True)
 class LiveRequest:
-    """Token ids in, token ids and their log-probabilities out; each token has the version that drew it."""
+    """Token ids in, token ids and their log-probabilities out; each token has the version that sampled it."""
 
     request: Request
     prompt: list[int]
@@ -110,7 +110,7 @@ def distribution(given: Any) -> dict[str, Any]:
 
 
 class AbstractVLLM(AbstractEngine):
-    """vLLM holds at most ``slots`` requests of a run; the others wait here, so that none begins under weights that are gone."""
+    """vLLM holds at most ``slots`` requests of a run; the others wait here, so that none starts under outdated weights."""
 
     policy: TokenPolicy
     _longest: int  # tokens that one request may have

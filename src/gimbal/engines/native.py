@@ -52,7 +52,7 @@ from gimbal.records import Rollout
 
 @dataclass(kw_only=True)
 class Live:
-    """A request in the queue or in a row, and what was drawn for it before it got there."""
+    """A request in the queue or in a row, and what was sampled for it before."""
 
     request: Request
     prompt: list[int]
@@ -79,9 +79,9 @@ class Native(AbstractEngineSpec):
     ``cache``: what happens to unfinished rollouts when new weights arrive. "keep" continues with the keys and values of the old
     weights, so later decisions mix versions: the exact log-probabilities of their version differ by .004 nats on average
     and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
-    ``entropy`` records the entropy of every distribution sampled from, ``rivals`` the likeliest token beside the one that was drawn, of
-    those that end no text. ``device`` is the device of the sampler's model; "" is that of the policy. ``drafter``: who guesses tokens
-    ahead, so that one pass draws several; what is drawn stays the same.
+    ``entropy`` records the entropy of every sampled distribution, ``rivals`` the likeliest token other than the sampled one that does
+    not end the text. ``device`` is the device of the sampler's model; "" is the policy's. ``drafter`` guesses tokens ahead so that one
+    pass samples several; the result stays the same.
     """
 
     slots: int = 128

@@ -15,10 +15,10 @@ from gimbal.records import AbstractSampling
 
 @dataclass(frozen=True, kw_only=True)
 class Distributions:
-    """The ``Sampling`` of every row as columns, so that rows with different settings are drawn in one batch.
+    """The ``Sampling`` of every row as columns, so rows with different settings share one batch.
 
-    A column is None where no row uses it. Greedy rows have the temperature 1 and no truncation: their choice is the mode, and
-    their log-probabilities are those of the model itself.
+    A column is None where no row uses it. Greedy rows have the temperature 1 and no truncation: they choose the mode, and
+    their log-probabilities are the model's own.
     """
 
     temperature_B: Float[Tensor, " B"] | None

@@ -54,13 +54,13 @@ DEFAULTS = {
 class VLLM(AbstractEngineSpec):
     """vLLM with ``slots`` rollouts at a time, sampled in ``precision``; prompts of a group share their keys and values.
 
-    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
-    "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the most tokens of
-    prompt and rollout together; 0 is what the model was made for.
+    ``cache``: what happens to unfinished rollouts when new weights arrive: "keep" continues from the keys and values of the old
+    weights, "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the
+    maximum length of prompt plus rollout in tokens; 0 is the model's own limit.
 
-    Each request has its own seed, of (run seed, task, sample). The same requests to the same weights give the same rollouts on one
-    machine. vLLM's numerics depend a little on who shares a batch, so near a tie a neighbour can change a token; and a rollout that was
-    in flight when its run stopped continues from its tokens under a new seed, so a resumed run is not the same bit for bit.
+    Each request has its own seed, derived from (run seed, task, sample). The same requests to the same weights give the same rollouts
+    on one machine. vLLM's numerics depend slightly on the rest of the batch, so near a tie a neighbour can change a token. A rollout in
+    flight when its run stopped continues from its tokens under a new seed, so a resumed run is not bit-identical.
 
     One process and one device: no tensor parallelism, no LoRA. Needs the extra ``vllm``.
     """

@@ -37,16 +37,16 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
 
 
 class ServerGone(Exception):
-    """No answer, or not a whole one: the server may be down, or it is about to be."""
+    """No answer, or an incomplete one: the server may be down or going down."""
 
 
 class ServerRefusal(ValueError):
-    """The server understood and said no."""
+    """The server understood the request and refused it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """One server; a connection for each request, as they wait for one another's end."""
+    """One server; one connection per request, since a connection handles one at a time."""
 
     url: str
     patience: float  # seconds for the answer to a request that draws
@@ -150,7 +150,7 @@ def write_weights(weights: Mapping[str, Tensor], names: Mapping[str, Sequence[st
 
 
 class OwnServer:
-    """A server as a child of this process, which ends with it. Engines of one kind share it; the last to ``release`` it ends it."""
+    """A server as a child of this process, ending with it. Engines of one kind share it; the last ``release`` stops it."""
 
     _up: ClassVar[dict[str, OwnServer]] = {}
 

@@ -60,20 +60,20 @@ OWN = {
 @dataclass(frozen=True, kw_only=True)
 class VLLMServer(AbstractEngineSpec):
     """vLLM behind HTTP with ``slots`` rollouts at a time. Without ``url`` gimbal starts the server, on the devices that this process
-    sees, and stops it with the run; with it, somebody else runs the server.
+    sees, and stops it with the run; with it, the server is yours to run.
 
     For ``url``, start the server as ``VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs
-    --dtype bfloat16``, with ``precision`` as its dtype. Weights travel as files in ``directory`` (by default one for temporary files),
-    which the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` are of the server that gimbal starts: GiB
-    for keys and values, the most tokens of prompt and rollout together (0: what the model was made for), GPUs that share the model.
-    So are ``gpus`` (as "2,3": its GPUs; "" is all that this process sees) and ``offload`` (vLLM's sleep mode, for ``devices.turns``).
+    --dtype bfloat16``, with ``precision`` as its dtype. Weights are sent as files in ``directory`` (by default a temporary one), which
+    the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` apply to a server that gimbal starts: GiB for
+    keys and values, the maximum length of prompt plus rollout in tokens (0: the model's own limit), GPUs that share the model. So do
+    ``gpus`` (such as "2,3"; "" is all that this process sees) and ``offload`` (vLLM's sleep mode, for ``devices.turns``).
 
-    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
-    "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and for which a server
-    that is gone is waited for; one that comes back is given the weights again, and what it had not returned is drawn again.
+    ``cache``: what happens to unfinished rollouts when new weights arrive: "keep" continues from the keys and values of the old
+    weights, "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and to wait for a
+    server that is gone; a server that comes back receives the weights again, and unfinished requests are sampled again.
 
     The server generates while the learner trains. With max_staleness=0 the same requests to the same weights give the same rollouts on
-    one machine; with more, what was drawn by which version is exact and recorded, but depends on time. Needs the extra ``vllm`` where
+    one machine; with more, the version of each token is exact and recorded, but depends on timing. Needs the extra ``vllm`` where
     the server runs.
     """
 
@@ -132,7 +132,7 @@ class VLLMServer(AbstractEngineSpec):
 
 
 class VLLMServerEngine(AbstractVLLM):
-    """The live engine. The server draws on between steps."""
+    """The live engine. The server keeps generating between steps."""
 
     def __init__(self, spec: VLLMServer, policy: TokenPolicy) -> None:
         super().__init__(policy, spec.slots, spec.precision)

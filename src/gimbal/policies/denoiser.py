@@ -25,14 +25,14 @@ LABEL = "label"  # column of a task: the class that is asked for
 
 
 class DenoiserPolicy(AbstractPolicy):
-    """A network that says of a noisy sample what is noise in it; by it steps are drawn, and those that were drawn evaluated.
+    """A network that predicts the noise in a noisy sample; it samples steps and evaluates recorded ones.
 
-    The network is called on ``batch`` samples at a time, the last time on some that do not count: a matrix product rounds by its
-    size, and so sampler and trainer get the same bits, whatever they evaluate together. ``guidance`` w is part of the policy: what
-    the network says is v + (w - 1)(v - v of no label), at sampling as in training; 1 is without.
+    The network is called on ``batch`` samples at a time, with padding in the last call: rounding depends on a matrix product's
+    size, so this gives sampler and trainer the same bits in any batch. ``guidance`` w is part of the policy: the output is v + (w -
+    1)(v - v of no label), in sampling and training; 1 is none.
 
-    Columns, of drawn steps: ``mean_NSD`` of the next state, flat over the dimensions; ``std_NS``; ``scale_NS``, what log-probabilities
-    are multiplied by (1, or 1 / D where they are means); ``shift_NSD``, the mean less the sampler's.
+    Columns of sampled steps: ``mean_NSD`` of the next state, flattened over the dimensions; ``std_NS``; ``scale_NS``, the factor of
+    log-probabilities (1, or 1 / D where they are means); ``shift_NSD``, the mean minus the sampler's.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
@@ -185,13 +185,13 @@ class DenoiserPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class Denoiser(AbstractPolicySpec):
-    """A flow or diffusion model: a directory as diffusers saves it, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``
-    (a flow) or ``gimbal-digits-ddim`` (diffusion), which are shipped with the package.
+    """A flow or diffusion model: a directory in diffusers' layout, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``
+    (a flow) or ``gimbal-digits-ddim`` (diffusion), which ship with the package.
 
-    Networks are of an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
-    and DDPM, with what the network predicts (velocity, epsilon, sample, v_prediction). ``fresh`` draws the weights by the run's
-    seed, so that configurations are enough. ``guidance`` is that of the policy, sampled and trained alike: 1 is without, which
-    the published recipes' stable runs have. ``lora`` trains adapters alone. ``batch`` samples go through the network at a time.
+    Networks take an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
+    and DDPM, with any prediction type (velocity, epsilon, sample, v_prediction). ``fresh`` initialises the weights from the run's seed,
+    so configurations are enough. ``guidance`` is the policy's, in sampling and training: 1 is none, as in the published recipes' stable
+    runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time.
     """
 
     family: ClassVar[Family] = PATHS

@@ -21,7 +21,7 @@ Ends = str | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What each of M members expects of S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
+    """What each of M members predicts for S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
 
     seen_MNSO: Tensor  # before each action: the first is real, the others its own
     mean_MNST: Tensor  # in units of the targets
@@ -40,8 +40,8 @@ class Foreseen:
 class DynamicsNetwork(nn.Module):
     """(o' - o, r) ~ N(mean_m(o, a), std_m(o, a)^2) of M networks at once, each of linear layers with SiLU between them.
 
-    Inputs and targets are in units of their own spread over all that ``observe`` was shown; the figures are buffers, saved with the
-    weights. The logarithm of a deviation lies smoothly between -4 and 1, so that easy data cannot make it vanish.
+    Inputs and targets are scaled by their spread over everything passed to ``observe``; the statistics are buffers, saved with the
+    weights. The log of a deviation is softly bounded between -4 and 1, so that easy data cannot make it vanish.
     """
 
     def __init__(self, spec: Dynamics, seed: int) -> None:
@@ -183,13 +183,13 @@ def _ends(rule: Any, next_KO: Tensor) -> Bool[Tensor, " K"]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamics:
-    """A learned world: ``members`` networks of ``hidden`` layers that foresee the change of the observation and the reward (PETS,
-    arXiv:1805.12114), and what ends an episode.
+    """A learned world: ``members`` networks of ``hidden`` layers that predict the change of the observation, the reward (PETS,
+    arXiv:1805.12114), and the end of an episode.
 
-    ``ends``: "never"; "learned", by a further output; or a function of next observations [K, O] that is True where the environment
-    ends there, for those who know. ``choices``: actions are choices among ``actions``.
+    ``ends``: "never"; "learned", by a further output; or a known function of next observations [K, O] that is True where the
+    environment ends. ``choices``: actions are discrete, one of ``actions``.
 
-    - ``members`` = 1: one network, whose errors nothing else contradicts.
+    - ``members`` = 1: one network, with no other to contradict its errors.
     - Linear dynamics with Gaussian noise: the optimum of the likelihood is their own mean and deviation.
     """
 

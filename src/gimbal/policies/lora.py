@@ -19,10 +19,11 @@ PREFIX = "base_model.model."  # which peft puts before the names in its files
 
 @dataclass(frozen=True, kw_only=True)
 class LoRA:
-    """W + (alpha / rank) B A in place of W, B starting at 0 (arXiv:2106.09685); only A and B are trained. By peft (extra ``peft``).
+    """W + (alpha / rank) B A instead of W, with B starting at 0 (arXiv:2106.09685); only A and B are trained. Uses peft (extra
+    ``peft``).
 
-    ``targets`` are names of modules as peft takes them; none means every linear layer but the output layer. ``adapter`` is a
-    directory in peft's layout to continue from (rank, alpha and targets are then its own). There is no dropout: the trainer must
+    ``targets`` are module names as peft accepts them; none means every linear layer but the output layer. ``adapter`` is a
+    directory in peft's layout to continue from (it then sets rank, alpha and targets). There is no dropout: the trainer must
     evaluate the distribution that was sampled from.
     """
 

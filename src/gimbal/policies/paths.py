@@ -22,12 +22,12 @@ NO_LABEL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Paths(AbstractDecisions):
-    """N paths of S denoising steps over samples of any shape (..., with D numbers): step s leads from state s to state s + 1.
+    """N paths of S denoising steps over samples of any shape (with D numbers): step s leads from state s to state s + 1.
 
-    A state is signal x0 + noise eps: ``level_NSL`` holds (signal, noise) of the state that a step starts from, and of the one
-    that it leads to. ``amplitude_NS`` is the sampler's noise, 0 where the step is one of the ODE, which is no decision.
-    ``mean_NSD`` and ``std_NS`` are those of the distribution that the sampler drew from. Log-probabilities are the ``reduce`` over
-    the D dimensions: the mean is the sum divided by D, and so are the clip ranges that fit it. Rows are padded on the right.
+    A state is signal x0 + noise eps: ``level_NSL`` holds (signal, noise) of the states where a step starts and ends.
+    ``amplitude_NS`` is the sampler's noise, 0 for an ODE step, which is not a decision. ``mean_NSD`` and ``std_NS`` are those of the
+    sampler's distribution. Log-probabilities are the ``reduce`` over the D dimensions: the mean is the sum divided by D, and its clip
+    ranges scale likewise. Rows are padded on the right.
     """
 
     state_NXD: Float[Tensor, "N X ..."]  # X = S + 1
@@ -119,15 +119,15 @@ class Paths(AbstractDecisions):
 
 @dataclass(frozen=True, kw_only=True)
 class PathSampling(AbstractSampling):
-    """How samples are drawn: in ``max_length`` denoising steps, of which those of the window are drawn and the others follow the ODE.
+    """How to sample: in ``max_length`` denoising steps; those in the window are sampled, the others follow the ODE.
 
     ``sampler`` is "flow_sde" (Flow-GRPO, arXiv:2505.05470), "dance_sde" (DanceGRPO, arXiv:2505.07818) or "cps" for flows, and
-    "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, by which users draw; otherwise it is 1.
-    ``sampler`` "ode" is that ODE in training too, for updates that learn from finished samples: each is then one decision.
-    The drawn steps are those from ``first`` up to, but without, ``last``, which counts from the end if it is below 1: the last
-    step is never drawn, for its distribution is next to a point. ``window`` > 0 draws only so many in a row of them, from a
-    place that is drawn for each group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise.
-    ``reduce`` is that of log-probabilities over the dimensions of a sample: clip ranges follow from it (ClippedStep).
+    "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, which users sample with; otherwise it
+    is 1. ``sampler`` "ode" uses that ODE in training too, for updates that learn from finished samples: each is then one decision.
+    Steps from ``first`` up to, but excluding, ``last`` are sampled; ``last`` counts from the end if below 1. The last step is never
+    sampled, since its distribution is nearly a point. ``window`` > 0 samples only that many consecutive steps, from a random position
+    per group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise. ``reduce`` reduces
+    log-probabilities over the dimensions of a sample and sets the scale of clip ranges (ClippedStep).
     """
 
     max_length: int = 10

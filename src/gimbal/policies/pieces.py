@@ -25,7 +25,7 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns ``start`` to ``stop`` without a fork between them; what follows on them ends before ``end``."""
+    """Columns ``start`` to ``stop`` without a fork between them; their continuations end before ``end``."""
 
     start: int
     stop: int

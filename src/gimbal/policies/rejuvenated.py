@@ -23,17 +23,17 @@ class Rejuvenated(AbstractPolicySpec):
 
     ``model`` is the tuned model, ``base`` the one it was tuned from. Every tensor becomes base + a (tuned - base), with a = ``keep``,
     or less where the relative change a |tuned - base| / |base| would be above ``cap``. Then the share ``reset`` of each layer's
-    feed-forward units goes back to base: those of the highest rigidity = drift / (variance + 1e-6), drift being the relative change
-    of the unit's weights by the tuning and variance that of its activation over the tokens of ``probe``, in units of the layer's mean.
+    feed-forward units goes back to base: those of the highest rigidity = drift / (variance + 1e-6), with drift the relative change
+    of the unit's weights by tuning, and variance that of its activation over the tokens of ``probe``, in units of the layer's mean.
     Units whose mean |activation| is below ``dormant`` times the layer's count as the most rigid, and all are reset. ``noise`` is
-    added to reset weights, relative to their root mean square. An optimiser begins without memory anyway.
+    added to reset weights, relative to their root mean square. The optimiser starts without state anyway.
 
     - ``keep`` = 1, ``reset`` = 0: the tuned model. ``keep`` = 0: the base.
     - ``reset`` = 1: the base's feed-forward layers.
-    - no ``probe``: by drift alone.
-    - tuned = base: refused, for nothing would change.
+    - no ``probe``: by drift only.
+    - tuned = base: refused, since nothing would change.
 
-    Confidence: abstract-only; ours: everything but that weights are fused with the base's and rigid neurons reset.
+    Confidence: abstract-only; ours: everything except fusing weights with the base's and resetting rigid neurons.
     """
 
     family: ClassVar[Family] = CausalLM.family

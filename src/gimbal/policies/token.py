@@ -40,7 +40,7 @@ STRETCHED = (
 class Sampling(AbstractSampling):
     """The distribution to sample tokens from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
 
-    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated supports (and greedy) cannot be trained on with importance ratios; see
+    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated (and greedy) sampling cannot be used with importance ratios; see
     ``trainable``.
     """
 
@@ -74,7 +74,7 @@ def of_tokens(sampling: AbstractSampling) -> Sampling:
 
 
 class TokenPolicy(AbstractPolicy):
-    """A transformers causal LM that evaluates recorded tokens without ever holding logits of the whole batch."""
+    """A transformers causal LM that evaluates recorded tokens without ever materialising logits of the whole batch."""
 
     provides: ClassVar[frozenset[str]] = frozenset({*STATISTICS, "hidden_NSH"})
 
@@ -291,8 +291,8 @@ class TokenPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(AbstractPolicySpec):
-    """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package), or with an adapter, which
-    is merged.
+    """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package) or an adapter, which is
+    merged.
 
     ``dtype`` is the type of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with float32 weights, and accumulates
     gradients in float32; weights that LoRA freezes are then held in bfloat16. transformers looks up Hub names in its cache, then on

@@ -47,7 +47,7 @@ def read(model: Any) -> float:
 
 
 class AbstractDrafts(ABC):
-    """A live drafter. What it proposes may depend on anything that is saved with the run, and never on the clock."""
+    """A live drafter. Its proposals may depend on anything saved with the run, never on the clock."""
 
     @abstractmethod
     def propose(self, fronts: Fronts, most: Sequence[int]) -> list[list[int]]:
@@ -70,7 +70,7 @@ class AbstractDrafts(ABC):
 
 @dataclass(frozen=True)
 class Costs:
-    """Of forward passes, in bytes that are read meanwhile: of the model and of the drafter, each for one row."""
+    """Costs of a forward pass for one row, in bytes read in the same time: of the model and of the drafter."""
 
     model: float
     draft: float
@@ -90,12 +90,12 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractDrafter(AbstractPart):
-    """The saved, frozen choice of a drafter, and when it drafts.
+    """The saved, frozen configuration of a drafter, and when it drafts.
 
-    A pass over ``rows`` rows with d drafted tokens each gives L = 1 + a + ... + a^d tokens a row, a the running acceptance of a drafted
-    token, in the time that ``Costs`` says. d <= ``longest`` is that of the largest gain, and 0 below 1 + ``margin``. ``slope``: what a
-    further token in a pass costs, as a share of reading the weights. ``overhead``: what calling a layer costs, in bytes of weights that
-    are read meanwhile. Both are the machine's; nothing goes by the clock.
+    A pass over ``rows`` rows with d drafted tokens each gives L = 1 + a + ... + a^d tokens per row, a the running acceptance of a
+    drafted token, in the time that ``Costs`` states. d <= ``longest`` is the one with the largest gain, and 0 below 1 + ``margin``.
+    ``slope``: the cost of one more token in a pass, as a share of reading the weights. ``overhead``: the cost of calling a layer, in
+    bytes of weights read in that time. Both describe the machine; nothing depends on the clock.
     """
 
     longest: int = 8
@@ -121,7 +121,7 @@ class AbstractDrafter(AbstractPart):
 
 
 class Length:
-    """How many tokens to draft: by what was accepted so far, how many rows there are, and the costs."""
+    """How many tokens to draft, given the acceptance so far, the number of rows and the costs."""
 
     def __init__(self, spec: AbstractDrafter, costs: Costs) -> None:
         self.spec, self.costs = spec, costs
