@@ -48,14 +48,14 @@ LARGE = "is a model of the size that people pretrain"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a run cannot mean what it says, and what to type."""
+    """Why a run is contradictory, and what to type instead."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What somebody would want to know about a run that may start all the same."""
+    """Something worth knowing about a run that may start anyway."""
 
     reason: str
 
@@ -65,7 +65,7 @@ Verdict = Refusal | Advice
 
 @runtime_checkable
 class Chosen(Protocol):
-    """A run as its parts see it; what learns and its settings are ``learns``. (The class of runs stands in a room above theirs.)"""
+    """A run as its parts see it; ``learns`` is its learner and settings. (The class of runs is in a higher room.)"""
 
     @property
     def policy(self) -> Any: ...
@@ -99,7 +99,7 @@ def keep_old_names(part: type) -> None:
 
 
 class AbstractPart:
-    """Whatever a run is made of. By default a part fits everywhere, does nothing that others ask about and names no reward."""
+    """A component of a run. By default a part fits everywhere, has no properties that others check and names no reward."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # the optional columns of a batch that it reads
     names_rewards: ClassVar[tuple[str, ...]] = ()  # its fields that hold names of rewards of the run, "" being none
@@ -118,10 +118,10 @@ class AbstractPart:
 
 
 class AbstractRemembering(ABC):
-    """A part that goes by what earlier steps were like: a running mean, moments, a history.
+    """A part with state from earlier steps: a running mean, moments, a history.
 
-    It is a frozen dataclass, and the learner keeps what it remembers (``models.parts``, under the part's path in the update): made by
-    ``init``, moved by ``update`` once after each step, saved and resumed with the run. In a loop of one's own:
+    It is a frozen dataclass, and the learner keeps its state (``models.parts``, under the part's path in the update): ``init`` makes
+    it, ``update`` moves it once after each step, and it is saved and resumed with the run. In your own loop:
     ``state = part.update(state, metrics)``, ``part.recalling(state)``.
     """
 
@@ -142,7 +142,7 @@ class AbstractRemembering(ABC):
 
 
 class Composition:
-    """The parts of a run by what they are and do, wherever in it they stand."""
+    """Finds the parts of a run by type and property, wherever they are."""
 
     def __init__(self, run: Chosen) -> None:
         self.run = run

@@ -31,10 +31,10 @@ RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One thing to be done: a prompt to answer, or an environment to act in.
+    """One task: a prompt to answer, or an environment to act in.
 
-    ``id`` is stable over runs (resume, replay and random draws hang on it). ``columns`` carries whatever else the
-    dataset row holds; only rewards read it.
+    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns`` carries the other
+    columns of the dataset row; only rewards read it.
     """
 
     id: str
@@ -64,9 +64,9 @@ def is_chat(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSampling(ABC):
-    """How decisions are drawn, as far as all families share it; what else a family draws by, its own class adds.
+    """How decisions are sampled, as shared by all families; each family's class adds its own settings.
 
-    ``temperature`` 0 is greedy. ``behavior`` log-probabilities are of this very distribution.
+    ``temperature`` 0 is greedy. ``behavior`` log-probabilities refer to exactly this distribution.
     """
 
     temperature: float = 1.0
@@ -92,7 +92,7 @@ class AbstractSampling(ABC):
 
 
 class AbstractDecisions(ABC):
-    """What N rollouts saw and chose: the one record that knows its family. Made by engines, read by policies and critics."""
+    """What N rollouts saw and chose: the only family-specific record. Engines make it; policies and critics read it."""
 
     @property
     @abstractmethod
@@ -144,15 +144,15 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """One sampled sequence of S decisions, with what the engine knew when it drew each.
+    """One sampled sequence of S decisions, with what the engine recorded for each.
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
     of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
-    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
-    decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
+    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, the number of
+    decisions taken over), None if it began at the prompt; with its own sample, it split off the previous row of its episode.
     ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
     ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
-    ``row`` is which of the rows of its episode it is, ``role`` who acted, where there are several.
+    ``row`` is its index within the episode, ``role`` the actor, where there are several.
     """
 
     task: Task
@@ -208,11 +208,11 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """What came of one attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
+    """One attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
 
-    Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
-    its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
-    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word.
+    Statistics count episodes, never rows: a long one cut into many rows must not count more. Rewards read the text of the last row.
+    ``error`` states what broke in its environment, "" if nothing did; such an episode is neither a success nor a failure, and leaves
+    its group. ``origin`` is "" if it was sampled for its group, else its store's label.
     """
 
     rows: tuple[Rollout, ...]
@@ -291,7 +291,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The G episodes of one task whose rewards are compared with one another. ``index`` is the order of dispatch."""
+    """The G episodes of one task whose rewards are compared. ``index`` is the order of dispatch."""
 
     index: int
     task: Task
@@ -343,13 +343,13 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainBatch:
-    """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
+    """Rows the learner sees; every column after the mask is optional, so another loop can fill only what a method reads.
 
-    ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
+    ``mask_NS`` marks decisions that count: in statistics and, unless a mask of the method narrows it, in the loss. The learner
     fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names)
-    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its
-    own, by name, [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
-    ran out), ``temperature`` (it was drawn at), ``inclusion``, ``reference/NAME``, and what surveys found.
+    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds other values by name,
+    [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
+    ran out), ``temperature`` (of sampling), ``inclusion``, ``reference/NAME``, and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]

@@ -26,7 +26,7 @@ GAIN = 0.01  # of the last layer: a fresh critic says nearly 0 of every state
 
 
 class HiddenValueNetwork(AbstractMembers):
-    """V(s) = scale * head(h(s)), h the policy's last hidden state, which decision s was sampled from. A text has no value after its end."""
+    """V(s) = scale * head(h(s)), h the policy's last hidden state, which decision s is sampled from. No value after the end."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"hidden_NSH"})
 

@@ -22,7 +22,7 @@ from gimbal.records import AbstractDecisions, Group, TrainBatch
 
 
 class AbstractTrained(ABC):
-    """Whose weights samplers draw by, and what it says of recorded decisions: the trainer's side of every proof of delivery."""
+    """The source of the samplers' weights, and its view of recorded decisions: the trainer's side of every proof of delivery."""
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class AbstractLearner(AbstractTrained):
 
 
 class AbstractLocalLearner(AbstractLearner):
-    """One whose policy is in this process, whole."""
+    """A learner whose whole policy is in this process."""
 
     policy: AbstractPolicy
 

@@ -53,7 +53,7 @@ END = "end"
 
 
 class RankLost(ValueError):
-    """Another rank died, or did not do its part in time."""
+    """Another rank died or did not respond in time."""
 
 
 class Sharded(AbstractRanks):
@@ -316,7 +316,7 @@ class Member:
 
 
 class Leader(AbstractLocalLearner):
-    """The learner as rank 0's run sees it; whatever is asked of it all ranks do. ``policy`` is whole, and of the present version."""
+    """The learner as rank 0's run sees it; all ranks execute each call. ``policy`` is whole and of the current version."""
 
     def __init__(self, ranks: Sharded, policy: AbstractPolicy, learner: Learner) -> None:
         self.ranks, self.policy, self.member = ranks, policy, Member(ranks, learner, policy)

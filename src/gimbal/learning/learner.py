@@ -42,9 +42,10 @@ from gimbal.records import Group, TrainBatch
 class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
-    ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or should not, by
-    name (``critic=...``, ``reference=...``); ``first`` makes the policy as the run began. ``temperature`` is the one sampled at.
-    ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are processes that share the work.
+    ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
+    (``critic=...``, ``reference=...``); ``first`` makes the initial policy of the run. ``temperature`` is the sampling temperature.
+    ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are the processes that share the
+    work.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ Weights = dict[str, Tensor]
 
 
 class Loop:
-    """Around each step of a learner. It remembers the numbers of its rules and, with a fallback, the weights of two past versions."""
+    """Runs around each learner step. It keeps the state of its rules and, with a fallback, the weights of two past versions."""
 
     def __init__(self, rule: Stability, models: Models) -> None:
         self.rule, self.models = rule, models

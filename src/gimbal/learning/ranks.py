@@ -27,9 +27,9 @@ def rank() -> int:
 
 
 class AbstractRanks(ABC):
-    """Every rank has the whole batch and takes every statistic of it; what is spread over them is forward and backward passes.
+    """Every rank has the whole batch and computes all its statistics; only forward and backward passes are distributed.
 
-    All ranks make the same calls in the same order: each may wait for all others.
+    All ranks make the same calls in the same order; each call may wait for all others.
     """
 
     @abstractmethod
@@ -60,7 +60,7 @@ class AbstractRanks(ABC):
 
 
 class SingleProcess(AbstractRanks):
-    """One process: its share is all of it."""
+    """One process, which does all the work."""
 
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
         return policy

@@ -24,12 +24,12 @@ class Late(Exception):
 
 
 class Hung(ValueError):
-    """So many calls never came back that the process is better ended."""
+    """Too many calls never returned; the process should end."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Call:
-    """One call: what it is, and what became of it. ``began`` is None while it waits for a thread."""
+    """One call and its result. ``began`` is None while it waits for a thread."""
 
     what: str
     task: str
@@ -77,7 +77,7 @@ class Call:
 
 
 class Desk:
-    """The threads of a process for such calls. They are begun as they are needed and kept for the next call."""
+    """The process's threads for such calls, started on demand and reused."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

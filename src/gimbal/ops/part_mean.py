@@ -18,12 +18,12 @@ from gimbal.records import Part
 class PartMean(AbstractAggregation):
     """The sum over parts of a weight times the mean over that part's decisions (DeGRPO, arXiv:2505.13379; DePO, arXiv:2604.20328).
 
-    A single control decision among thousands of response tokens keeps the weight it is given.
+    A single control decision among thousands of response tokens keeps its assigned weight.
 
     - all decisions response: TokenMean times ``response``.
     - weights in proportion to the parts' counts, summing to 1: TokenMean over all.
 
-    Published: DeGRPO ``control`` .001 beside ``response`` 1; DePO ``latent`` .5.
+    Published: DeGRPO ``control`` .001 with ``response`` 1; DePO ``latent`` .5.
 
     Confidence: verified.
     """

@@ -16,8 +16,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Cliff:
-    """``distance``: mean total variation of the two policies. ``slope``: that over the largest change of reward, 0 if there is none.
-    ``near``: share of states whose gap is below twice the change of values that such a change may make. ``bound`` on ``distance``.
+    """``distance``: mean total variation of the two policies. ``slope``: ``distance`` over the largest change of reward, 0 if there
+    is none. ``near``: share of states whose gap is below twice the change in values that such a change may cause. ``bound``: upper
+    bound on ``distance``.
     """
 
     distance: float

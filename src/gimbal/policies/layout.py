@@ -31,9 +31,9 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Inputs of the model, and for each of the K decisions the position of the hidden state that predicts
+    """Inputs of the model, and for each of the K decisions the position of the hidden state that predicts it.
 
-    it. Tokens of a tree are in depth-first order. Column q sees column k iff k <= q < end[k], where the tokens that follow k end.
+    Tokens of a tree are in depth-first order. Column q sees column k iff k <= q < end[k], where the tokens that follow k end.
     """
 
     ids_RL: Int[Tensor, "R L"]

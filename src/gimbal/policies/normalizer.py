@@ -10,10 +10,10 @@ REACH = 10.0  # standard deviations beyond which an observation is cut
 
 
 class Normalizer(nn.Module):
-    """(o - mean) / std per dimension, over all observations seen; initially mean 0 and std 1. The statistics are buffers: they
+    """(o - mean) / std per dimension, over all observations seen; initially mean 0 and std 1.
 
-    are sent and saved with the weights, so sampler and learner see the same inputs. Only ``observe`` moves them, once per observation
-    acted on; replayed observations do not count.
+    The statistics are buffers: they are sent and saved with the weights, so sampler and learner see the same inputs. Only ``observe``
+    moves them, once per observation acted on; replayed observations do not count.
     """
 
     mean_O: Tensor

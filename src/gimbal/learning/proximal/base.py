@@ -21,14 +21,14 @@ from gimbal.records import Group, TrainBatch
 
 @runtime_checkable
 class Evaluate(Protocol):
-    """logprob_NS without gradient; of the trainer's present weights, or of another policy's."""
+    """logprob_NS without gradient; under the trainer's current weights or another policy."""
 
     def __call__(self, batch: TrainBatch, policy: AbstractPolicy | None = None, /) -> Float[Tensor, "N S"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """How the learner evaluates rows: at this temperature, in micro-batches of at most so many tokens."""
+    """How the learner evaluates rows: at this temperature, in micro-batches of limited size."""
 
     temperature: float
     tokens: int
@@ -49,9 +49,9 @@ class Forward:
 class AbstractAnchor(AbstractPart, ABC):
     """(batch, evaluate) -> proximal_NS, before the first update on the batch.
 
-    A frozen dataclass. One that keeps weights of its own returns a live anchor from ``start``, which the learner then uses: it sees
-    every update (``observe``) and is saved with the run. ``absorbs`` names ratios that this choice folds into "update": with behaviour
-    as anchor there is no discrepancy left to correct.
+    A frozen dataclass. One that keeps its own weights returns a live anchor from ``start``, which the learner then uses: it sees
+    every update (``observe``) and is saved with the run. ``absorbs`` names ratios that this choice folds into "update": with Behavior
+    as anchor, no discrepancy is left to correct.
     """
 
     absorbs: ClassVar[frozenset[str]] = frozenset()

@@ -23,11 +23,11 @@ class Interruption(AbstractAnchor):
     """proximal = log pi_v(decision), v the version that sampled it, without keeping old weights: before each update the run pauses, and
     the outgoing weights evaluate everything they have sampled, unfinished rollouts included (arXiv:2605.12070).
 
-    Costs no copy of the weights, one number a waiting decision, and a forward pass over every rollout for each version that drew from
-    it. Generation must stand still while the weights move: runtime Local, engine Native. Of any age, so also for Reweight.
+    Costs no copy of the weights, one number per waiting decision, and a forward pass over every rollout for each version that sampled
+    part of it. Generation must pause while the weights move: runtime Local, engine Native. Works at any age, so also for Reweight.
 
-    - everything that SamplingVersion says, at equal weights, and of the engine's cache too.
-    - all data of the present version: Recompute.
+    - at equal weights: SamplingVersion, including its notes on the engine's cache.
+    - all data of the current version: Recompute.
 
     Confidence: verified.
     """
@@ -51,7 +51,7 @@ class Interruption(AbstractAnchor):
 
 
 class LiveInterruption(AbstractAnchor):
-    """The log-probabilities so far of all that waits, each beside what the sampler recorded of the same decisions."""
+    """The log-probabilities so far of all waiting decisions, paired with the sampler's records."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -39,9 +39,10 @@ class OldPolicyLost(ValueError):
 
 
 class OldPolicy(AbstractAnchor):
-    """The learner's half. Weights go to the process after every step, groups as they wait to be trained on; it works in that order.
+    """The learner's half. It sends weights to the process after every step and groups while they wait for training; the process works
+    in that order.
 
-    Both travel as pickled bytes. The process ends with this one, and does not hear Ctrl-C, which is the run's to deal with.
+    Both are sent as pickled bytes. The process ends with this one and ignores Ctrl-C, which the run handles.
     """
 
     def __init__(self, window: int, threads: int, policy: AbstractPolicy) -> None:

@@ -43,7 +43,7 @@ Metrics = dict[str, float]
 
 
 class NotFinite(ValueError):
-    """A loss or gradient was NaN or infinite; the update was not applied (earlier ones of the same step may have been)."""
+    """A loss or gradient was NaN or infinite. The update was not applied (earlier ones of the same step may have been)."""
 
 
 POLICY = "policy"  # the model that samplers draw by; every update has it
@@ -51,10 +51,10 @@ POLICY = "policy"  # the model that samplers draw by; every update has it
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """One model of an update, beside its name: where it comes from, and what moves it.
+    """One model of an update: where it comes from, and what moves it.
 
-    ``load`` makes it from the run's seed. ``first``: it is the policy as the run began. ``follows`` names a model of which it is a copy
-    that stays behind: after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
+    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy. ``follows`` names the model it trails as a copy:
+    after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
     """
 
     load: Callable[[int], nn.Module] | None = None
@@ -66,10 +66,10 @@ class ModelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What one move descends, and the models that it moves; no other model gets a gradient of it.
+    """The loss that one move descends, and the models it moves; no other model gets its gradient.
 
     ``value`` and ``metrics`` are this micro-batch's parts of sums over the whole minibatch: their denominators come from ``survey``.
-    The norm of the gradient of the model named first is what the metrics show.
+    The metrics show the gradient norm of the model named first.
     """
 
     of: tuple[str, ...]
@@ -79,7 +79,7 @@ class Loss:
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What a part remembers between steps, in plain numbers, strings, tensors and mappings of them."""
+    """A part's state between steps, as plain numbers, strings, tensors and mappings of them."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -87,7 +87,7 @@ class Stateful(Protocol):
 
 
 class Remembered:
-    """What a part remembers that is a frozen record itself: the live half of an ``AbstractRemembering``."""
+    """The state of a part that is itself a frozen record: the live half of an ``AbstractRemembering``."""
 
     def __init__(self, part: AbstractRemembering) -> None:
         self.state = part.init()
@@ -100,11 +100,11 @@ class Remembered:
 
 
 class Unmeasured(KeyError):
-    """No figure of the step has this name."""
+    """The step has no metric of this name."""
 
 
 class Signals(dict[str, float]):
-    """The metrics of a step as rules read them: one that is not there is told from any other KeyError of theirs."""
+    """A step's metrics as rules read them: a missing metric is distinguished from the rules' own KeyErrors."""
 
     def __missing__(self, name: str) -> float:
         raise Unmeasured(name)
@@ -116,7 +116,7 @@ def memories(update: AbstractUpdate) -> dict[str, Remembered]:
 
 
 class Models:
-    """The live half of an update: its models by name, their optimisers, what its parts remember, and how often the weights moved."""
+    """The live half of an update: its models by name, their optimisers, the state of its parts, and how often the weights moved."""
 
     def __init__(
         self,
@@ -226,8 +226,8 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractUpdate(AbstractPart, ABC):
-    """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there;
-    ``stability`` is the closed loop that sets the learning rate and takes back what went too far.
+    """What learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers
+    there; ``stability`` is the closed loop that sets the learning rate and scales back steps that went too far.
     """
 
     off_policy: ClassVar[bool] = False  # whether decisions of any age teach it, whatever policy took them

@@ -18,9 +18,9 @@ from gimbal.records import TrainBatch
 class BehaviorCloning(AbstractOnDecisions):
     """Makes recorded actions likely (Pomerleau 1991). For each minibatch of steps (o, a), w being 1 / their number:
 
-        policy        - sum w log pi(a|o);   of a deterministic policy, with the bound b,   sum w mean_A ((pi(o) - a) / b)^2
+        policy        - sum w log pi(a|o);   for a deterministic policy with bound b,   sum w mean_A ((pi(o) - a) / b)^2
 
-    - As many steps of each action in every observation: a deterministic policy takes their mean.
+    - Equally many steps of each action in every observation: a deterministic policy takes their mean.
 
     Confidence: verified.
     """

@@ -21,17 +21,17 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLearning(AbstractOffPolicy):
-    """Trains the world of a policy that plans, by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
+    """Trains a planning policy's world by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
 
-    Held-out error: real steps that have just come in, before anything is trained on them or counts in the units of the world. ``gap``
-    is what a member foresees the rewards of a fresh row of real steps to add up to, by its own observations and the real actions, less
-    what they do; the mean over members and rows.
+    Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
+    minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
+    members and rows.
 
     - A Gaussian linear environment: the loss has its minimum at the environment's own mean and deviation.
 
-    Published: 5 members of 3 x 500 (Pendulum: fewer do), CEM, retrained after each episode. Ours: trained as steps come in.
+    Published: 5 members of 3 x 500 (Pendulum: fewer suffice), CEM, retrained after each episode. Ours: trained as steps arrive.
     """
 
     explore: Explore = Explore(first=1.0, last=0.15, over=200)

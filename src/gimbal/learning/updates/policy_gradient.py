@@ -43,8 +43,8 @@ class AbstractPolicyGradient(AbstractUpdate):
     """The parts of a policy gradient. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks,
     correction, objective, aggregation, step_size.
 
-    At each version in ``reference_resets`` the reference becomes the present policy, and when ``renewal`` says so; it is the first
-    policy before.
+    The reference is the initial policy; at each version in ``reference_resets``, or on ``renewal``, it becomes the current
+    policy.
     """
 
     objective: AbstractObjective
@@ -290,7 +290,7 @@ class AbstractPolicyGradient(AbstractUpdate):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradient(AbstractPolicyGradient):
-    """The learning half of a run alone, for a ``Learner`` in somebody else's loop."""
+    """Only the learning half of a run, for a ``Learner`` in another loop."""
 
 
 def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:

@@ -17,7 +17,7 @@ Since = Callable[[Stamp | None], list[Packet]]
 
 
 class AbstractDistantEngine(AbstractEngine):
-    """An engine whose copies of the weights are in other processes, each at a version of its own."""
+    """An engine whose copies of the weights are in other processes, each at its own version."""
 
     @abstractmethod
     def load_packets(self, version: int, since: Since) -> None:
@@ -50,7 +50,7 @@ class AbstractWeightSync(ABC):
 
 
 class AbstractWeightSyncSpec(AbstractPart, ABC):
-    """The saved, frozen choice of a way for the weights; ``start`` makes the live one."""
+    """The saved, frozen configuration of weight transfer; ``start`` makes the live one."""
 
     @abstractmethod
     def start(self) -> AbstractWeightSync: ...

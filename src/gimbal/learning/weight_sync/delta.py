@@ -34,15 +34,16 @@ Stamp = tuple[int, str]
 
 
 class SyncError(ValueError):
-    """A packet does not fit the weights it is applied to, or leads to other bits than it should."""
+    """A packet does not fit the weights it is applied to, or produces wrong bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packet:
-    """One version on its way: plain bytes, so it fits any transport (a queue, a file, an object store: put the packet itself).
+    """One version in transit: plain bytes, so any transport works (a queue, a file, an object store: put the packet itself).
 
-    ``base`` is the stamp it builds on; None is a full copy. Each of ``buckets`` is a safetensors file with its own address book
-    and can be sent apart. ``share`` is the part of the elements whose bits changed (1 for a full copy); ``checksum`` is of the buckets.
+    ``base`` is the stamp it builds on; None is a full copy. Each of ``buckets`` is a safetensors file with its own index and
+    can be sent separately. ``share`` is the fraction of elements whose bits changed (1 for a full copy); ``checksum`` covers the
+    buckets.
     """
 
     stamp: Stamp
@@ -61,11 +62,11 @@ class Packet:
 
 
 class Sender:
-    """The learner's half: casts each version to what travels, keeps its bits and the last ``keep`` deltas.
+    """The learner's half: casts each version for sending, keeps its bits and the last ``keep`` deltas.
 
-    ``dtype`` is what floating tensors are cast to (the sampler's precision); None sends them as they are trained. Memory: one copy of
-    the weights in that precision, on the CPU. Tied weights are sent once. ``publish`` replaces what is held and changes none of it, so
-    a shallow copy stays at its version, for a thread that answers questions while the next is published.
+    ``dtype`` is the type floating tensors are cast to (the sampler's precision); None sends them as trained. Memory: one copy of
+    the weights in that precision, on the CPU. Tied weights are sent once. ``publish`` replaces the held tensors without modifying
+    them, so a shallow copy stays at its version, for a thread that answers requests while the next version is published.
     """
 
     def __init__(self, dtype: torch.dtype | None = torch.bfloat16, keep: int = 20) -> None:
@@ -139,7 +140,7 @@ class Sender:
 
 
 class Receiver:
-    """The sampler's half: holds the weights last received, on the CPU, and brings them forward packet by packet."""
+    """The sampler's half: holds the last received weights on the CPU and updates them packet by packet."""
 
     def __init__(self) -> None:
         self.stamp: Stamp | None = None

@@ -48,7 +48,7 @@ def asked(form: Form | None, version: int) -> bool:
 
 @dataclass(kw_only=True)
 class Seen:
-    """Of one witness: what both sides said at its last proved version, and how far they were apart."""
+    """For one witness: both sides' values at its last proved version, and their distance."""
 
     proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
     unproved: int = 0  # versions since the last one proved by movement
@@ -61,9 +61,9 @@ class Seen:
 
 
 class DeliveryProof:
-    """Holds the canary (a few recorded rollouts) and what was seen of each copy of the weights.
+    """Holds the canary (a few recorded rollouts) and the observations of each copy of the weights.
 
-    Copies in other processes answer when they get to it, so the trainer's side is kept for the last ``KEPT`` versions.
+    Copies in other processes answer with a delay, so the trainer's side is kept for the last ``KEPT`` versions.
     """
 
     def __init__(

@@ -18,14 +18,14 @@ Travels = Callable[[Tensor], Tensor]  # what the way makes of a tensor
 
 
 class NotDelivered(ValueError):
-    """The sampler does not run the weights that it is said to run."""
+    """The sampler does not run the weights that it claims to run."""
 
 
 class Receipts:
-    """The trainer's side: the manifest of each version, and which version each copy of the weights was found to hold.
+    """The trainer's side: the manifest of each version, and the version each copy of the weights was found to hold.
 
-    A copy is read just after a load and just before the next. So what it drew in between, it drew with the weights of that version: a
-    sampler that shares the trainer's memory moves before it is told to, and a bit that flips is still flipped.
+    A copy is read just after a load and just before the next. So everything it sampled in between used that version's weights: a
+    sampler that shares the trainer's memory would have moved too early, and a flipped bit would still be flipped.
     """
 
     def __init__(self, source: AbstractPolicy | AbstractTrained, travels: Travels = lambda tensor: tensor) -> None:
