@@ -19,7 +19,7 @@ def components(batch: TrainBatch, names: Sequence[str], reader: object) -> dict[
     missing = [name for name in names if name not in scores]
     if missing or not scores:
         raise ValueError(
-            f"{type(reader).__name__} reads the rewards {missing or 'by name'}, and this batch holds {sorted(scores)}: name "
+            f"{type(reader).__name__} reads the rewards {missing or 'by name'}, but this batch has {sorted(scores)}: name "
             "rewards of the run, or fill TrainBatch(facts={'score/NAME': ...})"
         )
     return {name: scores[name].detach().double() for name in names or scores}

@@ -44,4 +44,4 @@ class Delayed(AbstractController):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         moves_rate = whole.run.learns.controllers.get("optimization.learning_rate") is self
         if moves_rate and self.after != whole.run.learns.optimization.learning_rate:
-            yield Refusal("Delayed would replace optimization.learning_rate by a number of its own: give both the same")
+            yield Refusal("Delayed would replace optimization.learning_rate with its own number: give both the same")

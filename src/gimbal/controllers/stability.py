@@ -93,7 +93,7 @@ class Stability(AbstractPart):
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it must be a factor of 1 or above")
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
-                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it must be at least 1")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
@@ -103,10 +103,10 @@ class Stability(AbstractPart):
             )
 
         if whole.run.learns.optimization.learning_rate == 0:
-            yield Refusal("Stability multiplies the learning rate, and 0 stays 0: learning_rate=1e-5")
+            yield Refusal("Stability multiplies the learning rate, and 0 stays 0: set learning_rate=1e-5")
         if "optimization.learning_rate" in whole.run.learns.controllers:
             yield Advice(
-                "Stability sets the learning rate by how far steps go, and so cancels what a controller of optimization.learning_rate "
+                "Stability sets the learning rate by how far steps go, which cancels a controller of optimization.learning_rate "
                 "does: move stability.region.kl instead"
             )
 

@@ -73,7 +73,7 @@ class Finished:
         """The row that speaks for the episode, for a caller whose requests nothing gives up."""
         if isinstance(self.outcome, Drop):
             raise ValueError(
-                f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; ask it again"
+                f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
             )
         return self.outcome.last
 
@@ -282,7 +282,7 @@ MOST_SLOTS = (
 def check_slots(slots: int) -> None:
     if not 1 <= slots <= MOST_SLOTS:
         raise ValueError(
-            f"engine.slots is {slots}; it must be between 1 and {MOST_SLOTS:,}, the rollouts drawn side by side"
+            f"engine.slots is {slots}; it must be between 1 and {MOST_SLOTS:,}, the rollouts sampled in parallel"
         )
 
 

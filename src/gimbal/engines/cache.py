@@ -116,8 +116,8 @@ def check_continues(model: Any, width: int = 1) -> None:
     continues, why = _continuing[known]
     if not continues and width > 1:
         raise ValueError(
-            f"{exact.name_of(model)} says something else where several tokens of a row go through it at once, as drafts do: "
-            "engine.drafter=None" + (f" ({why})" if why else "")
+            f"{exact.name_of(model)} gives different results for several tokens of a row at once, as drafts need: "
+            "set engine.drafter=None" + (f" ({why})" if why else "")
         )
     if not continues:
         kinds = vars(model.config.get_text_config()).get("layer_types") or ()

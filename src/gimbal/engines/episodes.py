@@ -252,7 +252,7 @@ class EpisodeEngine(AbstractEngine):
         for saved in state["live"]:
             if "stream" not in saved:
                 raise ValueError(
-                    "the checkpoint holds episodes at play as an earlier version of gimbal saved them: begin a new run from its "
+                    "the checkpoint holds episodes saved by an earlier version of gimbal: start a new run from its "
                     "weights, policy.model=.../model"
                 )
             stream, moments = self._replayed(saved["stream"])
@@ -274,12 +274,12 @@ class EpisodeEngine(AbstractEngine):
         task = saved["task"]
         stream = self._reset(task, saved["seed"])
         if isinstance(stream, str):
-            raise ValueError(f"an environment under way does not begin again: {stream}")
+            raise ValueError(f"an episode in progress could not be restarted: {stream}")
         moments = [Moment(observation=stream.observation)]
         for action_A in saved["actions"]:
             (moment,) = self._act([stream], action_A[None])
             if moment.error:
-                raise ValueError(f"an environment under way does not come back to where it was: {moment.error}")
+                raise ValueError(f"an episode in progress could not be replayed to where it was: {moment.error}")
             moments.append(moment)
         stream.actions = list(saved["actions"])
         stream.observation = moments[-1].observation

@@ -55,7 +55,7 @@ class LiveRequest:
         request, sampling = self.request, of_tokens(self.request.sampling)
         if sampling.min_p > 0 and sampling.top_p < 1:
             raise ValueError(
-                "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
+                "vLLM applies min_p before top_p, gimbal's Sampling the other way round; use only one of them, or the native engine"
             )
         if len(self.prompt) + sampling.max_length > longest:
             raise ValueError(
@@ -186,6 +186,6 @@ class AbstractVLLM(AbstractEngine):
         return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        assert not self.in_flight, "an engine that is resumed has nothing in flight"
+        assert not self.in_flight, "a resumed engine has nothing in flight"
         self.queue = deque(live.copy() for live in state["live"])
         self.done = list(state["done"])

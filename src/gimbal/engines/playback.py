@@ -28,7 +28,7 @@ class Playback(AbstractEngineSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Minari):
             yield Refusal(
-                "Playback plays recorded episodes, and the tasks are none: tasks='Minari(dataset=...)', or engine='Episodes()', "
+                "Playback plays recorded episodes, but the tasks are not: use tasks='Minari(dataset=...)', or engine='Episodes()', "
                 "which acts"
             )
 

@@ -88,19 +88,19 @@ class VLLM(AbstractEngineSpec):
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
         if any(".lora_" in name for name in policy.state_dict()):
             raise ValueError(
-                "the vLLM engine takes whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+                "the vLLM engine takes whole weights, not adapters; train without policy.lora, or sample with engine=Native()"
             )
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError(
-                "vLLM takes torch.distributed for itself, and the learner's processes share it here: engine=VLLMServer(), "
+                "vLLM needs torch.distributed for itself, but the learner's processes use it here: set engine=VLLMServer(), "
                 "engine=Native(), or one process"
             )
         return VLLMEngine(self, policy)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(LoRA):
-            yield Refusal("VLLM is given whole models, and with policy.lora only the adapter travels: engine=Native()")
+            yield Refusal("VLLM needs whole models, but policy.lora sends only the adapter: set engine=Native()")
         yield from overtaken(self.cache, whole)
 
 

@@ -92,7 +92,7 @@ class Client:
         try:
             return json.loads(said) if said else None
         except ValueError:
-            raise ServerGone(f"{verb} {path}: an answer that is no JSON, {said[:80]!r}") from None
+            raise ServerGone(f"{verb} {path}: the answer is not JSON: {said[:80]!r}") from None
 
 
 def _words(said: str) -> str:
@@ -121,7 +121,7 @@ def greet(client: Client, precision: str) -> int:
         config = client.get("/server_info?config_format=json")["vllm_config"]["model_config"]
     except (ServerRefusal, ServerGone) as error:
         raise ValueError(
-            f"the server at {client.url} is not one that can be trained with ({error}); start it with {command}"
+            f"the server at {client.url} cannot be used for training ({error}); start it with {command}"
         ) from None
     dtype, mode = str(config["dtype"]).removeprefix("torch."), config["logprobs_mode"]
     if dtype != precision:
@@ -130,7 +130,7 @@ def greet(client: Client, precision: str) -> int:
         )
     if mode != "processed_logprobs":
         raise ValueError(
-            f"the server at {client.url} gives {mode}, which are not of the distribution sampled from; start it with {command}"
+            f"the server at {client.url} gives {mode}, which do not match the sampled distribution; start it with {command}"
         )
     return int(config["max_model_len"])
 

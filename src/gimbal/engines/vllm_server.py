@@ -102,7 +102,7 @@ class VLLMServer(AbstractEngineSpec):
             raise ValueError(f"engine.url is {self.url!r}; it must be http://HOST:PORT")
         if given := [name for name, value in OWN.items() if self.url and vars(self)[name] != value]:
             raise ValueError(
-                f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with what you want, or drop the url"
+                f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with yours, or drop the url"
             )
 
     @property
@@ -113,7 +113,7 @@ class VLLMServer(AbstractEngineSpec):
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
         if any(".lora_" in name for name in policy.state_dict()):
             raise ValueError(
-                "the vLLM server is given whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+                "the vLLM server takes whole weights, not adapters; train without policy.lora, or sample with engine=Native()"
             )
         seen = len(self.gpus.split(",")) if self.gpus else torch.cuda.device_count()
         if self.tensor_parallel > max(1, seen):
@@ -125,9 +125,7 @@ class VLLMServer(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(LoRA):
-            yield Refusal(
-                "VLLMServer is given whole models, and with policy.lora only the adapter travels: engine=Native()"
-            )
+            yield Refusal("VLLMServer needs whole models, but policy.lora sends only the adapter: set engine=Native()")
         yield from overtaken(self.cache, whole)
 
 

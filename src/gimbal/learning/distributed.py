@@ -376,7 +376,7 @@ class Leader(AbstractLocalLearner):
             return
         self._gone = True
         print(
-            "gimbal: torchrun asks this run to stop: another rank died (its reason is above), or the job is to end. "
+            "gimbal: torchrun asks this run to stop: another rank died (its reason is above), or the job is ending. "
             "The newest checkpoint is complete: continue with --resume",
             file=sys.stderr,
             flush=True,
@@ -390,7 +390,7 @@ def _refused(learner: Learner) -> Learner:
     if not isinstance(method, AbstractPolicyGradient):
         # It may call more of the policy than ``evaluate``, and only that gathers the shards.
         raise ValueError(
-            f"a learner in several processes takes the steps of a policy gradient, and this run learns by {type(method).__name__}: "
+            f"a learner in several processes takes the steps of a policy gradient, but this run learns by {type(method).__name__}: "
             "start it without torchrun"
         )
     if "score_norm_N" in column_needs(method):

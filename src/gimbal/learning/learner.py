@@ -149,7 +149,7 @@ class Learner(AbstractLocalLearner):
         """
         if self.loop is not None:
             raise ValueError(
-                "optim_step is one move, and Stability measures and takes back a whole step: call learner.step(batch), or leave "
+                "optim_step is one move, but Stability measures and scales back whole steps: call learner.step(batch), or leave "
                 "stability=None"
             )
         return self._move(tuple(self.models.optimizers), metrics or {})
@@ -293,7 +293,7 @@ class Learner(AbstractLocalLearner):
         if self.loop is not None:
             if "loop" not in state:
                 raise ValueError(
-                    "the checkpoint holds no state of Stability: its run was without it, or of an earlier version of gimbal; begin a "
+                    "the checkpoint has no Stability state: its run did not use it, or used an earlier version of gimbal; start a "
                     "new run from its weights, policy.model=.../model"
                 )
             self.loop.load_state_dict(state["loop"])

@@ -217,14 +217,14 @@ class Loop:
             lacking = ["good/weights"]
         if lacking:
             raise ValueError(
-                f"the checkpoint does not hold what Stability remembers ({lacking[0]} is absent): it is of another recipe or of an "
-                "earlier version of gimbal; begin a new run from its weights, policy.model=.../model"
+                f"the checkpoint lacks Stability's state ({lacking[0]} is absent): it is from another recipe or an "
+                "earlier version of gimbal; start a new run from its weights, policy.model=.../model"
             )
         for part in wanted:
             for name, value in state[part].items():
                 if not math.isfinite(value) or (name == "factor" and value <= 0):
                     raise ValueError(
-                        f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the "
+                        f"the checkpoint's {part}/{name} of Stability is {value}, but must be a finite number (factor: above 0): the "
                         "file is damaged; resume from an earlier checkpoint"
                     )
 

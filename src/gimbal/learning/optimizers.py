@@ -76,7 +76,7 @@ class AdamW8bit(AbstractOptimizer):
         weights = trained(module)
         if any(_here(weight) is not weight for weight in weights):
             raise ValueError(
-                "optimizer=adamw_8bit does not take the shards of a learner in several processes: optimizer=adamw "
+                "optimizer=adamw_8bit does not support a learner in several processes: set optimizer=adamw "
                 "optimizer_dtype=bfloat16, or start it without torchrun"
             )
         return bitsandbytes.optim.AdamW8bit(
@@ -119,7 +119,7 @@ class Muon(AbstractOptimizer):
         matrices = {id(w): w for stack in stacks(module) for w in trained(stack) if w.ndim == 2}
         if not matrices:
             raise ValueError(
-                f"optimizer=muon is for the matrices of a stack of blocks, and {type(module).__name__} trains none: optimizer=adamw"
+                f"optimizer=muon is for the matrices of a stack of blocks, but {type(module).__name__} trains none: optimizer=adamw"
             )
         muon = torch.optim.Muon(
             list(matrices.values()),

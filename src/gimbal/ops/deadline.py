@@ -113,8 +113,8 @@ class Desk:
             self.hung.append(call)
             if late and len(self.hung) > MOST_HUNG:
                 raise Hung(
-                    f"{len(self.hung)} calls have not come back, {self.hung[0].name} the first and {call.name} the last; give them "
-                    "time limits of their own, or fix them, and --resume"
+                    f"{len(self.hung)} calls have not returned, {self.hung[0].name} the first and {call.name} the last; fix them "
+                    "or add time limits, then --resume"
                 )
 
     def wait(self, calls: Sequence[tuple[Call, float]]) -> None:

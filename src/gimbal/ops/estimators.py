@@ -18,4 +18,4 @@ def _check(samples: int, passed: int, k: int) -> None:
     if not 1 <= k <= samples:
         raise ValueError(f"k is {k} of {samples} samples; draw at least k, and k is 1 or more")
     if not 0 <= passed <= samples:
-        raise ValueError(f"{passed} of {samples} samples passed; a count lies between")
+        raise ValueError(f"{passed} of {samples} samples passed; the count must be in between")

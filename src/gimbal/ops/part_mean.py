@@ -35,7 +35,7 @@ class PartMean(AbstractAggregation):
 
     def __post_init__(self) -> None:
         if min(self.response, self.control, self.latent, self.observation) < 0:
-            raise ValueError("PartMean weighs parts by 0 or above; 0 leaves a part out")
+            raise ValueError("PartMean has a weight below 0; weights are 0 (leaves a part out) or above")
 
     def __call__(
         self,
@@ -51,6 +51,4 @@ class PartMean(AbstractAggregation):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.control != 1 and not whole.doing(MARKS_CONTROL):
-            yield Advice(
-                "PartMean weighs control decisions, and nothing in this run marks any: filters=(ControlPrefix(),) does"
-            )
+            yield Advice("PartMean weights control decisions, but this run marks none: add filters=(ControlPrefix(),)")

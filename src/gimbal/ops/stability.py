@@ -40,7 +40,7 @@ def action_values(
         if float((fresh_SA - value_SA).abs().max()) <= 1e-12:
             return fresh_SA
         value_SA = fresh_SA
-    raise ValueError(f"the values have not settled; gamma {gamma} is too near to 1")
+    raise ValueError(f"the values have not settled; gamma {gamma} is too close to 1")
 
 
 def policy_of(value_SA: Float[Tensor, "S A"], alpha: float = 0.0) -> Float[Tensor, "S A"]:

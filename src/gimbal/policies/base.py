@@ -98,7 +98,7 @@ class AbstractPolicySpec(AbstractPart, ABC):
         given, wanted = whole.run.sampling, self.family.sampling
         if not isinstance(given, wanted):
             yield Refusal(
-                f"sampling is {type(given).__name__}, which says nothing to {type(self).__name__}: it draws {self.family.unit} by "
+                f"sampling is {type(given).__name__}, which does not fit {type(self).__name__}: it samples {self.family.unit} by "
                 f"sampling={wanted.__name__}({', '.join(item.name + '=...' for item in fields(wanted))})"
             )
 

@@ -67,7 +67,7 @@ class DenoiserPolicy(AbstractPolicy):
             raise ValueError(f"task {task.id} asks for class {label!r}; {self.source} has {self.classes} classes")
         if label == NO_LABEL and self.classes and self.null is None:
             raise ValueError(
-                f"task {task.id} asks for no class, and {self.source} draws only with one: give it a {LABEL}"
+                f"task {task.id} asks for no class, but {self.source} samples only with one: give it a {LABEL}"
             )
         return label
 
@@ -206,7 +206,7 @@ class Denoiser(AbstractPolicySpec):
         if self.batch < 1:
             raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
         if not math.isfinite(self.guidance):
-            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, 1 being none")
+            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, where 1 is none")
 
     @property
     def path(self) -> str:
@@ -218,7 +218,7 @@ class Denoiser(AbstractPolicySpec):
         sampling = whole.run.sampling
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(
-                "sampling.sampler=ode draws nothing on the way that a policy gradient could make likelier: sampler=flow_sde (of "
+                "sampling.sampler=ode samples no step that a policy gradient could make likelier: set sampler=flow_sde (of "
                 "diffusion: ddim), or an update of finished samples, such as update=DiffusionNFT()"
             )
 
@@ -229,7 +229,7 @@ class Denoiser(AbstractPolicySpec):
         policy = DenoiserPolicy(parts, guidance=self.guidance, batch=self.batch, origin=Path(self.path))
         if self.guidance != 1 and policy.null is None:
             raise ValueError(
-                f"policy.guidance is {self.guidance}, and {self.model} has no class that says nothing: leave it out"
+                f"policy.guidance is {self.guidance}, and {self.model} has no unconditional class: leave it out"
             )
         return policy.eval()
 

@@ -49,7 +49,7 @@ class Process:
         for name, only in self._allowed().items():
             if name in config and config[name] not in only:
                 raise ValueError(
-                    f"the scheduler has {name}={config[name]!r}, which gimbal does not drive: set it to "
+                    f"the scheduler has {name}={config[name]!r}, which gimbal does not support: set it to "
                     f"{' or '.join(map(repr, only))} in scheduler/scheduler_config.json"
                 )
 

@@ -75,7 +75,7 @@ class DynamicsNetwork(nn.Module):
         read_MKI = torch.cat([seen_MKO, wide_MKA], -1)
         if read_MKI.shape[-1] != len(self.inputs.mean_O):
             raise ValueError(
-                f"the learned world reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
+                f"the world model reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
                 "world.observations and world.actions"
             )
         x_MKI = self.inputs(read_MKI)

@@ -143,8 +143,8 @@ class PathSampling(AbstractSampling):
         super().__post_init__()
         if self.temperature not in (0, 1):
             raise ValueError(
-                f"sampling.temperature is {self.temperature}; a path is drawn at 1, or follows the ODE at 0. How random it is says "
-                "sampling.noise"
+                f"sampling.temperature is {self.temperature}; a path is sampled at 1, or follows the ODE at 0. sampling.noise sets its "
+                "randomness"
             )
         if self.sampler not in get_args(Sampler) or self.reduce not in get_args(Reduce):
             raise ValueError(
@@ -152,9 +152,9 @@ class PathSampling(AbstractSampling):
                 f"{', '.join(get_args(Sampler))}, and {' and '.join(get_args(Reduce))}"
             )
         if not 0 < self.noise <= 10:
-            raise ValueError(f"sampling.noise is {self.noise}; it must be above 0, and 10 at most")
+            raise ValueError(f"sampling.noise is {self.noise}; it must be above 0 and at most 10")
         if self.sampler in ("cps", "ddim") and self.noise > 1:
-            raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be 1 at most")
+            raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be at most 1")
         if self.first < 0 or self.window < 0:
             raise ValueError(f"sampling.first is {self.first} and sampling.window {self.window}; both are 0 or above")
 

@@ -57,7 +57,7 @@ def _taking_pieces(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(module, query, key, value, attention_mask, *args, **kwargs)
         strange = [name for name in ("position_bias", "s_aux", "softcap") if kwargs.get(name) is not None]
         if args or strange:
-            raise ValueError(f"attention in pieces knows nothing of {', '.join(strange) or 'unnamed arguments'}")
+            raise ValueError(f"attention in pieces does not support {', '.join(strange) or 'unnamed arguments'}")
         out = in_pieces(query, key, value, attention_mask, kwargs.get("scaling"))
         return out.transpose(1, 2).contiguous(), None
 

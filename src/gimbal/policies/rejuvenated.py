@@ -51,7 +51,7 @@ class Rejuvenated(AbstractPolicySpec):
     def __post_init__(self) -> None:
         if not (0 <= self.keep <= 1 and 0 <= self.reset <= 1 and min(self.cap, self.dormant, self.noise) >= 0):
             raise ValueError(
-                f"Rejuvenated keeps and resets shares, not {self.keep} and {self.reset}; cap, dormant and noise are 0 or above"
+                f"Rejuvenated keeps and resets shares (0 to 1), not {self.keep} and {self.reset}; cap, dormant and noise are 0 or above"
             )
         if self.dormant and not self.probe:
             raise ValueError("Rejuvenated finds dormant units by their activations: give it a probe of some texts")
@@ -88,7 +88,7 @@ class Rejuvenated(AbstractPolicySpec):
         for name, weight in tuned.named_parameters():
             if name not in start or start[name].shape != weight.shape:
                 raise ValueError(
-                    f"{self.model} has {name}, which {self.base} has not in this shape; base is what it was tuned from"
+                    f"{self.model} has {name}, which {self.base} lacks in this shape; base must be the model it was tuned from"
                 )
         if all(torch.equal(weight, start[name]) for name, weight in tuned.named_parameters()):
             raise ValueError(

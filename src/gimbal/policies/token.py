@@ -69,7 +69,7 @@ TEXT = Family(unit="tokens", judged=True, sampling=Sampling, earns="reward")
 def of_tokens(sampling: AbstractSampling) -> Sampling:
     """It, if it says how tokens are drawn."""
     if not isinstance(sampling, Sampling):
-        raise ValueError(f"{sampling} does not say how tokens are drawn: a language model is sampled by Sampling(...)")
+        raise ValueError(f"{sampling} does not specify token sampling: a language model needs sampling=Sampling(...)")
     return sampling
 
 

@@ -47,7 +47,7 @@ class BatchScaled(AbstractAdvantage):
     def __post_init__(self) -> None:
         if self.limit <= 0:
             raise ValueError(
-                f"BatchScaled.limit is {self.limit}; it bounds the size of an advantage, above 0 (inf is off)"
+                f"BatchScaled.limit is {self.limit}; it bounds the size of an advantage and must be above 0 (inf is off)"
             )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:

@@ -52,4 +52,4 @@ class CrossRolloutBaseline(AbstractAdvantage):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(Whitened):
-            yield Advice("CrossRolloutBaseline has no scale in the paper, and Whitened gives it one")
+            yield Advice("CrossRolloutBaseline has no scale in the paper, but Whitened adds one")

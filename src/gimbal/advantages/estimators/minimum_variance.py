@@ -45,7 +45,7 @@ class MinimumVarianceCentered(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if self.cap <= 0:
-            raise ValueError(f"MinimumVarianceCentered.cap is {self.cap}; it bounds a weight, inf being off")
+            raise ValueError(f"MinimumVarianceCentered.cap is {self.cap}; it bounds a weight (inf is off)")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         group_N = batch.column("group_N", self)
@@ -74,11 +74,11 @@ class MinimumVarianceCentered(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.updates > 1:
             yield Advice(
-                "MinimumVarianceCentered is optimal for the first update on a batch only, and there are several"
+                "MinimumVarianceCentered is optimal only for the first update on a batch, but there are several"
             )
         if self.cap not in {weight.cap for weight in whole.doing(SEQUENCE_WEIGHT)}:
             yield Advice(
-                "MinimumVarianceCentered.cap is not the cap of SequenceWeight, so it is optimal for another gradient"
+                "MinimumVarianceCentered.cap differs from SequenceWeight's cap, so it is optimal for another gradient"
             )
         if whole.has(Whitened):
             yield Advice(

@@ -50,7 +50,7 @@ class PositionNormalized(AbstractAdvantage):
     def __post_init__(self) -> None:
         if bool(self.necessary) != bool(self.steps):
             raise ValueError(
-                "PositionNormalized tells redundant turns by two facts: name both necessary and steps, or neither"
+                "PositionNormalized identifies redundant turns by two facts: name both necessary and steps, or neither"
             )
         if self.max_length < 1:
             raise ValueError(f"PositionNormalized.max_length is {self.max_length}; it counts decisions, 1 or more")

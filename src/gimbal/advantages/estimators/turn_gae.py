@@ -58,5 +58,5 @@ class TurnGAE(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(FITS_TURNS):
             yield Advice(
-                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither"
+                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them only there: use both or neither"
             )

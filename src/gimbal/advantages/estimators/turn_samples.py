@@ -83,4 +83,4 @@ class TurnBalanced(AbstractAdvantage):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(ops.SequenceMean):
-            yield Advice("TurnBalanced counts on SequenceMean, and another aggregation weighs turns again")
+            yield Advice("TurnBalanced assumes SequenceMean; another aggregation weights turns again")

@@ -85,4 +85,4 @@ class CostConstraint(AbstractRewardShaping):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if any(self.cost == f"score/{reward.name}" and reward.weight for reward in whole.run.rewards):
-            yield Advice("CostConstraint prices a cost that is a reward besides: give that reward weight 0")
+            yield Advice("CostConstraint prices a cost that is also a reward: give that reward weight 0")

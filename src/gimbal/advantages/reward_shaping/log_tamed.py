@@ -75,5 +75,5 @@ class LogTamed(AbstractRewardShaping):
         weights = self.weights or (1.0,) * len(names)
         if any(weight != given.get(name) for name, weight in zip(names, weights, strict=True)):
             yield Advice(
-                "LogTamed has other weights than the rewards it tames, so what it takes away is not what they gave"
+                "LogTamed's weights differ from those of its rewards, so it subtracts other amounts than they added"
             )

@@ -88,5 +88,5 @@ class RunningNormalized(AbstractRewardShaping, AbstractRemembering):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if any(isinstance(shape, RunningNormalized) for shape in whole.all(AbstractRewardShaping)[1:]):
             yield Refusal(
-                "RunningNormalized after another reward shaping takes penalties into its scale: put it first in reward_shaping"
+                "RunningNormalized after another reward shaping includes penalties in its scale: put it first in reward_shaping"
             )

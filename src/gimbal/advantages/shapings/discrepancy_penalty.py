@@ -45,6 +45,6 @@ class DiscrepancyPenalty(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.max_staleness > 0 and not whole.doing(AT_SAMPLING):
             yield Advice(
-                "DiscrepancyPenalty on stale data prices what was learned since besides the gap between the engines: "
+                "DiscrepancyPenalty on stale data also penalises what was learned since, not only the engine gap: set "
                 "anchor=SamplingVersion(window=...), or max_staleness=0"
             )

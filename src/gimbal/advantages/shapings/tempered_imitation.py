@@ -43,7 +43,9 @@ class TemperedImitation(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if self.hot < 0 or self.cold < 0 or self.threshold < 0:
-            raise ValueError("TemperedImitation imitates what went well: let hot, cold and threshold be 0 or above")
+            raise ValueError(
+                "TemperedImitation has hot, cold or threshold below 0; it imitates good rollouts, so all are 0 or above"
+            )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         advantage_NS = batch.column("advantage_NS", self)
@@ -73,7 +75,7 @@ class TemperedImitation(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.temperature != whole.run.sampling.temperature:
             yield Refusal(
-                "TemperedImitation tells tempered groups by their temperature: set its temperature to sampling.temperature"
+                "TemperedImitation recognises groups by their temperature: set its temperature to sampling.temperature"
             )
         if not whole.doing(TEMPERS):
             yield Advice(

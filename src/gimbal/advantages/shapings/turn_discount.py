@@ -32,7 +32,7 @@ class TurnDiscount(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:
-            raise ValueError(f"TurnDiscount.gamma is {self.gamma}; it must be in [0, 1], 1 being off")
+            raise ValueError(f"TurnDiscount.gamma is {self.gamma}; it must be in [0, 1], where 1 is off")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         turn_NS = batch.turns_NS.where(batch.mask_NS, -1)

@@ -53,4 +53,4 @@ class Whitened(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         shapes = [part for part in whole.all(AbstractAdvantage) if "advantage_NS" in part.needs]
         if any(isinstance(shape, Whitened) for shape in shapes[1:]):
-            yield Refusal("Whitened after another shaping would undo the signs that one gave: put it first in shaping")
+            yield Refusal("Whitened after another shaping would undo its signs: put Whitened first in shaping")

@@ -43,7 +43,7 @@ class Ewma(AbstractAnchor):
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
-            raise ValueError(f"Ewma.decay is {self.decay}; it must be in [0, 1), 0 being the present weights")
+            raise ValueError(f"Ewma.decay is {self.decay}; it must be in [0, 1), where 0 is the current weights")
         if self.window < 0 or not 0 <= self.reset_below <= 1:
             raise ValueError(
                 "Ewma.window counts versions (0 is off), and reset_below is a share in [0, 1] (0 is never)"

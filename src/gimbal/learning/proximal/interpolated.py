@@ -37,7 +37,7 @@ class Interpolated(AbstractAnchor):
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
             raise ValueError(
-                f"Interpolated.share is {self.share}; it must be in [0, 1): for the sampler alone use anchor=Behavior()"
+                f"Interpolated.share is {self.share}; it must be in [0, 1): for only the sampler use anchor=Behavior()"
             )
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:

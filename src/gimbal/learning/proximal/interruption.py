@@ -45,7 +45,7 @@ class Interruption(AbstractAnchor):
         still = whole.run.runtime.stands_still and isinstance(whole.run.engine, Native)
         if not still or whole.doing(DRIVES):
             yield Refusal(
-                "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local(), "
+                "Interruption evaluates unfinished rollouts while generation is paused, as with runtime=Local(), "
                 "engine=Native() and workflow=SingleTurn(): use these, or anchor=SamplingVersion(window=...)"
             )
 
@@ -90,7 +90,7 @@ class LiveInterruption(AbstractAnchor):
                 open_NS[row, :count] = False
         if bool(open_NS.any()):
             raise ValueError(
-                f"{int(open_NS.sum())} decisions of older versions were not evaluated while their weights were there: what drew or "
+                f"{int(open_NS.sum())} decisions of older versions were not evaluated while their weights existed: what sampled or "
                 "changed them does not show unfinished rollouts; use anchor=SamplingVersion(...)"
             )
         return result_NS.where(batch.mask_NS, 0)

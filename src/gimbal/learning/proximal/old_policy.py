@@ -68,7 +68,7 @@ class OldPolicy(AbstractAnchor):
         for row, key in enumerate(keys_of(batch)):
             if (index := key[0]) not in self.asked:
                 raise ValueError(
-                    f"the old-policy process was not told of group {index}: call learner.arrived(group) for each group before prepare, "
+                    f"the old-policy process does not know group {index}: call learner.arrived(group) for each group before prepare, "
                     "or use SamplingVersion(apart=False)"
                 )
             keys, _, answer = self.asked[index]
@@ -113,8 +113,8 @@ class OldPolicy(AbstractAnchor):
 
 
 LOST = (
-    "the process with the old weights has died (killed, or out of memory), and with it the versions it held: go on from the newest "
-    "checkpoint with --resume, or with anchor.apart=false, which keeps them in the learner's process"
+    "the process with the old weights has died (killed, or out of memory), and with it the versions it held: continue from the newest "
+    "checkpoint with --resume, or set anchor.apart=false, which keeps them in the learner's process"
 )
 
 _live: KeptVersions  # in the process: the versions ...

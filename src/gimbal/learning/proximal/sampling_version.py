@@ -58,7 +58,7 @@ class SamplingVersion(AbstractAnchor):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.window < whole.run.max_staleness:
             yield Refusal(
-                "SamplingVersion keeps fewer versions than max_staleness needs: set anchor.window to max_staleness"
+                "SamplingVersion keeps fewer versions than max_staleness requires: set anchor.window to max_staleness"
             )
         if whole.has(Reweight):
             yield Refusal(

@@ -218,8 +218,8 @@ class Models:
         for name, part in self.parts.items():
             if name not in state["parts"]:
                 raise ValueError(
-                    f"the checkpoint does not hold what {name} remembers: it is of another recipe or of an earlier version of gimbal; "
-                    "begin a new run from its weights, policy.model=.../model"
+                    f"the checkpoint lacks the state of {name}: it is from another recipe or an earlier version of gimbal; "
+                    "start a new run from its weights, policy.model=.../model"
                 )
             part.load_state_dict(state["parts"][name])
 
@@ -311,7 +311,7 @@ def assembled(
     modules = {name: module for name, module in given.items() if module is not None}
     if unknown := sorted(modules.keys() - specs.keys()):
         raise ValueError(
-            f"{type(update).__name__} learns with {', '.join(specs)}, and was given {unknown[0]!r} besides: leave it out, or set the "
+            f"{type(update).__name__} learns with {', '.join(specs)}, but also received {unknown[0]!r}: leave it out, or set the "
             "part that reads it"
         )
     device = next(modules[POLICY].parameters()).device

@@ -31,7 +31,7 @@ class BehaviorCloning(AbstractOnDecisions):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(Greedy):
             yield Refusal(
-                "BehaviorCloning makes recorded choices likelier, and Greedy takes the largest of its values: "
+                "BehaviorCloning makes recorded choices likelier, but Greedy takes its largest value: set "
                 "policy='Categorical(observations=..., actions=...)'"
             )
 

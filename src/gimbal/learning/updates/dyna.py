@@ -72,7 +72,7 @@ class Dyna(AbstractUpdate):
             )
         if self.inside.controllers or self.inside.stability is not None:
             raise ValueError(
-                "controllers and stability are read of the whole update: give them to Dyna, with paths such as inside.alpha"
+                "controllers and stability belong to the whole update: give them to Dyna, with paths such as inside.alpha"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

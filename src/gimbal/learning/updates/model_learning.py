@@ -47,7 +47,7 @@ class ModelLearning(AbstractOffPolicy):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Planned):
             yield Refusal(
-                f"ModelLearning trains the world of a policy that plans, and {type(whole.run.policy).__name__} has none: "
+                f"ModelLearning trains the world of a planning policy, but {type(whole.run.policy).__name__} has none: set "
                 "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
             )
         yield from single_steps(self, whole)
@@ -67,7 +67,7 @@ def _world(models: Models) -> DynamicsNetwork:
     policy = models.policy
     if not isinstance(policy, PlanningPolicy):
         raise ValueError(
-            f"ModelLearning trains the world of a policy that plans, and {type(policy).__name__} has none: policy='Planned(...)'"
+            f"ModelLearning trains the world of a planning policy, but {type(policy).__name__} has none: set policy='Planned(...)'"
         )
     return policy.world
 
@@ -77,10 +77,10 @@ def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
     store, name = vars(whole.run)["store"], type(update).__name__
     if not isinstance(store, Transitions):
         yield Refusal(
-            f"{name} draws real steps from a buffer of them, and {type(store).__name__} is none: store='Transitions()'"
+            f"{name} samples real steps from a buffer, but {type(store).__name__} is not one: set store='Transitions()'"
         )
     elif store.n > 1:
-        yield Refusal(f"{name} learns what follows on a single step, and store.n is {store.n}: store.n=1")
+        yield Refusal(f"{name} learns what follows a single step, but store.n is {store.n}: set store.n=1")
 
 
 def fresh(batch: TrainBatch) -> TrainBatch | None:

@@ -203,7 +203,7 @@ def _acting(models: Models) -> SquashedGaussianPolicy:
 
 def _unsuitable(name: str) -> str:
     return (
-        f"SoftActorCritic sends its gradient through drawn actions, and {name} draws none that it could: "
+        f"SoftActorCritic sends its gradient through sampled actions, but {name} has no such samples: set "
         "policy='SquashedGaussian(observations=..., actions=..., bound=...)'"
     )
 

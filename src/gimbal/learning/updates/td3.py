@@ -44,7 +44,7 @@ class Imitation:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:
             raise ValueError(
-                f"Imitation.alpha is {self.alpha}; it is what value counts beside the data, 0 or above (imitation=None: TD3)"
+                f"Imitation.alpha is {self.alpha}; it weights value against the data, 0 or above (imitation=None: TD3)"
             )
 
 
@@ -99,8 +99,8 @@ class TD3(AbstractOffPolicy):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Deterministic):
             yield Refusal(
-                f"TD3 sends its gradient through the action of a deterministic policy, and {type(whole.run.policy).__name__} is none: "
-                "policy='Deterministic(observations=..., actions=..., bound=...)'"
+                f"TD3 sends its gradient through actions of a deterministic policy, but {type(whole.run.policy).__name__} is not one: "
+                "set policy='Deterministic(observations=..., actions=..., bound=...)'"
             )
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:

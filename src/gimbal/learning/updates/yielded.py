@@ -53,7 +53,7 @@ def accepted(update: AbstractUpdate, models: Models, loss: Any) -> Loss:
 def without_gradient(update: AbstractUpdate, loss: Loss) -> OwnError:
     of = " and ".join(loss.of)
     return OwnError(
-        f"the loss of {of} that {_name(update)} yields has no gradient (its value is {loss.value.item():.3g}), so nothing would be "
+        f"the loss of {of} that {_name(update)} yields has no gradient (its value is {loss.value.item():.3g}), so nothing is "
         "learned: models.evaluated(batch) and the columns of the batch are constants; compute it from "
         "models.policy.evaluate(batch.decisions, temperature=models.forward.temperature).logprob_NS"
     )

@@ -121,8 +121,8 @@ class DeliveryProof:
         trainer_D, sampler_D, seen = self.trainer[version], witness.logprob_D, self.seen.setdefault(witness.who, Seen())
         if seen.said is not None and torch.equal(sampler_D, seen.said[1]) and self._otherwise(seen.said[0], version):
             raise NotDelivered(
-                f"weights of version {version} are not used: the sampler {who}holds them and says of the canary what it said at "
-                f"version {seen.said[0]}, to the last bit, although most tensors have changed since"
+                f"weights of version {version} are not used: the sampler {who}holds them, but its canary log-probabilities equal those "
+                f"of version {seen.said[0]} to the last bit, although most tensors have changed since"
             )
         seen.said = (version, sampler_D)
         gap = float((sampler_D - trainer_D).abs().mean())
@@ -156,8 +156,8 @@ class DeliveryProof:
         if not self._read(version):
             return ""
         return (
-            ". The bits that it holds are right, so it computes something else with them, or the policy has become too sharp for so "
-            "coarse a precision: engine.precision=float32 tells which"
+            ". Its weights are bit-exact, so it computes something else with them, or the policy is too sharp for this precision: "
+            "engine.precision=float32 tells which"
         )
 
     def _read(self, version: int) -> bool:

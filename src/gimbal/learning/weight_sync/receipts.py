@@ -78,7 +78,7 @@ class Receipts:
                 f"the sampler {_of(who)}is at version {reading.version}, not {version}: the sync did not reach it"
             )
         if version not in self.manifests:
-            raise NotDelivered(f"the sampler {_of(who)}answers for version {version}, which was not sent of late")
+            raise NotDelivered(f"the sampler {_of(who)}answers for version {version}, which was not sent recently")
         if wrong := differences(self.manifests[version], reading.prints):
             raise NotDelivered(
                 f"weights of version {version} were not delivered: of {len(self.manifests[version])} tensors of the sampler "

@@ -124,7 +124,7 @@ class FileSync(AbstractWeightSync):
                 return [_read(path) for path in self._way(held)]
             except FileNotFoundError:
                 continue
-        raise SyncError(f"the packets in {self.directory} vanish while they are read; do two learners write there?")
+        raise SyncError(f"packets in {self.directory} disappear while being read; do two learners write there?")
 
     def _way(self, held: Stamp | None) -> list[Path]:
         heads = {path.parent: json.loads(path.read_text()) for path in sorted(self.directory.glob(f"v*/{HEAD}"))}

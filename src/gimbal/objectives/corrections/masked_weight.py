@@ -41,7 +41,7 @@ class MaskedWeight(AbstractCorrection):
     def __post_init__(self) -> None:
         if not self.low <= 1 <= self.high:
             raise ValueError(
-                f"MaskedWeight keeps [{self.low}, {self.high}]; the band must hold 1, the weight of equal engines"
+                f"MaskedWeight keeps [{self.low}, {self.high}]; the band must contain 1, the weight of equal engines"
             )
         if self.level not in ("token", "sequence", "geometric"):
             raise ValueError(f"MaskedWeight.level is {self.level!r}; choose token, sequence or geometric")

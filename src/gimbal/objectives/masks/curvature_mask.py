@@ -76,7 +76,9 @@ class CurvatureMask(AbstractMask, AbstractRemembering):
         optimization = whole.run.learns.optimization
         if optimization.optimizer != "adamw":
             yield Refusal(
-                f"CurvatureMask predicts steps of AdamW, and optimization.optimizer is {optimization.optimizer}: optimizer=adamw"
+                f"CurvatureMask predicts steps of AdamW, but optimization.optimizer is {optimization.optimizer}: set optimizer=adamw"
             )
         if self.learning_rate != optimization.learning_rate:
-            yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")
+            yield Advice(
+                "CurvatureMask.learning_rate differs from optimization.learning_rate, so it predicts other shifts"
+            )

@@ -59,4 +59,4 @@ class DisagreementMask(AbstractMask):
 
 def one_critic(whole: Composition) -> Iterator[Verdict]:
     if not whole.doing(DISAGREES):
-        yield Advice("one critic cannot disagree with itself: critic=Ensemble(critics=(..., ...))")
+        yield Advice("one critic cannot disagree with itself: set critic=Ensemble(critics=(..., ...))")

@@ -39,7 +39,7 @@ class DiscrepancyBand(AbstractMask):
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1 <= self.high:
             raise ValueError(
-                f"DiscrepancyBand keeps [{self.low}, {self.high}]; the band must hold 1, the weight of equal engines"
+                f"DiscrepancyBand keeps [{self.low}, {self.high}]; the band must contain 1, the weight of equal engines"
             )
         if self.level not in ("token", "turn", "sequence"):
             raise ValueError(f"DiscrepancyBand.level is {self.level!r}; choose token, turn or sequence")

@@ -45,5 +45,5 @@ class PivotMask(AbstractMask):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(ZERO_AT_MEDIAN):
             yield Refusal(
-                "PivotMask drops the rollout at the median, which has an advantage of its own unless advantage=MedianCentered()"
+                "PivotMask drops the rollout at the median, whose advantage is 0 only with advantage=MedianCentered()"
             )

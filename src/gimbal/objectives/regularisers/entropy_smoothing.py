@@ -50,9 +50,7 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
                 f"EntropySmoothing.low is {self.low} and high {self.high}; they bound H / centre, so 0 <= low <= high"
             )
         if not self.centres:
-            raise ValueError(
-                "EntropySmoothing.centres is empty; it holds one number for each turn that it distinguishes, 0 being unknown"
-            )
+            raise ValueError("EntropySmoothing.centres is empty; it must hold one number per turn, where 0 is unknown")
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         """For each row the decisions of the minibatch in all and by turn, so that a mean over decisions is one over a turn's."""

@@ -59,5 +59,5 @@ class ObservationLikelihood(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(OBSERVES):
             yield Advice(
-                "ObservationLikelihood learns from observations, and nothing in this run yields any: workflow=Dialogue()"
+                "ObservationLikelihood learns from observations, but this run has none: set workflow=Dialogue()"
             )

@@ -67,4 +67,4 @@ class AdvantageRegression(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SequenceSum):
-            yield Advice("the loss of AdvantageRegression is of whole rollouts: aggregation=SequenceSum()")
+            yield Advice("the loss of AdvantageRegression is over whole rollouts: set aggregation=SequenceSum()")

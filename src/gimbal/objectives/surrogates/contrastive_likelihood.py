@@ -85,7 +85,7 @@ class ContrastiveLikelihood(AbstractObjective):
             yield Advice("ContrastiveLikelihood without KLHinge: nothing bounds the update")
         if not whole.has(SequenceMean):
             yield Advice(
-                "ContrastiveLikelihood weighs rollouts itself, as SequenceMean leaves them; another aggregation weighs them again"
+                "ContrastiveLikelihood weights rollouts itself and assumes SequenceMean; another aggregation weights them again"
             )
 
 

@@ -79,7 +79,7 @@ class DirectPreference(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SequenceSum):
-            yield Advice("the loss of DirectPreference is of whole rollouts: aggregation=SequenceSum()")
+            yield Advice("the loss of DirectPreference is over whole rollouts: set aggregation=SequenceSum()")
 
 
 def _over_rows(x_NN: Float[Tensor, "N N"]) -> Float[Tensor, " N"]:

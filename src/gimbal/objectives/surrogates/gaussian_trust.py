@@ -82,5 +82,5 @@ class GaussianTrust(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.updates > 1 and math.inf in (self.clip_low, self.clip_high):
             yield Advice(
-                "GaussianTrust without a clip and several updates a batch: its pull fades far away, so nothing bounds the ratio"
+                "GaussianTrust without a clip and several updates per batch: its pull fades far away, so nothing bounds the ratio"
             )

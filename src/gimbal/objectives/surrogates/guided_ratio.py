@@ -78,5 +78,5 @@ class GuidedRatio(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(AbstractCorrection):
             yield Refusal(
-                "GuidedRatio has its own rule for decisions that a guide drew, and a correction weighs them again: correction=None"
+                "GuidedRatio already weights a guide's decisions, and a correction weights them again: set correction=None"
             )

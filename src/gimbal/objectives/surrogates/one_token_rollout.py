@@ -43,8 +43,8 @@ class OneTokenRollout(AbstractObjective):
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.other >= 1:
             raise ValueError(
-                f"OneTokenRollout draws at temperature {self.temperature} and pays other tokens {self.other}; the first is above 0 "
-                "and the second below the 1 of the right token"
+                f"OneTokenRollout samples at temperature {self.temperature} and rewards others {self.other}; the first is above 0, "
+                "the second below 1 (the right token's)"
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
@@ -59,4 +59,4 @@ class OneTokenRollout(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.sampling.temperature != 1:
-            yield Advice("OneTokenRollout has a temperature of its own, on top of sampling.temperature")
+            yield Advice("OneTokenRollout has its own temperature, on top of sampling.temperature")

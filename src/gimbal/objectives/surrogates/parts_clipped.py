@@ -66,5 +66,5 @@ class PartsClipped(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.policy.family.unit == "tokens":
             yield Advice(
-                "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here"
+                "PartsClipped has separate bounds for latent decisions, but a CausalLM samples none: it is ClippedRatio here"
             )

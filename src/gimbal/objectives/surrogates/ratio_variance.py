@@ -63,4 +63,4 @@ class RatioVariance(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not self.strength and whole.updates > 1 and not whole.run.learns.controllers:
-            yield Advice("RatioVariance of strength 0 with several updates a batch: nothing bounds the ratio")
+            yield Advice("RatioVariance of strength 0 with several updates per batch: nothing bounds the ratio")

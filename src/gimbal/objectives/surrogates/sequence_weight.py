@@ -67,5 +67,5 @@ class SequenceWeight(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(ops.TokenMean, ops.SequenceMean):
             yield Advice(
-                "SequenceWeight is the gradient of whole sequences, and this aggregation divides it by lengths: use ConstantMean()"
+                "SequenceWeight is the gradient of whole sequences, but this aggregation divides it by lengths: use ConstantMean()"
             )

@@ -108,7 +108,7 @@ class MultiHorizonValueLoss(AbstractObjective):
         _check_clip(self, self.clip)
         if not self.gammas or not all(0 <= x <= 1 for x in (*self.gammas, self.lam)):
             raise ValueError(
-                f"MultiHorizonValueLoss has gammas {self.gammas} and lam {self.lam}; it takes a discount at least, all in [0, 1]"
+                f"MultiHorizonValueLoss has gammas {self.gammas} and lam {self.lam}; it needs at least one discount, all in [0, 1]"
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
