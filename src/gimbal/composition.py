@@ -1,7 +1,7 @@
-"""What a part says about the run it is put into: what it refuses, what it advises, and what it does that others ask about.
+"""What a part states about its run: what it refuses, what it advises, and its properties that others check.
 
-``runtime.compose.check`` asks every part of a run, users' own too, at any depth. The rule stands in the part that it is about; where it
-is about two, in the one whose room may import the other's. Rooms that may not import each other meet in an effect.
+``runtime.compose.check`` asks every part of a run, users' own too, at any depth. A rule is in the part it concerns; if it concerns two,
+in the one whose room may import the other's. Rooms that may not import each other meet in an effect.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ class AbstractPart:
         keep_old_names(cls)
 
     def effects(self) -> frozenset[str]:
-        """What it does, in words that other parts ask about with ``Composition.doing``."""
+        """Its properties, in words that other parts check with ``Composition.doing``."""
         return frozenset()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        """What it refuses and advises in this run. What it can see of itself alone it checks when it is made."""
+        """What it refuses and advises in this run. Checks of only its own fields run at construction."""
         yield from ()
 
 
@@ -127,17 +127,17 @@ class AbstractRemembering(ABC):
 
     @abstractmethod
     def init(self) -> State:
-        """What it goes by in the first step."""
+        """Its state for the first step."""
 
     @abstractmethod
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        """What it goes by after a step with these metrics, those that it reports itself among them.
+        """Its state after a step with these metrics, including its own.
 
         A metric that is missing is a KeyError; in a step that the closed loop undid the state then stays as it is.
         """
 
     def recalling(self: Remembering, state: State) -> Remembering:
-        """The part that goes by this: by default with these numbers in its fields of the same names."""
+        """The part with this state: by default these numbers replace its fields of the same names."""
         return replace(self, **state)  # pyrefly: ignore; every part is a dataclass
 
 

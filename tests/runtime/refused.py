@@ -140,7 +140,7 @@ REFUSALS = [
     ),
     (
         {**PUSHED, "sampling": Sampling(stop=("=",))},
-        "draws env_steps by sampling=StepSampling",
+        "samples env_steps by sampling=StepSampling",
         {"sampling": StepSampling()},
     ),
     (

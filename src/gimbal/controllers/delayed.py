@@ -1,4 +1,4 @@
-"""A coefficient that sets in late."""
+"""A coefficient that starts late."""
 
 from __future__ import annotations
 

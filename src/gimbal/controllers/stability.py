@@ -125,7 +125,7 @@ class Stability(AbstractPart):
         return {**state, "surprise": self._followed(state, "surprise", surprise)}
 
     def target(self, state: State, discrepancy: float) -> float:
-        """Nats a decision that a step should move the policy by, so far from what drew its data."""
+        """The target move of a step in nats per decision, given the distance to the data's sampler."""
         region = self.region
         share = min(1.0, state.get("surprise", region.calm) / region.calm) if region.calm else 1.0
         most = region.discrepancy * share

@@ -62,7 +62,7 @@ class ActionValues:
             )
 
     def load(self, seed: int) -> ActionValueNetwork:
-        # A stream of its own: the policy of the run is drawn from the same seed.
+        # A separate stream: the run's policy is initialised from the same seed.
         return ActionValueNetwork(
             self.observations + self.actions, self.hidden, self.members, self.bound, stable_hash("Q", seed) % 2**63
         )

@@ -35,11 +35,11 @@ class AbstractCritic(nn.Module, ABC):
         return value_NS[..., None], final_N[..., None]
 
     def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
-        """The one value, of those of the members: by default the last."""
+        """Combines the members' values into one: by default the last."""
         return value_M[..., -1]
 
     def columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
-        """What it says of the states of a batch before any update on it, which has what it ``reads``.
+        """Its values for the states of a batch before any update on it; the batch has what it ``reads``.
 
         ``value_NS``, ``bootstrap_N``, and of the members ``value_NSM`` and, one by one, ``bootstrap/0``, ``bootstrap/1``, ... [N].
         """

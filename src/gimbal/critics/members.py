@@ -1,4 +1,4 @@
-"""Critics of several values: heads of one network, or networks of their own."""
+"""Critics of several values: heads of one network, or separate networks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Ensemble(AbstractCriticSpec):
             raise ValueError(f"Ensemble.temperature is {self.temperature}; 0 is the minimum, inf the mean")
 
     def load(self, seed: int) -> EnsembleNetwork:
-        # Each from a stream of its own: critics that begin alike would agree until their data differ.
+        # Separate streams: critics with equal initial weights would agree until their data differ.
         live = [spec.load(stable_hash("member", m, seed)) for m, spec in enumerate(self.critics)]
         return EnsembleNetwork(live, self.temperature).eval()
 

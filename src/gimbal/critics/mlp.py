@@ -47,5 +47,5 @@ class ValueMLP(AbstractCriticSpec):
     scale: float = 1.0
 
     def load(self, seed: int) -> ValueNetwork:
-        # A stream of its own: the policy of the run is drawn from the same seed.
+        # A separate stream: the run's policy is initialised from the same seed.
         return ValueNetwork(self.observations, self.hidden, self.scale, stable_hash("critic", seed)).eval()

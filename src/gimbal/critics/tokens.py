@@ -1,4 +1,4 @@
-"""Values of texts: a head on the policy's hidden states, or a transformer of its own."""
+"""Values of texts: a head on the policy's hidden states, or its own transformer."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _real_NS(decisions: Tokens) -> Bool[Tensor, "N S"]:
 
 
 def _nothing(value_NSM: Float[Tensor, "N S M"]) -> Float[Tensor, "N M"]:
-    """What is to be had after the end of a text."""
+    """The value after the end of a text."""
     return value_NSM.new_zeros(value_NSM.shape[0], value_NSM.shape[2])
 
 

@@ -1,4 +1,4 @@
-"""What an engine is: it turns requests into rollouts with whatever weights it was last loaded with."""
+"""Engines: an engine turns requests into rollouts with the weights it loaded last."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Request:
 
 
 def row_key(group: int, sample: int, row: int) -> tuple[int, int]:
-    """(group, sample) of a sample's first row, and a key of its own for each further one."""
+    """(group, sample) of a sample's first row, and a separate key for each further row."""
     return group, sample + ROWS * row
 
 
@@ -70,7 +70,7 @@ class Finished:
 
     @property
     def rollout(self) -> Rollout:
-        """The row that speaks for the episode, for a caller whose requests nothing gives up."""
+        """The episode's last row, for a caller whose requests are never dropped."""
         if isinstance(self.outcome, Drop):
             raise ValueError(
                 f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
@@ -115,7 +115,7 @@ class AbstractEngine(ABC):
 
     @property
     def computed(self) -> int | None:
-        """Tokens that rollouts have put through the model since it was started; None where nobody counts them."""
+        """Tokens that rollouts have put through the model since it started; None where they are not counted."""
         return None
 
     @property
@@ -127,8 +127,8 @@ class AbstractEngine(ABC):
     def submit(self, request: Request) -> None: ...
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """Submit ``request`` with the ``first`` decisions (None: all) of a row that left an engine as its own, and then with tokens it
-        was told; it goes on from there. Only of an engine that can CONTINUE or FORK."""
+        """Submit ``request`` with the ``first`` decisions (None: all) of a finished row as its own, followed by given tokens; it
+        continues from there. Only for an engine that can CONTINUE or FORK."""
         raise ValueError(
             f"{type(self).__name__} cannot continue a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
         )
@@ -139,10 +139,10 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        """Take a request out; what was drawn so far comes back (stop='cancelled'), or None if nothing was."""
+        """Remove a request; returns what was sampled so far (stop='cancelled'), or None if nothing was."""
 
     def partial_rollouts(self) -> list[Finished]:
-        """What is drawn so far of the requests in flight, where anything is. ValueError where the engine cannot show it."""
+        """The partial rollouts of requests in flight, if any. ValueError if the engine cannot show them."""
         if not self.in_flight:
             return []
         raise ValueError(
@@ -152,7 +152,7 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        """Sample with these weights (a copy is taken) from the next decision on, also in rollouts under way."""
+        """Sample with these weights (a copy is taken) from the next decision on, also in unfinished rollouts."""
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
@@ -181,11 +181,11 @@ class AbstractEngine(ABC):
         return []
 
     def metrics(self) -> Mapping[str, float]:
-        """What it says of itself since the last call, under its own name."""
+        """Its metrics since the last call, under its own name."""
         return {}
 
     def rest(self) -> None:
-        """Give memory back until the next ``load``; nothing is in flight, and nothing is drawn or read meanwhile."""
+        """Release memory until the next ``load``; nothing is in flight, and nothing is sampled or read until then."""
         return None
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything in flight, so that a resumed engine goes on to the same bits (weights are loaded apart)."""
+        """Everything in flight, so that a resumed engine continues bit for bit (weights are loaded separately)."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -287,7 +287,7 @@ def check_slots(slots: int) -> None:
 
 
 def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
-    """Advice on an engine's ``cache`` where the anchor asks what each decision was drawn from."""
+    """Advice on an engine's ``cache`` where the anchor needs each decision's exact distribution."""
     if cache == "keep" and whole.doing(AT_SAMPLING) and whole.run.max_staleness > 0:
         yield Advice(
             "the anchor evaluates each decision by its own version, but after a load unfinished rollouts continue with keys and values "
@@ -317,7 +317,7 @@ class AbstractEngineSpec(AbstractPart, AbstractSampler):
 
 
 def drained(engine: AbstractEngine) -> dict[tuple[int, int], Finished]:
-    """Everything in flight, drawn to its end, by key."""
+    """Samples everything in flight to its end; results by key."""
     finished: dict[tuple[int, int], Finished] = {}
     while engine.in_flight:
         finished |= {item.key: item for item in engine.step()}

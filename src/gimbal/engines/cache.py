@@ -75,8 +75,8 @@ class SlotCache(Cache):
             tensor[target, :, :length] = tensor[source, :, :length]
 
     def reserve(self, length: int, like: Float[Tensor, "layers two heads L width"]) -> None:
-        """Room for ``length`` positions; the cache doubles rather than creeps. Whatever has grown it, there is room for the multiple
-        of EXTENT that the longest row needs: what is read must not depend on rows that are gone."""
+        """Makes room for ``length`` positions, by doubling. There is always room for the multiple of EXTENT that the longest row
+        needs: reads must not depend on earlier rows."""
         if length <= self.capacity:
             return
         layers, _, heads, _, width = like.shape
@@ -91,7 +91,7 @@ class SlotCache(Cache):
         self.capacity = capacity
 
     def clear(self) -> None:
-        """Give the memory back. It will be as wide again as it was: what is read must not depend on a rest."""
+        """Release the memory. It will be as wide again later: reads must not depend on a pause."""
         self.least, self.capacity = self.capacity, 0
         self.keys, self.values, self._collected = [], [], None
 
@@ -106,7 +106,7 @@ _continuing: dict[str, tuple[bool, str]] = {}
 
 
 def check_continues(model: Any, width: int = 1) -> None:
-    """Refuse a model that says something else with this cache, so many tokens at a time, than in one forward pass of its own."""
+    """Refuse a model whose output with this cache, that many tokens at a time, differs from its own single forward pass."""
     if (known := f"{width} {exact.kind(model)}") not in _continuing:
         with torch.inference_mode(), exact.narrow(model):
             ids = exact.tried(model)

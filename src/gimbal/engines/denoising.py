@@ -177,7 +177,7 @@ class DenoisingEngine(AbstractEngine):
         return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length]
 
     def state_dict(self) -> dict[str, Any]:
-        """Noise does not travel: it is drawn again, by the name of its request."""
+        """Noise is not saved: it is generated again from the name of its request."""
         live = [
             {
                 "request": path.request,

@@ -186,9 +186,9 @@ class EpisodeEngine(AbstractEngine):
         return finished
 
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
-        """Their environments' answers, all out of one thread beside this one, which can be left alone where one does not come back.
+        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
 
-        One that raises, or takes longer than the deadline, is answered for with an error, and the rest go on in another thread.
+        An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
         moments: list[Moment] = []
         while len(moments) < len(plays):
@@ -342,7 +342,7 @@ def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], 
 
 
 def _broke(call: Call, deadline: float) -> str:
-    """What went wrong with a call of an environment, '' for nothing. What somebody's environment raises is data, whatever it is."""
+    """What went wrong in a call of an environment, '' for nothing. Any exception of an environment is data."""
     try:
         call.result(deadline)
     except Hung:  # that ends the run

@@ -1,4 +1,4 @@
-"""Requests to vLLM, in this process or behind a server: what has been drawn for each so far, and those that wait."""
+"""Requests to vLLM, in this process or on a server: the tokens of each so far, and the waiting ones."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class LiveRequest:
     def onward(
         cls, request: Request, rollout: Rollout, told: Sequence[int], *, first: int | None, version: int
     ) -> LiveRequest:
-        """From the ``first`` decisions of a row that left its engine, and tokens it was told. All of it is a prompt to vLLM, which has
-        most of the keys and values still: its cache goes by prefixes."""
+        """From the ``first`` decisions of a finished row, and given tokens. All of it is a prompt to vLLM, whose prefix cache still
+        has most of its keys and values."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -98,7 +98,7 @@ class LiveRequest:
 
 
 def distribution(given: Any) -> dict[str, Any]:
-    """What is drawn from, in vLLM's words."""
+    """The sampling distribution, in vLLM's terms."""
     sampling = of_tokens(given)
     drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
     return {
@@ -175,14 +175,14 @@ class AbstractVLLM(AbstractEngine):
 
     @abstractmethod
     def _advance(self) -> None:
-        """Take in what vLLM has drawn; what is complete goes from ``live`` to ``done``."""
+        """Take in what vLLM has generated; complete requests move from ``live`` to ``done``."""
 
     @abstractmethod
     def _take_back(self, name: str) -> None:
-        """From vLLM and from ``live``, with all that was drawn for it."""
+        """Removes it from vLLM and ``live``, with everything sampled for it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Requests and their tokens; keys and values are computed again, and what has not come back is drawn again."""
+        """Requests and their tokens; keys and values are recomputed, and unreturned tokens are sampled again."""
         return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

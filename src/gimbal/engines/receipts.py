@@ -61,7 +61,7 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def unsaved(module: nn.Module) -> set[str]:
-    """The names of buffers that are in no ``state_dict``, so that nobody delivers them."""
+    """The names of buffers that are in no ``state_dict`` and so are never delivered."""
     return {name for name, _ in module.named_buffers(remove_duplicate=False)} - module.state_dict().keys()
 
 

@@ -52,7 +52,8 @@ class Distributions:
 
 
 def processed(logits_BV: Float[Tensor, "B V"], rows: Distributions) -> Float[Tensor, "B V"]:
-    """Log-probabilities after temperature, top-k, top-p and min-p, in this order, renormalised after each; -inf outside the support.
+    """Log-probabilities after temperature, top-k, top-p and min-p, in this order, each followed by renormalisation; -inf outside the
+    support.
 
     top-k: the k likeliest tokens. top-p: the fewest of them whose mass reaches p. min-p: those of at least min_p times the mode's
     probability. The mode is always kept.

@@ -1,6 +1,6 @@
-"""The vLLM engine: generation by vLLM in this process, driven step by step, so that every token has the version that drew it.
+"""The vLLM engine: generation by vLLM in this process, driven step by step, so that every token has the version that sampled it.
 
-vLLM is given token ids and gives token ids back; text is made of them for stop strings and readers only, by the policy's tokenizer.
+vLLM receives and returns token ids; the policy's tokenizer decodes them only for stop strings and readers.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class VLLMEngine(AbstractVLLM):
                 layer.quant_method.process_weights_after_loading(layer)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """By a prefill of the whole rollout. Rollouts under way continue meanwhile; what ends is returned by the next ``step``."""
+        """By a prefill of the whole rollout. Unfinished rollouts continue meanwhile; the next ``step`` returns those that end."""
         from vllm import SamplingParams
 
         tokens = rollout.decisions

@@ -23,7 +23,7 @@ JOINED = {
 
 
 def drawn_of(choice: Mapping[str, Any]) -> list[tuple[int, float, int]]:
-    """(token, its log-probability, the version that drew it) of each, or a ValueError that says what is wrong with the answer."""
+    """(token, its log-probability, its version) of each, or a ValueError that states what is wrong with the answer."""
     tokens, spans = choice["token_ids"], choice["weight_versions"] or []
     logprobs = [entry["logprob"] for entry in (choice["logprobs"] or {"content": []})["content"]]
     if len(tokens) != len(logprobs):
@@ -54,7 +54,7 @@ def logprob_of(choice: Mapping[str, Any], token: int) -> float:
 
 
 def checksums(tensors: Mapping[str, Tensor], precision: str) -> dict[str, str]:
-    """What vLLM's checker says of these weights where it holds them as they were sent, by its names."""
+    """What vLLM's checker reports for these weights if it holds them as sent, by its names."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     parts: dict[str, list[Tensor]] = {}
     for name, tensor in tensors.items():

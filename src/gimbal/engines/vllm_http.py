@@ -96,7 +96,7 @@ class Client:
 
 
 def _words(said: str) -> str:
-    """A server's error, without what is around it."""
+    """A server's error, without its wrapping."""
     try:
         found = json.loads(said)
     except ValueError:
@@ -106,7 +106,7 @@ def _words(said: str) -> str:
 
 
 def greet(client: Client, precision: str) -> int:
-    """The most tokens that a request to this server may have. ValueError where it does not do what is needed."""
+    """The maximum number of tokens per request to this server. ValueError if it lacks what is needed."""
     command = COMMAND.format(precision)
     if not client.up():
         print(
@@ -136,7 +136,7 @@ def greet(client: Client, precision: str) -> int:
 
 
 def write_weights(weights: Mapping[str, Tensor], names: Mapping[str, Sequence[str]], directory: Path) -> None:
-    """One file in the layout of transformers, under every name that a weight has: a server may hold a tied output layer apart."""
+    """One file in the layout of transformers, under every name a weight has: a server may hold a tied output layer separately."""
     directory.mkdir(parents=True, exist_ok=True)
     held = {
         name.removeprefix("model."): tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -223,7 +223,7 @@ class OwnServer:
 
 
 def _environment(gpus: str) -> dict[str, str]:
-    """Of a server: what is ours, without what makes a process one of torchrun's."""
+    """A server's environment: ours, without torchrun's variables."""
     inherited = {n: value for n, value in os.environ.items() if n not in RANKS and not n.startswith("TORCHELASTIC_")}
     ours = {
         "VLLM_SERVER_DEV_MODE": "1",

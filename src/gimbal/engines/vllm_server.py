@@ -1,7 +1,7 @@
-"""vLLM as a server: generation over HTTP, by a server that somebody else runs or by one that gimbal starts.
+"""vLLM as a server: generation over HTTP, by your own server or one that gimbal starts.
 
-Token ids go in and come out with their log-probabilities, each with the version of the weights that drew it, as the server itself says.
-New weights are loaded between two of the server's steps, also under rollouts that are half drawn.
+Token ids go in and come out with their log-probabilities, each with the version of the weights that sampled it, as reported by the
+server. New weights are loaded between two of the server's steps, also for unfinished rollouts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class VLLMServerEngine(AbstractVLLM):
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 
     def _made(self) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
-        """A directory with the model, and the options of a server for it."""
+        """A directory with the model, and a server's options for it."""
         spec, home = self.spec, tempfile.TemporaryDirectory(prefix="gimbal-vllm-")
         self.policy.model.config.save_pretrained(home.name)
         write_weights(self._fit(self.policy.state_dict()), self._names, Path(home.name))
@@ -211,7 +211,7 @@ class VLLMServerEngine(AbstractVLLM):
         self._asleep = True
 
     def reading(self) -> Reading:
-        """The version that the server says it has, and at some versions the checksums of what it holds."""
+        """The version the server reports, and at some versions the checksums of its weights."""
 
         def label() -> str:
             return str(self._recovered(lambda: self.client.get("/weight_info"))["weight_version"])
@@ -226,8 +226,8 @@ class VLLMServerEngine(AbstractVLLM):
         return Reading(version=version, prints={name: held.get(name, "") for name in sorted(self._readable)})
 
     def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
-        """The checksums that the server is to have. Which of its tensors are as we send them, the first load shows: others it packs,
-        cuts or joins."""
+        """The checksums that the server should have. The first load shows which tensors it holds as sent; it packs, splits or joins
+        others."""
         if not self._read:
             return {}
         expected = checksums(tensors, self.spec.precision)
@@ -241,12 +241,12 @@ class VLLMServerEngine(AbstractVLLM):
         return self._version % READ_EVERY <= 1
 
     def _checksums(self) -> dict[str, str]:
-        """By the server's names of its tensors, whose first part says which rank has it."""
+        """By the server's tensor names, whose first part is the rank."""
         held = self.client.post("/weight_checker", {"action": "checksum"})["checksums"]
         return {name.rpartition(":")[2]: digest for name, digest in held.items()}
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """By the sampling path itself: a token is drawn in the place of each decision, whose own log-probability is asked for."""
+        """By the sampling path itself: it samples a token at each decision and requests the recorded decision's log-probability."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -377,7 +377,7 @@ class VLLMServerEngine(AbstractVLLM):
     # Weights, and a server that is lost ---------------------------------------------------------------------------------------------
 
     def _bring(self) -> None:
-        """Have the server load the newest files, between two of its steps; rollouts under way wait there. Raises ServerGone."""
+        """Have the server load the newest files between two of its steps; unfinished rollouts wait there. Raises ServerGone."""
         assert self._files is not None
         if self._asleep:
             self.client.post("/wake_up")

@@ -1,4 +1,4 @@
-"""One learner step, blind to the family and to the method: what learns from what is the update's to say.
+"""One learner step, independent of family and method: the update defines what learns from what.
 
 prepare   the update's columns, before anything moves
 step      for each minibatch: survey, and for each loss backward, clip, move; at the end version + 1
@@ -92,11 +92,11 @@ class Learner(AbstractLocalLearner):
         return batch
 
     def arrived(self, group: Group) -> None:
-        """A group begins to wait for its batch."""
+        """A group starts waiting for its batch."""
         self.method.arrived(self.models, group)
 
     def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
-        """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
+        """The step is about to move the weights; ``held`` gives everything that they and older ones sampled for later steps."""
         self.method.before_update(self.models, held)
 
     def step(self, batch: TrainBatch) -> Metrics:
@@ -145,7 +145,7 @@ class Learner(AbstractLocalLearner):
     def optim_step(self, metrics: Mapping[str, float] | None = None) -> Metrics:
         """Clip, move, forget the gradient. Refuses a gradient that is not finite before anything moves.
 
-        ``metrics`` of the minibatch are what a step size goes by.
+        A step size reads the minibatch's ``metrics``.
         """
         if self.loop is not None:
             raise ValueError(
@@ -175,7 +175,7 @@ class Learner(AbstractLocalLearner):
             yield Loss(of=loss.of, value=loss.value.detach(), metrics=surveyed | self.ranks.total(found))
 
     def _descend(self, loss: Loss) -> None:
-        """Add its gradient to those of the models that it is of."""
+        """Add its gradient to its models' gradients."""
         own = loss.value.item()  # read once: on an accelerator each reading waits for it
         if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
@@ -244,7 +244,7 @@ class Learner(AbstractLocalLearner):
     def _after(
         self, path: str, rule: AbstractController | AbstractRemembering, state: State, metrics: Mapping[str, float]
     ) -> State:
-        """What a rule goes by after the step: the same as before, where it lacks a figure because the loop undid the step whole."""
+        """A rule's state after the step: unchanged where a metric is missing because the loop undid the whole step."""
         try:
             return rule.update(state, Signals(metrics))
         except Unmeasured as error:

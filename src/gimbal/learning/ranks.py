@@ -17,12 +17,12 @@ from gimbal.records import TrainBatch
 
 
 def several() -> bool:
-    """Whether torchrun, or somebody who sets the same variables, started more than this process."""
+    """Whether torchrun, or a launcher that sets the same variables, started more than this process."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def rank() -> int:
-    """Of this process; 0 where it is alone."""
+    """This process's rank; 0 if it is the only one."""
     return int(os.environ["RANK"]) if several() else 0
 
 

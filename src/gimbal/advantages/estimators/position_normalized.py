@@ -1,4 +1,4 @@
-"""Every position of a group has a mean and a scale of its own."""
+"""Every position of a group has its own mean and scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts are compared with those of their own kind."""
+"""Rollouts are compared within their own kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every turn is a sample of its own, paid by what the whole rollout earned."""
+"""Every turn is its own sample, with the reward of the whole rollout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hangs on a small reward: rewards as they are, and a report."""
+"""How much depends on a small reward: unchanged rewards, and a report."""
 
 from __future__ import annotations
 

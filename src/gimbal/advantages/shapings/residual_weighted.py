@@ -1,4 +1,4 @@
-"""What a wrong answer shares with right ones is not punished for it."""
+"""What a wrong answer shares with right ones is not penalised."""
 
 from __future__ import annotations
 

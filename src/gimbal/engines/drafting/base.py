@@ -1,8 +1,8 @@
-"""What a drafter is: it guesses the next tokens of the live rows, and the engine draws several positions in one pass of the model.
+"""Drafters: a drafter guesses the next tokens of the live rows, and the engine samples several positions in one pass of the model.
 
-A drafted position is drawn as plain decoding draws it: from the model's own distribution, with the random number of that position. The
-draft only says which token the position after it is evaluated behind; as soon as the drawn token is another, what follows is void. So
-tokens are those of plain decoding whatever is drafted, up to how a wide pass rounds, and log-probabilities are the model's.
+A drafted position is sampled as in plain decoding: from the model's own distribution, with that position's random number. The draft
+only sets the context of the next position; once the sampled token differs, the rest is discarded. So tokens equal plain decoding's for
+any draft, up to the rounding of a wide pass, and log-probabilities are the model's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Fronts:
     prompts: Sequence[int]  # tokens of each
     ids_BL: Int[Tensor, "B L"]
     known_B: Int[Tensor, " B"]
-    # (model, ids, j) -> what is drawn at position known + j, with its random numbers, by a model that is fed these behind known - 1 + j
-    # tokens. It reads the engine's keys and values, and writes its own behind them, where the next wide pass writes the true ones.
+    # (model, ids, j) -> the samples at position known + j, with its random numbers, from a model fed these ids after known - 1 + j
+    # tokens. It reads the engine's keys and values and writes its own after them, where the next wide pass writes the true ones.
     guess: Callable[[Any, Int[Tensor, " B"], int], Int[Tensor, " B"]]
 
 
@@ -78,7 +78,7 @@ class Costs:
     overhead: float
 
     def gain(self, rows: int, drafted: int, acceptance: float) -> float:
-        """Time of plain decoding by that of drafting so many tokens a pass, for as many tokens."""
+        """Speed-up over plain decoding of drafting that many tokens per pass."""
         tokens = sum(acceptance**j for j in range(drafted + 1))
 
         def takes(weights: float, width: int) -> float:
@@ -112,7 +112,7 @@ class AbstractDrafter(AbstractPart):
 
     @abstractmethod
     def start(self, model: Any) -> tuple[AbstractDrafts, Costs]:
-        """A live one beside the engine's own copy of the model."""
+        """A live drafter for the engine's own copy of the model."""
 
     def costs(self, model: Any, draft: float) -> Costs:
         """Where the drafter reads ``draft`` bytes for a token, 0 where it is no model."""
@@ -140,7 +140,7 @@ class Length:
         return found
 
     def observe(self, proposed: Sequence[int], accepted: Sequence[int], drawn: int) -> None:
-        """Of one pass: drafted ([]: nothing was) and accepted tokens of each row, and what all rows drew."""
+        """For one pass: each row's drafted ([]: none) and accepted tokens, and the total sampled."""
         self.seen.update(passes=1, rows=len(accepted), tokens=drawn)
         if not any(proposed):
             self.idle += 1

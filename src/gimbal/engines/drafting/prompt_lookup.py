@@ -1,4 +1,4 @@
-"""Drafts that are looked up: what followed the same words before."""
+"""Drafts by lookup: what followed the same tokens before."""
 
 from __future__ import annotations
 

@@ -77,15 +77,15 @@ class AbstractAnchor(AbstractPart, ABC):
         return None
 
     def publish(self, policy: AbstractPolicy, version: int) -> None:
-        """Called after every learner step, with the version that its weights go by from now on."""
+        """Called after every learner step, with the new version of its weights."""
         return None
 
     def arrived(self, group: Group, forward: Forward) -> None:
-        """Told of a group as it begins to wait for its batch."""
+        """Called with a group when it starts waiting for its batch."""
         return None
 
     def before_update(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
-        """Called before every learner step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        """Called before every learner step; ``held`` gives everything sampled for later ones, including unfinished rollouts."""
         return None
 
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Old log-probabilities taken just before the weights that drew them are given up."""
+"""Old log-probabilities, computed just before their weights are dropped."""
 
 from __future__ import annotations
 

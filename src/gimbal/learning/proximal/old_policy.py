@@ -1,4 +1,4 @@
-"""SamplingVersion in a process of its own, which evaluates groups as they arrive, while the engine draws and the learner trains."""
+"""SamplingVersion in its own process, which evaluates groups as they arrive, while the engine samples and the learner trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights that drew each decision, as the trainer evaluates them."""
+"""The weights that sampled each decision, as the trainer evaluates them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What an update is: the models that learn, and the losses by which they do.
+"""Updates: the models that learn, and their losses.
 
-An update is a frozen dataclass. It says which models there are (``models``) and yields losses (``losses``), each with the names of the
-models that it moves. The learner does all else: it makes the models and their optimisers, cuts minibatches, adds gradients up over
-micro-batches and processes, refuses what is not finite, clips, moves, saves. So an actor-critic with targets and a denoising loss are
-one file each, as the policy gradient is.
+An update is a frozen dataclass. It declares its models (``models``) and yields losses (``losses``), each with the names of the models
+that it moves. The learner does the rest: it makes the models and their optimisers, cuts minibatches, adds gradients up over micro-
+batches and processes, refuses what is not finite, clips, moves, saves. So an actor-critic with targets and a denoising loss are one
+file each, as the policy gradient is.
 
-    for each minibatch                  survey(models, minibatch)       what must be known of all of it before it is split
+    for each minibatch                  survey(models, minibatch)       what is needed from all of it before it is split
         for each loss in losses(...)    backward, clip, move of         the next one is computed from the moved models
         then                            moved(models, metrics)
     at the end of the step              stepped(models, batch)
@@ -197,7 +197,7 @@ class Models:
         self.renewed.add(name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy, which is saved apart, and what is made anew from it or from the run's first policy."""
+        """Everything but the policy, which is saved separately, and what is rebuilt from it or from the initial policy."""
         kept = {
             name for name, spec in self.specs.items() if name != POLICY and (not spec.first or name in self.renewed)
         }
@@ -238,7 +238,7 @@ class AbstractUpdate(AbstractPart, ABC):
 
     @abstractmethod
     def models(self) -> Mapping[str, ModelSpec]:
-        """Every model by its name, ``policy`` among them. A learning rate that a controller moves is read anew before each move."""
+        """Every model by its name, ``policy`` among them. A learning rate that a controller moves is read again before each move."""
 
     @abstractmethod
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
@@ -249,11 +249,11 @@ class AbstractUpdate(AbstractPart, ABC):
         return {}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """The batch with the columns that no update on it may change, and what there is to report of them."""
+        """The batch with the columns that no update on it may change, and their metrics."""
         return batch, {}
 
     def moves(self, batch: TrainBatch) -> list[Tensor] | None:
-        """The rows of each move of the weights, in order; None: ``optimization`` says how many there are, and rows are shuffled."""
+        """The rows of each move of the weights, in order; None: ``optimization`` sets their number, and rows are shuffled."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
@@ -285,11 +285,11 @@ class AbstractUpdate(AbstractPart, ABC):
         return {}
 
     def arrived(self, models: Models, group: Group) -> None:
-        """Told of a group as it begins to wait for its batch."""
+        """Called with a group when it starts waiting for its batch."""
         return None
 
     def before_update(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
-        """Called before every step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        """Called before every step; ``held`` gives everything sampled for later ones, including unfinished rollouts."""
         return None
 
     def close(self, models: Models) -> None:

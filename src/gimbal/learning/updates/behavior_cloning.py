@@ -1,4 +1,4 @@
-"""Behavior cloning: the actions of the data, and nothing of what came of them."""
+"""Behavior cloning: imitates the data's actions, ignoring their outcomes."""
 
 from __future__ import annotations
 

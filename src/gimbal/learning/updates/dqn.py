@@ -1,4 +1,4 @@
-"""DQN: the values of choices, learned from whatever policy chose."""
+"""DQN: the values of choices, learned from any policy's data."""
 
 from __future__ import annotations
 

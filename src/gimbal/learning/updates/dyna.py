@@ -97,7 +97,7 @@ class Dyna(AbstractUpdate):
         return batch, told | more
 
     def _noise(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
-        """All that branches will draw, and in place of the noise of ``inside`` for each row that for each step of a branch."""
+        """All randomness of the branches, and for ``inside`` noise per branch step instead of per row."""
         n, h, policy = batch.shape[0], self.horizon, models.policy
         assert isinstance(policy, AbstractControlPolicy)
         random, targets = models.random(NOISE), self.world.observations + 1

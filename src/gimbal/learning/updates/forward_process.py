@@ -1,7 +1,7 @@
-"""Updates that learn from finished samples: each is noised again, and the network's word on that is pulled or pushed.
+"""Updates that learn from finished samples: each is noised again, and the network's prediction is pulled or pushed.
 
-Nothing of the path that led to a sample is read, so samples may be drawn by the ODE or any other solver (sampling.sampler=ode).
-For each sample x0 and each of ``draws`` places and noises: x_t = signal x0 + noise eps, v* what the network should say of it.
+The path that led to a sample is not read, so any solver works, such as the ODE (sampling.sampler=ode). For each sample x0 and each of
+``draws`` times and noises: x_t = signal x0 + noise eps, v* the network's target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Noised:
     draws: int
 
     def said(self, policy: DenoiserPolicy) -> Float[Tensor, "J ..."]:
-        """What a network says of them."""
+        """A network's predictions for them."""
         return policy.found(self.state_JD, self.time_J, self.label_J)
 
     def missed(self, said_JD: Float[Tensor, "J ..."]) -> Float[Tensor, "N K"]:
@@ -87,7 +87,7 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
         return self.advantage.fewest
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """With places and noises drawn for all of it, so that they do not depend on how it is cut up."""
+        """With times and noises sampled for all of it, so that they do not depend on how it is split."""
         samples_ND = paths(batch).sample_ND
         n, shape = len(samples_ND), tuple(samples_ND.shape[1:])
         report = dict(self.advantage.report(batch))

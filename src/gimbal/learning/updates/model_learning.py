@@ -1,4 +1,4 @@
-"""Worlds that learn from real steps: the loss, what they foresee of steps they have not seen, and planning policies trained so."""
+"""World models that learn from real steps: the loss, their predictions on unseen steps, and planning policies trained so."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
 
 
 def fresh(batch: TrainBatch) -> TrainBatch | None:
-    """The steps that have just come in, in their order: all, where no store says which are drawn again."""
+    """The steps that have just arrived, in order: all, where no store marks replayed ones."""
     if batch.shape[1] != 1:
         raise ValueError(
             f"a world learns from single steps, and these rows have up to {batch.shape[1]}: draw them from Transitions()"

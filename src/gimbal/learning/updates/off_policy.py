@@ -61,7 +61,7 @@ class AbstractOnDecisions(AbstractUpdate):
     off_policy: ClassVar[bool] = True
 
     def explores(self) -> Explore | None:
-        """How much its policy explores, where the update says so and not the policy itself."""
+        """How much its policy explores, where the update sets it rather than the policy."""
         return None
 
     def noises(self, models: Models, batch: TrainBatch) -> Mapping[str, Tensor]:

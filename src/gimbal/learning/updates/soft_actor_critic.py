@@ -1,4 +1,4 @@
-"""Soft actor-critic: a stochastic policy from values of actions, learned from whatever policy acted."""
+"""Soft actor-critic: a stochastic policy from action values, learned from any policy's data."""
 
 from __future__ import annotations
 

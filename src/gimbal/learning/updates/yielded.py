@@ -15,7 +15,7 @@ OPTIMIZER = "ModelSpec(optimizer=AdamW(learning_rate=1e-5))"  # as it is typed
 
 
 def moves_the_policy(update: AbstractUpdate) -> None:
-    """Refuses an update that has no policy, or none that learns, before anything is drawn."""
+    """Refuses an update without a policy that learns, before anything is sampled."""
     spec = update.models().get(POLICY)
     if spec is None or spec.optimizer is None:
         lacks = "no model" if spec is None else "no optimizer for its model"

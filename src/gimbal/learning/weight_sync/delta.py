@@ -108,7 +108,7 @@ class Sender:
         return self._full
 
     def since(self, held: Stamp | None) -> list[Packet]:
-        """What leads whoever holds this stamp (None: nothing) to the newest version: nothing, deltas, or a full copy."""
+        """The packets from this stamp (None: nothing held) to the newest version: none, deltas, or a full copy."""
         if held is not None and held == self.stamp:
             return []
         places = [i for i, packet in enumerate(self.deltas) if packet.base == held and held is not None]
@@ -155,7 +155,7 @@ class Receiver:
         return self._held | {name: self._held[source] for name, source in self._tied.items()}
 
     def catch_up(self, since: Callable[[Stamp | None], Iterable[Packet]]) -> None:
-        """Ask for what leads on from here and apply it; if that does not fit, once more for a full copy."""
+        """Request the next packets and apply them; if they do not fit, request a full copy."""
         try:
             for packet in since(self.stamp):
                 self.apply(packet)

@@ -118,7 +118,7 @@ class FileSync(AbstractWeightSync):
         return _metrics(self.newest)
 
     def since(self, held: Stamp | None) -> list[Packet]:
-        """What leads whoever holds this stamp to the newest version in the directory."""
+        """The packets from this stamp to the newest version in the directory."""
         for _ in range(ATTEMPTS):
             try:
                 return [_read(path) for path in self._way(held)]
@@ -148,7 +148,7 @@ class FileSync(AbstractWeightSync):
         return [full, *follow(tuple(heads[full]["stamp"]))]
 
     def _remove_old(self) -> None:
-        """All before the second newest full copy, for readers under way may still need what begins there."""
+        """Everything before the second-newest full copy, since current readers may still need what follows it."""
         fulls = sorted(self.directory.glob("v*.full"))
         for path in self.directory.glob("v*.*"):
             if path.stem < fulls[max(0, len(fulls) - 2)].stem:
