@@ -32,7 +32,7 @@ def weights_of(scores: dict[str, Tensor], weights: Sequence[float]) -> Float[Ten
 
 
 def added_at_end(batch: TrainBatch, bonus_N: Float[Tensor, " N"], reader: object) -> Float[Tensor, "N S"]:
-    """The rewards with a bonus on the last counted decision of each row, where a rollout's score sits."""
+    """The rewards with a bonus on each row's last counted decision, where the rollout's score is."""
     reward_NS = batch.column("reward_NS", reader)
     place_S = torch.arange(batch.shape[1], device=reward_NS.device)
     last_NS = place_S == place_S.where(batch.mask_NS, -1).amax(-1, keepdim=True)

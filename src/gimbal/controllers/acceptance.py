@@ -1,4 +1,4 @@
-"""How many groups to ask for where a filter drops some."""
+"""How many groups to request where a filter drops some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run goes back to weights that it had: a band for its score, and which of its past versions is known to be good."""
+"""When a run returns to earlier weights: a band for its score, and the last version known to be good."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Fallback(AbstractPart):
         }
 
     def update(self, state: State, score: float, oldest: int, version: int) -> State:
-        """After the step to ``version``, whose batch scored ``score`` and was drawn by version ``oldest`` and newer ones.
+        """After the step to ``version``, whose batch scored ``score`` and was sampled by version ``oldest`` and newer ones.
 
         Where ``candidate`` is now ``version``, its weights are to be kept, and those of the former candidate are the good ones if
         ``good`` is its version. Where ``due`` is 1, the next step is a return.

@@ -1,4 +1,4 @@
-"""A coefficient that goes straight from one value to another."""
+"""A coefficient that moves linearly from one value to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed loop: a region that each step stays in, and the rule by which what was measured sets the next step."""
+"""The closed loop: a region that each step stays in, and the rule that sets the next step from measurements."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Stability(AbstractPart):
             )
 
     def at_end(self, factor: float) -> bool:
-        """Whether no rate further that way is left."""
+        """Whether the rate can move no further that way."""
         return factor in (self.widest, 1 / self.widest)
 
     def init(self) -> State:
@@ -133,7 +133,7 @@ class Stability(AbstractPart):
         return region.kl * share * max(SLOWEST, room) ** 2
 
     def back(self, distance: float, target: float) -> float:
-        """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""
+        """The fraction kept of a step that moved the policy this far: 1 is all of it, 0 where it has no distance."""
         if not math.isfinite(distance):
             return 0.0
         if self.region.times == math.inf:

@@ -1,4 +1,4 @@
-"""What a critic is: a value model of the states in which decisions were taken."""
+"""Critics: a critic is a value model of the states in which decisions were made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AbstractCritic(nn.Module, ABC):
         return values | {f"bootstrap/{m}": final_N for m, final_N in enumerate(final_NM.T)}
 
     def observe(self, batch: TrainBatch) -> None:
-        """Called with each batch after the last update on it: where a critic that no loss trains is fitted."""
+        """Called with each batch after its last update; fits a critic that no loss trains."""
         return None
 
 

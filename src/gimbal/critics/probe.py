@@ -1,4 +1,4 @@
-"""A value of the whole rollout, read off what the policy's forward pass knew anyway."""
+"""A value of the whole rollout, from features of the policy's own forward pass."""
 
 from __future__ import annotations
 

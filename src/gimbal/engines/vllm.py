@@ -161,7 +161,7 @@ class VLLMEngine(AbstractVLLM):
         return Reading(version=self._version, prints=dict(self._taken))
 
     def _repack_head(self) -> None:
-        """vLLM's CPU kernels read a packed copy of each layer, and a reload leaves that of a tied output layer as it was."""
+        """vLLM's CPU kernels read a packed copy of each layer, and a reload does not update that of a tied output layer."""
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
         for layer in self._runner.model.modules():

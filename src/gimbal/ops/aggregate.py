@@ -1,7 +1,7 @@
 """From a loss of each decision to one number: loss = sum(weight_NS * loss_NS), with weights of the *global* minibatch.
 
 The weights are computed once, before the minibatch is split into micro-batches or over ranks, so every split gives the same
-gradient. An aggregation is nothing but these weights.
+gradient. An aggregation is only these weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What n samples of a task say about k of them: unbiased estimates for evaluation. Plain numbers in and out.
+"""Unbiased evaluation estimates about k samples of a task from n. Plain numbers in and out.
 
 C(n, k) is an exact integer, so nothing overflows or cancels, whatever n.
 """

@@ -1,4 +1,4 @@
-"""A mean of its own for each part of a rollout."""
+"""A separate mean for each part of a rollout."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class AbstractPolicy(nn.Module, ABC):
         """Each decision of the first row as a person would read it."""
 
     def accepts(self, task: Task, length: int) -> str:
-        """ValueError for a task that cannot be asked; else what is doubtful about drawing so many decisions for it, "" being nothing.
-        Asked before the first step."""
+        """ValueError for a task that cannot be sampled; else any doubt about sampling that many decisions for it ("" is none). Called
+        before the first step."""
         return ""
 
     def weights(self) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ class AbstractPolicySpec(AbstractPart, ABC):
 
     @abstractmethod
     def load(self, seed: int = 0) -> AbstractPolicy:
-        """``seed`` draws the first weights of a policy that is not read from disk."""
+        """``seed`` initialises the weights of a policy that is not read from disk."""
 
     def check_files(self) -> None:
         """A ValueError where ``load`` has nothing to load. Quick, and without a network: a dry run asks it.

@@ -195,11 +195,11 @@ class AbstractControlPolicy(AbstractPolicy):
     @property
     @abstractmethod
     def interface(self) -> str:
-        """What it sees and does, in the words of ``Environment.interface``."""
+        """Its observations and actions, in the words of ``Environment.interface``."""
 
     @abstractmethod
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        """All the randomness of one rollout, drawn before it starts."""
+        """All the randomness of one rollout, generated before it starts."""
 
     @abstractmethod
     def draw(

@@ -1,4 +1,4 @@
-"""Denoising policies: a network of diffusers draws samples step by step, and evaluates the steps that were drawn."""
+"""Denoising policies: a diffusers network samples step by step and evaluates the sampled steps."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class DenoiserPolicy(AbstractPolicy):
     def found(
         self, x_KD: Float[Tensor, "K ..."], time_K: Float[Tensor, " K"], label_K: Int[Tensor, " K"]
     ) -> Float[Tensor, "K ..."]:
-        """What the network says, with guidance, in float32."""
+        """The network's output, with guidance, in float32."""
         said_KD = self._called(x_KD, time_K, label_K)
         if self.guidance == 1:
             return said_KD

@@ -101,7 +101,7 @@ class DynamicsNetwork(nn.Module):
         return (self.targets.variance_O + 1e-8).sqrt()
 
     def follow(self, first_NO: Float[Tensor, "N O"], action_NSA: Shaped[Tensor, "N S A"]) -> Foreseen:
-        """Let each member go on from here alone, by its own means and these actions. With S = 1: its word on single steps."""
+        """Let each member continue from here by its own means and these actions. With S = 1: its predictions of single steps."""
         seen_MNO, found = first_NO.expand(self.spec.members, -1, -1), []
         for step in range(action_NSA.shape[1]):
             said = (seen_MNO, *self(seen_MNO, action_NSA[:, step]))

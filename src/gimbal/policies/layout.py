@@ -140,7 +140,7 @@ def planned(
     images_N: Sequence[tuple[str, ...]],
     sharing: Sharing | None,
 ) -> Arrangement:
-    """Rows share where the model lets them and it is worth it. The same words about two images are two prompts."""
+    """Rows share where the model allows it and it pays off. The same words about two images are two prompts."""
     first, length = first_N.tolist(), length_N.tolist()
     paths = [row[: max(first[n], length[n] - 1)] for n, row in enumerate(ids_NL.tolist())]
     apart = Arrangement(paths=paths, forests=(), sizes=(), joined=False)

@@ -88,7 +88,7 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
 
 
 def check_files(path: str) -> None:
-    """Refuse a name that can be no model, as far as that can be told without a network and without reading weights."""
+    """Refuse a name that cannot be a model, as far as that is known without network access or reading weights."""
     if not path.strip():
         raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {TINY}")
     local = Path(path)
@@ -121,7 +121,7 @@ def hub_has(name: str) -> None:
 
 @contextmanager
 def quiet(logging: Any) -> Iterator[None]:
-    """Without transformers' table of what did not fit, which the refusal says in a sentence."""
+    """Without transformers' table of mismatches, which the refusal states in a sentence."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

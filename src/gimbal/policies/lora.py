@@ -37,8 +37,8 @@ class LoRA:
             raise ValueError(f"policy.lora.rank is {self.rank}; it must be at least 1")
 
     def attach(self, model: Any, seed: int, dtype: torch.dtype | None = None) -> None:
-        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` draws A. ``dtype`` is of the adapters where it
-        is not the model's."""
+        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` initialises A. ``dtype`` is of the adapters
+        where it is not the model's."""
         self._attached(model, seed)
         if dtype is not None and dtype != model.dtype:
             for weight in model.parameters():
@@ -131,7 +131,7 @@ def merged(model: Any) -> dict[str, Tensor]:
 
 
 def without_4bit(record: logging.LogRecord) -> bool:
-    """Drops what bitsandbytes says when it is imported: that kernels are missing for products in 4 bits, which nothing here needs."""
+    """Drops bitsandbytes' import warning about missing 4-bit kernels, which nothing here needs."""
     return not record.getMessage().startswith("Failed to load CPU gemm_4bit_forward")
 
 

@@ -1,4 +1,4 @@
-"""Observations in units of their own spread."""
+"""Observations scaled by their own spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Denoising: the record of a path from noise to a sample, and how paths are drawn."""
+"""Denoising: the record of a path from noise to a sample, and how paths are sampled."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Paths(AbstractDecisions):
 
     @property
     def drawn_NS(self) -> Bool[Tensor, "N S"]:
-        """The steps that are decisions: those that were drawn; of a path of the ODE the last, which stands for the sample."""
+        """The steps that are decisions: the sampled ones; for an ODE path the last, which represents the sample."""
         drawn_NS = self.amplitude_NS > 0
         if self.sampler != ODE:
             return drawn_NS
@@ -56,7 +56,7 @@ class Paths(AbstractDecisions):
 
     @property
     def cost_N(self) -> Int[Tensor, " N"]:
-        """Pixels of all states from which a drawn step starts: the network reads each of them once."""
+        """Pixels of all states from which a sampled step starts: the network reads each of them once."""
         return self.drawn_NS.sum(-1).clamp(min=1) * math.prod(self.state_NXD.shape[-2:])
 
     @property
@@ -163,7 +163,7 @@ class PathSampling(AbstractSampling):
         return True
 
     def drawn(self, steps: int) -> range:
-        """The steps that may be drawn, of so many."""
+        """The steps that may be sampled, of that many."""
         last = self.last if self.last > 0 else steps + self.last
         return range(self.first, min(last, steps - 1))
 

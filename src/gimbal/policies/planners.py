@@ -1,4 +1,4 @@
-"""Plans: which actions earn most, by whatever foretells what actions earn."""
+"""Planners: find the actions with the highest predicted return."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AbstractPlanner(AbstractPart, ABC):
         batch: int,
         noise_IPJA: Float[Tensor, "I P J A"],
     ) -> Float[Tensor, "B A"]:
-        """``returns`` says what sequences of actions in [-1, 1] earn; ``noise_IPJA`` are the e, J = ``knots``."""
+        """``returns`` predicts the return of action sequences in [-1, 1]; ``noise_IPJA`` are the e, J = ``knots``."""
         mean_BJA = noise_IPJA.new_zeros((batch, *noise_IPJA.shape[2:]))
         std_BJA = torch.ones_like(mean_BJA)
         for noise_PJA in noise_IPJA:

@@ -1,4 +1,4 @@
-"""What the other rollouts' states predict is the baseline of each."""
+"""Each rollout's baseline is the prediction from the others' states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several horizons at once, weighed by how well the critic knows each: a control that is meant to fail."""
+"""Several horizons at once, weighted by the critic's accuracy on each: a negative control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group's mean and scale where only a chosen part of its rollouts is left."""
+"""The group's mean and scale when only some of its rollouts were kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision is worth in a tree of rollouts: the mean of the leaves below it."""
+"""The value of a decision in a tree of rollouts: the mean of the leaves below it."""
 
 from __future__ import annotations
 

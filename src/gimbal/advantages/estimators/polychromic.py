@@ -1,4 +1,4 @@
-"""Sets of rollouts are paid for reward and variety together."""
+"""Sets of rollouts are scored for reward and variety together."""
 
 from __future__ import annotations
 

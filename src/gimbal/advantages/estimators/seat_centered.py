@@ -1,4 +1,4 @@
-"""Each seat against those who sat in it."""
+"""Each seat is compared with other rollouts of that seat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages from a critic that knows turns and not tokens."""
+"""Advantages from a critic of turns, not tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reward with a weight that a controller can move."""
+"""One reward whose weight a controller can move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thought is worth what it does for the score that is read from it."""
+"""A thought is rewarded for its effect on the score."""
 
 from __future__ import annotations
 

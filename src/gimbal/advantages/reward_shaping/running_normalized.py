@@ -1,4 +1,4 @@
-"""Rewards on a scale that the run so far has set."""
+"""Rewards on a scale set by the run so far."""
 
 from __future__ import annotations
 

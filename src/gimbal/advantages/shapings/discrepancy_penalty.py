@@ -1,4 +1,4 @@
-"""A price on decisions about which sampler and trainer disagree."""
+"""A penalty on decisions where sampler and trainer disagree."""
 
 from __future__ import annotations
 

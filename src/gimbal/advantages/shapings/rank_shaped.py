@@ -1,4 +1,4 @@
-"""Advantages raised where hidden states spread out, or spread faster, than they did lately."""
+"""Advantages raised where hidden states spread more, or faster, than recently."""
 
 from __future__ import annotations
 

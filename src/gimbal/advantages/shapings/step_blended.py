@@ -1,4 +1,4 @@
-"""What a step is worth by itself joins what the rollout earned."""
+"""A step's own score is added to the rollout's advantage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went well at another temperature is imitated."""
+"""Imitates good rollouts from another temperature."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TemperedImitation(AbstractAdvantage):
         }
 
     def _heat_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
-        """Above 0 where drawn hotter than the run, below where colder, 0 where as the run (or not on record)."""
+        """Above 0 where sampled hotter than the run, below 0 where colder, 0 where equal (or not recorded)."""
         drawn_N = batch.facts.get(
             "temperature", torch.full_like(batch.mask_NS[:, 0], self.temperature, dtype=torch.float32)
         )

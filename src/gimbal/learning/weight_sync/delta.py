@@ -1,17 +1,17 @@
-"""Lossless sparse deltas: only the weights whose bits changed travel, and the receiver rebuilds all of them to the last bit.
+"""Lossless sparse deltas: only weights whose bits changed are sent, and the receiver rebuilds all of them to the last bit.
 
 A policy trained in float32 at a small learning rate moves most weights by less than half a unit in the last place of the sampler's
-bfloat16: after the cast they are what they were. With ``W`` and ``W'`` the cast weights of two versions, as integers,
+bfloat16: after the cast they are unchanged. With ``W`` and ``W'`` the cast weights of two versions, as integers,
 
     I = { i : bits(W_i) != bits(W'_i) },    payload = gaps of I, bits(W'_I) - bits(W_I) modulo 2^16,
 
 both split into byte planes and entropy-coded. Bits are compared, not numbers, so NaN and -0.0 are kept. A tensor whose payload
-would be no smaller than itself travels whole; float32 weights change almost everywhere, so there a delta saves little.
+would be no smaller than itself is sent whole; float32 weights change almost everywhere, so a delta saves little there.
 
 A version is known by its *stamp*, (number, digest of all its bits). A delta names the stamp it builds on and the one it leads to:
-a receiver applies it only to that base and accepts the result only under that digest (blake2b, about a second a GB). Whoever missed
-a version, was restarted or holds bits of another life of the learner says so by its stamp, and is sent what leads on from
-there, or a full copy. So nothing has to be acknowledged, and nothing can drift.
+a receiver applies it only to that base and accepts the result only under that digest (blake2b, about a second a GB). The stamp
+shows if a receiver missed a version, was restarted or holds weights of an earlier run; it then gets the deltas from there, or a full
+copy. So nothing must be acknowledged, and nothing can drift.
 """
 
 from __future__ import annotations

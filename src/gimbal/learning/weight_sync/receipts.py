@@ -40,7 +40,7 @@ class Receipts:
             self._same("", self.found[""], reading, "no longer what was delivered")
 
     def arrived(self, engine: AbstractEngine, version: int) -> None:
-        """After a load, which is the newest: the copy here is what it is to be, and so is each elsewhere that has answered."""
+        """After the newest load: the copy here is correct, and so is each remote copy that has answered."""
         manifest = engine.manifest({**self.source.tensors(), **self._sent()})
         if manifest is None:
             return
@@ -91,7 +91,7 @@ def _of(who: str) -> str:
 
 
 def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Receipts:
-    """These weights, into an engine that is nobody else's. NotDelivered where it does not hold them then."""
+    """Load these weights into an engine that is not shared. NotDelivered if it does not hold them afterwards."""
     engine.load(version, source.state_dict())
     receipts = Receipts(source)
     receipts.arrived(engine, version)
@@ -100,7 +100,7 @@ def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, versi
 
 @contextmanager
 def running(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Iterator[None]:
-    """An engine of one's own with these weights: it must hold them when the body begins, and still when it has ended."""
+    """An unshared engine with these weights: it must hold them when the body begins, and still when it ends."""
     receipts = load(engine, source, version)
     yield
     receipts.still(engine)

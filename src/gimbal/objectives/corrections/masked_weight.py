@@ -1,4 +1,4 @@
-"""Importance weights for the sampler's distribution; what lies outside a band is dropped, not cut."""
+"""Importance weights for the sampler's distribution; weights outside a band are dropped, not clipped."""
 
 from __future__ import annotations
 

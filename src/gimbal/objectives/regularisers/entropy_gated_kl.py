@@ -1,4 +1,4 @@
-"""A pull towards the reference that sets in late, and harder where the policy is sure of itself."""
+"""A pull towards the reference above a threshold, stronger where the policy is certain."""
 
 from __future__ import annotations
 

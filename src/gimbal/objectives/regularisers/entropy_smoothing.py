@@ -1,4 +1,4 @@
-"""An entropy bonus that keeps to its own history."""
+"""An entropy bonus that stays near its own history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pull towards the reference on the samples alone whose reward is to be doubted."""
+"""A pull towards the reference, only on samples whose reward is doubtful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prediction of what the environment says."""
+"""Prediction of the environment's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clipped surrogate with a trust region of its own for continuous latents."""
+"""The clipped surrogate with a separate trust region for continuous latents."""
 
 from __future__ import annotations
 

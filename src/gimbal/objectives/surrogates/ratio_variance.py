@@ -1,4 +1,4 @@
-"""A price on the variance of the ratio in place of a clip."""
+"""A penalty on the variance of the ratio instead of a clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy gradient of whole sequences, weighted for the policy that drew them."""
+"""The policy gradient of whole sequences, weighted for the policy that sampled them."""
 
 from __future__ import annotations
 

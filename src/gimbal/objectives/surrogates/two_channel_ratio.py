@@ -1,4 +1,4 @@
-"""Two advantages of one rollout, each in a clipped surrogate of its own."""
+"""Two advantages of one rollout, each in its own clipped surrogate."""
 
 from __future__ import annotations
 
