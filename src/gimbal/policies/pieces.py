@@ -1,7 +1,7 @@
 """Attention of a tree of tokens, piece by piece: no mask, no padding, no unused scores.
 
-Tokens are in depth-first order, so that a piece of the tree and everything after it are one slice of the sequence. The slice attends only to the
-piece, causally; what a token gets from the pieces on its path is joined by their log-sum-exps:
+Tokens are in depth-first order, so that a piece of the tree and everything after it are one slice of the sequence. The slice attends
+only to the piece, causally; what a token gets from the pieces on its path is joined by their log-sum-exps:
 
     out = sum_p exp(lse_p - lse) out_p        lse = log sum_p exp(lse_p)
 
