@@ -166,9 +166,7 @@ class Rollout:
     sampling: AbstractSampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
-    rival_S: Int[Tensor, " S"] | None = (
-        None  # the likeliest token other than the sampled one that does not end the text
-    )
+    rival_S: Int[Tensor, " S"] | None = None  # the likeliest other token that does not end the text
     rival_logprob_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
