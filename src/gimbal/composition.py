@@ -1,7 +1,7 @@
-"""What a part says about the run it is put into: what it refuses, what it advises, and what it does that others ask about.
+"""What a part states about its run: what it refuses, what it advises, and its properties that others check.
 
-``runtime.compose.check`` asks every part of a run, users' own too, at any depth. The rule stands in the part that it is about; where it
-is about two, in the one whose room may import the other's. Rooms that may not import each other meet in an effect.
+``runtime.compose.check`` asks every part of a run, users' own too, at any depth. A rule is in the part it concerns; if it concerns two,
+in the one whose room may import the other's. Rooms that may not import each other meet in an effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READS_TURNS = "reads values at the first decisions of turns alone"
 DISAGREES = "has several critics"
 ZERO_AT_MEDIAN = "gives the rollout at its group's median no advantage"
 SEQUENCE_WEIGHT = "weighs whole sequences, up to its cap, and reports ess/sequence"
-AT_SAMPLING = "evaluates each decision by the version that drew it"
+AT_SAMPLING = "evaluates each decision by the version that sampled it"
 ABSORBS_DISCREPANCY = "leaves no discrepancy to correct"
 TEMPERS = "draws some groups at another temperature"
 GUIDES = "takes some rollouts of a group from a guide"
@@ -48,14 +48,14 @@ LARGE = "is a model of the size that people pretrain"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a run cannot mean what it says, and what to type."""
+    """Why a run is contradictory, and what to type instead."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What somebody would want to know about a run that may start all the same."""
+    """Something worth knowing about a run that may start anyway."""
 
     reason: str
 
@@ -65,7 +65,7 @@ Verdict = Refusal | Advice
 
 @runtime_checkable
 class Chosen(Protocol):
-    """A run as its parts see it; what learns and its settings are ``learns``. (The class of runs stands in a room above theirs.)"""
+    """A run as its parts see it; ``learns`` is its learner and settings. (The class of runs is in a higher room.)"""
 
     @property
     def policy(self) -> Any: ...
@@ -103,7 +103,7 @@ def keep_old_names(part: type) -> None:
 
 
 class AbstractPart:
-    """Whatever a run is made of. By default a part fits everywhere, does nothing that others ask about and names no reward."""
+    """A component of a run. By default a part fits everywhere, has no properties that others check and names no reward."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # the optional columns of a batch that it reads
     names_rewards: ClassVar[tuple[str, ...]] = ()  # its fields that hold names of rewards of the run, "" being none
@@ -113,40 +113,40 @@ class AbstractPart:
         keep_old_names(cls)
 
     def effects(self) -> frozenset[str]:
-        """What it does, in words that other parts ask about with ``Composition.doing``."""
+        """Its properties, in words that other parts check with ``Composition.doing``."""
         return frozenset()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        """What it refuses and advises in this run. What it can see of itself alone it checks when it is made."""
+        """What it refuses and advises in this run. Checks of only its own fields run at construction."""
         yield from ()
 
 
 class AbstractRemembering(ABC):
-    """A part that goes by what earlier steps were like: a running mean, moments, a history.
+    """A part with state from earlier steps: a running mean, moments, a history.
 
-    It is a frozen dataclass, and the learner keeps what it remembers (``models.parts``, under the part's path in the update): made by
-    ``init``, moved by ``update`` once after each step, saved and resumed with the run. In a loop of one's own:
+    It is a frozen dataclass, and the learner keeps its state (``models.parts``, under the part's path in the update): ``init`` makes
+    it, ``update`` moves it once after each step, and it is saved and resumed with the run. In your own loop:
     ``state = part.update(state, metrics)``, ``part.recalling(state)``.
     """
 
     @abstractmethod
     def init(self) -> State:
-        """What it goes by in the first step."""
+        """Its state for the first step."""
 
     @abstractmethod
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        """What it goes by after a step with these metrics, those that it reports itself among them.
+        """Its state after a step with these metrics, including its own.
 
         A metric that is missing is a KeyError; in a step that the closed loop undid the state then stays as it is.
         """
 
     def recalling(self: Remembering, state: State) -> Remembering:
-        """The part that goes by this: by default with these numbers in its fields of the same names."""
+        """The part with this state: by default these numbers replace its fields of the same names."""
         return replace(self, **state)  # pyrefly: ignore; every part is a dataclass
 
 
 class Composition:
-    """The parts of a run by what they are and do, wherever in it they stand."""
+    """Finds the parts of a run by type and property, wherever they are."""
 
     def __init__(self, run: Chosen) -> None:
         self.run = run

@@ -31,10 +31,10 @@ RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One thing to be done: a prompt to answer, or an environment to act in.
+    """One task: a prompt to answer, or an environment to act in.
 
-    ``id`` is stable over runs (resume, replay and random draws hang on it). ``columns`` carries whatever else the
-    dataset row holds; only rewards read it.
+    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns`` carries the other
+    columns of the dataset row; only rewards read it.
     """
 
     id: str
@@ -64,9 +64,9 @@ def is_chat(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSampling(ABC):
-    """How decisions are drawn, as far as all families share it; what else a family draws by, its own class adds.
+    """How decisions are sampled, as shared by all families; each family's class adds its own settings.
 
-    ``temperature`` 0 is greedy. ``behavior`` log-probabilities are of this very distribution.
+    ``temperature`` 0 is greedy. ``behavior`` log-probabilities refer to exactly this distribution.
     """
 
     temperature: float = 1.0
@@ -83,7 +83,7 @@ class AbstractSampling(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """Whether every decision may be drawn: the trainer cannot evaluate a truncated support."""
+        """Whether every decision can be sampled: the trainer cannot evaluate a truncated support."""
 
     @property
     def trainable(self) -> bool:
@@ -92,7 +92,7 @@ class AbstractSampling(ABC):
 
 
 class AbstractDecisions(ABC):
-    """What N rollouts saw and chose: the one record that knows its family. Made by engines, read by policies and critics."""
+    """What N rollouts saw and chose: the only family-specific record. Engines make it; policies and critics read it."""
 
     @property
     @abstractmethod
@@ -127,7 +127,7 @@ class AbstractDecisions(ABC):
     def to(self, device: torch.device) -> AbstractDecisions: ...
 
     def each(self) -> tuple[AbstractDecisions, Bool[Tensor, "N S"]]:
-        """Every decision as a row of its own (what it was taken in, and what came of it), and where they were: not in padding."""
+        """Every decision as its own row (its state and its outcome), and their positions, excluding padding."""
         raise ValueError(
             f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, store='Buffer()'"
         )
@@ -138,21 +138,21 @@ class Part(IntEnum):
 
     RESPONSE = 0
     CONTROL = 1  # chooses a mode or a tool, not content
-    OBSERVATION = 2  # what the environment or a tool said
+    OBSERVATION = 2  # output of the environment or a tool
     LATENT = 3  # a continuous vector between tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """One sampled sequence of S decisions, with what the engine knew when it drew each.
+    """One sampled sequence of S decisions, with what the engine recorded for each.
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
     of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
-    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, how many first
-    decisions it took over), None where it began at the prompt; with its own sample it split off the row before it in its episode.
+    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, the number of
+    decisions taken over), None if it began at the prompt; with its own sample, it split off the previous row of its episode.
     ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
     ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
-    ``row`` is which of the rows of its episode it is, ``role`` who acted, where there are several.
+    ``row`` is its index within the episode, ``role`` the actor, where there are several.
     """
 
     task: Task
@@ -166,7 +166,7 @@ class Rollout:
     sampling: AbstractSampling
     text: str = ""
     entropy_S: Float[Tensor, " S"] | None = None
-    rival_S: Int[Tensor, " S"] | None = None  # the likeliest token beside the drawn one that ends no text
+    rival_S: Int[Tensor, " S"] | None = None  # the likeliest other token that does not end the text
     rival_logprob_S: Float[Tensor, " S"] | None = None
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
@@ -183,7 +183,7 @@ class Rollout:
 
     @property
     def drawn(self) -> int:
-        """Its decisions less those that another rollout drew before it split off."""
+        """Its decisions minus those that another rollout sampled before it split off."""
         return self.length - (self.fork[1] if self.fork else 0)
 
     @property
@@ -193,7 +193,7 @@ class Rollout:
 
     @property
     def oldest(self) -> int:
-        """The version of the weights that drew its oldest decision."""
+        """The version of the weights that sampled its oldest decision."""
         return int(self.version_S.min())
 
     def validate(self) -> None:
@@ -208,17 +208,17 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """What came of one attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
+    """One attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
 
-    Statistics count episodes, never rows: a long one cut into many rows must not count more. The last row speaks for it: rewards read
-    its text. ``error`` says what broke in its environment, "" where nothing did; such an episode is neither a success nor a failure,
-    and leaves its group. ``origin`` is "" where it was drawn for its group, else its store's word.
+    Statistics count episodes, never rows: a long one cut into many rows must not count more. Rewards read the text of the last row.
+    ``error`` states what broke in its environment, "" if nothing did; such an episode is neither a success nor a failure, and leaves
+    its group. ``origin`` is "" if it was sampled for its group, else its store's label.
     """
 
     rows: tuple[Rollout, ...]
     error: str = ""
     origin: str = ""
-    spent: int = 0  # decisions that were drawn for it and stand in none of its rows
+    spent: int = 0  # decisions that were sampled for it but are in none of its rows
     acts: tuple[tuple[int, int, int, float], ...] | None = None  # by step: turn, calls, failed ones, seconds
     fault: Fault = "environment"  # whose the error is
     late: bool = False  # it is that a deadline passed
@@ -275,7 +275,7 @@ class Episode:
 
     @property
     def drawn(self) -> int:
-        """The same, less what other episodes drew before it split off, and with what was ``spent`` on it."""
+        """The same, minus what other episodes sampled before it split off, plus what was ``spent`` on it."""
         return sum(row.drawn for row in self.rows) + self.spent
 
     @property
@@ -291,7 +291,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The G episodes of one task whose rewards are compared with one another. ``index`` is the order of dispatch."""
+    """The G episodes of one task whose rewards are compared. ``index`` is the order of dispatch."""
 
     index: int
     task: Task
@@ -305,7 +305,7 @@ class Group:
 
     @property
     def rollouts(self) -> tuple[Rollout, ...]:
-        """One for each episode: the row that speaks for it. What rewards and statistics read."""
+        """One row per episode, its last. Rewards and statistics read it."""
         return tuple(episode.last for episode in self.episodes)
 
     @property
@@ -322,7 +322,7 @@ class Group:
         return torch.tensor([episode.earned for episode in self.episodes], dtype=torch.float32)
 
     def keep(self, rollouts: Iterable[Rollout]) -> Group:
-        """The group with these alone of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
+        """The group with only these of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
         whole = {episode.sample: episode for episode in self.episodes}
 
         def kept(last: Rollout) -> Episode:
@@ -337,19 +337,19 @@ class Drop:
     """A group that must not train, or a sample that did not become an episode, and why. Every drop is counted under its reason."""
 
     reason: str
-    drawn: int = 0  # decisions that a sample cost before it was given up
-    said: str = ""  # what happened, where the user is to hear of it
+    drawn: int = 0  # decisions that a sample cost before it was dropped
+    said: str = ""  # what happened, where the user should know
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainBatch:
-    """Rows the learner sees; every column past the mask is optional so that a foreign loop can fill only what a method reads.
+    """Rows the learner sees; every column after the mask is optional, so another loop can fill only what a method reads.
 
-    ``mask_NS`` marks decisions that count: in statistics, and (where no mask of the method narrows it) in the loss. The learner
+    ``mask_NS`` marks decisions that count: in statistics and, unless a mask of the method narrows it, in the loss. The learner
     fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names)
-    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds what has no column of its
-    own, by name, [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
-    ran out), ``temperature`` (it was drawn at), ``inclusion``, ``reference/NAME``, and what surveys found.
+    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds other values by name,
+    [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
+    ran out), ``temperature`` (of sampling), ``inclusion``, ``reference/NAME``, and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]
@@ -363,12 +363,12 @@ class TrainBatch:
     turn_NS: Int[Tensor, "N S"] | None = None
     group_N: Int[Tensor, " N"] | None = None
     sample_N: Int[Tensor, " N"] | None = None  # index within the group
-    episode_N: Int[Tensor, " N"] | None = None  # rows with one label came of one attempt, and share its score
-    parent_N: Int[Tensor, " N"] | None = None  # the row that it split off, -1 where it began at the prompt
+    episode_N: Int[Tensor, " N"] | None = None  # rows with the same label are one attempt, and share its score
+    parent_N: Int[Tensor, " N"] | None = None  # the row that it split off, -1 if it began at the prompt
     fork_N: Int[Tensor, " N"] | None = None  # how many first decisions it took over from that row; they are masked here
     role_N: Int[Tensor, " N"] | None = None  # who acted: a place in ``roles``
     current_NS: Float[Tensor, "N S"] | None = None  # the policy as this minibatch begins, without gradient
-    hidden_NSH: Float[Tensor, "N S H"] | None = None  # last hidden state, of which the decision was drawn
+    hidden_NSH: Float[Tensor, "N S H"] | None = None  # last hidden state, from which the decision was sampled
     score_norm_N: Float[Tensor, " N"] | None = None  # norm of the gradient of the row's summed log-probability
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
     bootstrap_N: Float[Tensor, " N"] | None = None  # the same after the last decision; 0 where the episode ended
@@ -420,11 +420,11 @@ class TrainBatch:
         return {name[6:]: value for name, value in self.facts.items() if name.startswith("score/")}
 
     def column(self, name: str, reader: object) -> Tensor:
-        """The named column as a method reads it, or a ValueError that says who reads it.
+        """The named column as a method reads it, or a ValueError that names the reader.
 
         A column is a field of this record or one of its ``facts``. A floating [N, S] or [N, S, H] column is 0 where the mask is
-        False, in at least float32, and a constant unless it is one of those that carry gradient. So no method need fear what lies
-        in padding, low precision or a forgotten detach.
+        False, in at least float32, and a constant unless it is one of those that carry gradient. So methods are safe from
+        padding, low precision and a forgotten detach.
         """
         name = RENAMED_COLUMNS.get(name, name)
         value = self.facts[name] if name in self.facts else getattr(self, name, None)

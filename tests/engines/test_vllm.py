@@ -261,7 +261,7 @@ def test_refused_with_the_way_out(engine, policy, monkeypatch):
     state["model.model.norm.weight"] = torch.zeros(3)
     with pytest.raises(ValueError, match="do not fit"):
         engine.load(1, state)
-    with pytest.raises(ValueError, match="no adapters"):
+    with pytest.raises(ValueError, match="not adapters"):
         SPEC.start(
             TokenPolicy(torch.nn.ModuleDict({"q": torch.nn.ModuleDict({"lora_A": torch.nn.Linear(2, 2)})}), None)
         )

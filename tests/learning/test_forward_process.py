@@ -228,5 +228,5 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(ValueError, match="b is above 0"):
         DiffusionNFT(b=0.0)
     gradient = recipes.function("flow_grpo")()
-    with pytest.raises(ValueError, match="sampler=ode draws nothing"):
+    with pytest.raises(ValueError, match="sampler=ode samples no step"):
         check(replace(gradient, sampling=replace(gradient.sampling, sampler="ode")))

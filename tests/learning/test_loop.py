@@ -345,7 +345,7 @@ def test_a_single_move_is_refused_for_it_would_go_unmeasured(batch):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda state: state.pop("loop"), "no state of Stability"),
+        (lambda state: state.pop("loop"), "no Stability state"),
         (lambda state: state["loop"].pop("rule"), "rule is absent"),
         (lambda state: state["loop"]["score"].pop("care"), "score/care is absent"),
         (lambda state: state["loop"]["score"].update(good=0.0, due=1.0), "good/weights is absent"),

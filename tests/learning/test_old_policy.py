@@ -118,14 +118,14 @@ def test_interruption_resumes_with_what_it_knew(exact, tmp_path):
 def test_what_was_not_seen_while_its_weights_were_there_is_refused():
     trainer = Trainer(small_run(anchor=Interruption(), **STALE))
     trainer.engine.partial_rollouts = list  # an engine that hides what it is drawing
-    with pytest.raises(ValueError, match="were not evaluated while their weights were there"):
+    with pytest.raises(ValueError, match="were not evaluated while their weights existed"):
         for _ in range(6):
             trainer.advance()
 
 
 def test_decisions_that_were_changed_since_are_refused():
     run = small_run(anchor=Interruption(), faults=Faults(logprob_noise=0.1), **STALE)
-    with pytest.raises(ValueError, match="were not evaluated while their weights were there"):
+    with pytest.raises(ValueError, match="were not evaluated while their weights existed"):
         stepped(run)
 
 

@@ -170,7 +170,7 @@ def test_what_a_part_remembers_moves_once_a_step_and_comes_back_with_the_run():
     assert step(other)["memory/regularisers.0.past"] == step(learner)["memory/regularisers.0.past"] != past
     assert torch.equal(other.policy.w, learner.policy.w)
     del state["parts"]["regularisers.0"]
-    with pytest.raises(ValueError, match=r"does not hold what regularisers.0 remembers"):
+    with pytest.raises(ValueError, match=r"lacks the state of regularisers.0"):
         Learner(Line(), update).load_state(state)
 
 

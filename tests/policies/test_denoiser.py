@@ -273,7 +273,7 @@ def test_what_cannot_be_driven_is_refused_in_a_sentence(tmp_path):
     source = directory_of(tmp_path, unet(), diffusers.DDIMScheduler(), "unet")
     with pytest.raises(ValueError, match="choose ddim"):
         rollouts(Denoiser(model=source).load(0))
-    with pytest.raises(ValueError, match="no class that says nothing"):
+    with pytest.raises(ValueError, match="no unconditional class"):
         Denoiser(model=source, guidance=2.0).load(0)
     with pytest.raises(ValueError, match="has 0 classes"):
         Denoiser(model=source).load(0).label(Task(id="t", columns={"label": 3}))

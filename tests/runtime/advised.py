@@ -113,10 +113,10 @@ ADVICE = [
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
         {"shaping": (DiscrepancyPenalty(),), "max_staleness": 1},
-        "prices what was learned since",
+        "penalises what was learned since",
         {"anchor": SamplingVersion(window=1)},
     ),
-    ({"objective": SequenceRatio()}, "than SequenceMean weighs long sequences", {"aggregation": SequenceMean()}),
+    ({"objective": SequenceRatio()}, "than SequenceMean weights long sequences", {"aggregation": SequenceMean()}),
     (
         {"advantage": GroupNormalized(), "shaping": (Whitened(),)},
         "Whitened after GroupNormalized scales twice",
@@ -143,9 +143,9 @@ ADVICE = [
         "ExactKL keeps a number for each of up to 80 decisions and each token",
         {"regularisers": (KLPenalty(estimator="k2"),)},
     ),
-    ({"shaping": (EntropyShaped(), NoveltySharpened())}, "two caps, not one", {"shaping": (EntropyShaped(),)}),
+    ({"shaping": (EntropyShaped(), NoveltySharpened())}, "two separate caps", {"shaping": (EntropyShaped(),)}),
     ({"advantage": MedianCentered()}, "no rollout is the median", {"num_generations": 5}),
-    ({"aggregation": PartMean(control=5.0)}, "nothing in this run marks any", {"filters": (ControlPrefix(),)}),
+    ({"aggregation": PartMean(control=5.0)}, "this run marks none", {"filters": (ControlPrefix(),)}),
     ({"objective": PartsClipped()}, "it is ClippedRatio here", {"policy": Gaussian(observations=2, actions=1)}),
     (
         {"objective": RatioVariance(strength=0.0), "optimization": Optimization(epochs=2)},
@@ -159,7 +159,7 @@ ADVICE = [
     ),
     (
         {"objective": ContrastiveLikelihood(), "regularisers": (KLHinge(),)},
-        "weighs them again",
+        "weights them again",
         {"aggregation": SequenceMean()},
     ),
     ({"rewards": (Digits(), Expected())}, "a group estimator cancels it", {"advantage": ReturnToGo()}),
@@ -168,12 +168,12 @@ ADVICE = [
     ({"advantage": SignedOutcome(), "shaping": (Whitened(),)}, "that SignedOutcome leaves out", {"shaping": ()}),
     (
         {"masks": (CurvatureMask(learning_rate=1e-4),)},
-        "of another learning rate",
+        "so it predicts other shifts",
         {"masks": (CurvatureMask(learning_rate=1e-3),)},
     ),
     (
         {**VCPO, "optimization": Optimization(minibatches=2)},
-        "for the first update on a batch only",
+        "only for the first update on a batch",
         {"optimization": Optimization()},
     ),
     (
@@ -198,7 +198,7 @@ ADVICE = [
     ),
     (
         {**CRITIC, "advantage": TurnGAE(), "regularisers": (ValueLoss(),)},
-        "fits them there alone",
+        "fits them only there",
         {"regularisers": (TurnValueLoss(),)},
     ),
     (
@@ -214,7 +214,7 @@ ADVICE = [
     ({"critic": Probe(), "advantage": GAE()}, "whose features know the rollout", {"advantage": CrossRolloutBaseline()}),
     (
         {"critic": Probe(), "advantage": CrossRolloutBaseline(), "shaping": (Whitened(),)},
-        "Whitened gives it one",
+        "Whitened adds one",
         {"shaping": ()},
     ),
     ({"curriculum": Allocated(prompts=9)}, "than a batch holds", {"curriculum": Allocated(prompts=2, rollouts=4)}),
@@ -228,7 +228,7 @@ ADVICE = [
         "which solved groups KeepSolved",
         {"curriculum": SolvedShare(necessary="digits", steps="digits")},
     ),
-    ({"shaping": (TurnBalanced(),)}, "weighs turns again", {"aggregation": SequenceMean()}),
+    ({"shaping": (TurnBalanced(),)}, "weights turns again", {"aggregation": SequenceMean()}),
     (
         {"advantage": ChainRanked(), "reward_shaping": (KLReward(),)},
         "so reward_shaping does nothing",
@@ -241,10 +241,10 @@ ADVICE = [
     ),
     (
         {"reward_shaping": (CostConstraint(cost="score/digits"),)},
-        "a reward besides",
+        "also a reward",
         {"rewards": (Digits(weight=0.0),)},
     ),
-    ({"regularisers": (ObservationLikelihood(),)}, "nothing in this run yields any", {"workflow": Dialogue()}),
+    ({"regularisers": (ObservationLikelihood(),)}, "but this run has none", {"workflow": Dialogue()}),
     (
         {"objective": OneTokenRollout(), "sampling": Sampling(max_length=10, temperature=0.7)},
         "on top of sampling",
@@ -257,12 +257,12 @@ ADVICE = [
     ),
     (
         {"objective": DirectPreference(), "aggregation": SequenceMean()},
-        "DirectPreference is of whole rollouts",
+        "DirectPreference is over whole rollouts",
         {"aggregation": SequenceSum()},
     ),
     (
         {"objective": AdvantageRegression(), "aggregation": SequenceMean()},
-        "AdvantageRegression is of whole rollouts",
+        "AdvantageRegression is over whole rollouts",
         {"aggregation": SequenceSum()},
     ),
     (
@@ -270,7 +270,7 @@ ADVICE = [
         "which solved groups KeepSolved",
         {"filters": (KeepSolved(),)},
     ),
-    ({**CRITIC, "regularisers": (TurnValueLoss(),)}, "fits them there alone", {"advantage": TurnGAE()}),
+    ({**CRITIC, "regularisers": (TurnValueLoss(),)}, "fits them only there", {"advantage": TurnGAE()}),
     (
         {"regularisers": (AgreementEntropyBonus(), ValueLoss()), **CRITIC},
         "cannot disagree with itself",
@@ -278,7 +278,7 @@ ADVICE = [
     ),
     (
         {"rewards": (Digits(weight=2.0),), "reward_shaping": (LogTamed(),)},
-        "what it takes away is not what they gave",
+        "it subtracts other amounts than they added",
         {"rewards": (Digits(),)},
     ),
 ]

@@ -140,7 +140,7 @@ REFUSALS = [
     ),
     (
         {**PUSHED, "sampling": Sampling(stop=("=",))},
-        "draws env_steps by sampling=StepSampling",
+        "samples env_steps by sampling=StepSampling",
         {"sampling": StepSampling()},
     ),
     (
@@ -193,14 +193,18 @@ REFUSALS = [
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
-    ({"shaping": (EntropyShaped(), Whitened())}, "put it first in shaping", {"shaping": (Whitened(), EntropyShaped())}),
+    (
+        {"shaping": (EntropyShaped(), Whitened())},
+        "put Whitened first in shaping",
+        {"shaping": (Whitened(), EntropyShaped())},
+    ),
     ({"advantage": DECOUPLED, "reward_shaping": (KLReward(),)}, "would be lost", {"reward_shaping": ()}),
     (
         {"rewards": (Digits(), SetDiversity(sets=3))},
         "multiple of its sets",
         {"rewards": (Digits(), SetDiversity(sets=2))},
     ),
-    ({"masks": (PivotMask(),)}, "unless advantage=MedianCentered", {"advantage": MedianCentered()}),
+    ({"masks": (PivotMask(),)}, "only with advantage=MedianCentered", {"advantage": MedianCentered()}),
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
     (
         {"workflow": Branching(), "held_out": HeldOut(tasks=training_tasks())},
@@ -210,7 +214,7 @@ REFUSALS = [
     (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
     (
         {**AEPO, "sampling": Sampling(max_length=10, temperature=0.7)},
-        "tells tempered groups by",
+        "recognises groups by",
         {"shaping": (TemperedImitation(temperature=0.7),)},
     ),
     (
@@ -218,10 +222,10 @@ REFUSALS = [
         "fewer versions than",
         {"anchor": SamplingVersion(window=2)},
     ),
-    ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "only the adapter travels", {"engine": Native()}),
+    ({"policy": CausalLM(lora=LoRA()), "engine": VLLM()}, "policy.lora sends only the adapter", {"engine": Native()}),
     (
         {"policy": CausalLM(lora=LoRA()), "engine": VLLMServer()},
-        "VLLMServer is given whole models",
+        "VLLMServer needs whole models",
         {"engine": Native()},
     ),
     ({"devices": Devices(samplers=2)}, "need processes of their own", {"runtime": Ray()}),
@@ -237,7 +241,7 @@ REFUSALS = [
     ({"devices": Devices(learner=2)}, "is a process for each GPU", {"devices": Devices()}),
     ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "decisions of any age", {"staleness": Pace()}),
-    ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still", {"runtime": Local()}),
+    ({"anchor": Interruption(), "runtime": Ray()}, "while generation is paused", {"runtime": Local()}),
     ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports", {"objective": SequenceWeight()}),
     (
@@ -250,7 +254,11 @@ REFUSALS = [
         "set critic.heads to their number",
         {"critic": HiddenValue(heads=2), "regularisers": (MultiHorizonValueLoss(gammas=(0.5, 1.0)),)},
     ),
-    ({"objective": GuidedRatio(), "correction": TruncatedWeight()}, "that a guide drew", {"correction": None}),
+    (
+        {"objective": GuidedRatio(), "correction": TruncatedWeight()},
+        "already weights a guide's decisions",
+        {"correction": None},
+    ),
     (
         {"engine": Offline(), "workflow": Demonstrated(), "correction": TruncatedWeight()},
         "demonstrations were not sampled",

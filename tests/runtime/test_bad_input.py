@@ -51,7 +51,7 @@ class Never(AbstractReward):
         ({"regularisers": (ValueLoss(),)}, "there is no critic"),
         ({"num_generations": 1}, "num_generations is 1"),
         ({"sampling": Sampling(top_p=0.9)}, "full support"),
-        ({"shaping": (DiscrepancyPenalty(), Whitened())}, "undo the signs"),
+        ({"shaping": (DiscrepancyPenalty(), Whitened())}, "undo its signs"),
         ({"controllers": {"shaping.0.strength": Lagrangian()}}, "has no '0'"),
         ({"controllers": {"objective": Lagrangian()}}, "not a number"),
     ],
@@ -213,7 +213,7 @@ def test_columns_that_are_no_prompts(columns, sentence):
 def test_a_prompt_that_the_model_cannot_hold(tmp_path):
     shutil.copytree(CausalLM().path, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
     with pytest.raises(
-        ValueError, match=r"mute has no tokenizer; save it beside the weights: tokenizer\.save_pretrained"
+        ValueError, match=r"mute has no tokenizer; save it next to the weights: tokenizer\.save_pretrained"
     ):
         CausalLM(model=str(tmp_path / "mute")).load()
     (tmp_path / "mute" / "tokenizer_config.json").write_text("{}")

@@ -107,10 +107,10 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "leave optimization.minibatches and epochs at 1": replace(
         sac(), update=replace(sac().update, optimization=Optimization(minibatches=4))
     ),
-    "a deterministic policy, and SquashedGaussian is none": replace(td3(), policy=sac().policy),
+    "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
-    r"the largest of its values: policy='Categorical": replace(dqn(), update=bc().update),
+    r"its largest value: set policy='Categorical": replace(dqn(), update=bc().update),
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),

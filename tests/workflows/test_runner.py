@@ -313,7 +313,7 @@ def test_a_tool_that_never_returns_costs_its_own_rollouts_alone(monkeypatch):
     monkeypatch.setattr(deadline, "MOST_HUNG", 4)
     again = runner(Dialogue(tool=Blocking(what="gate"), answers=1, deadline=0.05), asks=True)
     ask(again, groups=2)
-    with pytest.raises(deadline.Hung, match="calls have not come back, tool Blocking for task t1"):
+    with pytest.raises(deadline.Hung, match="calls have not returned, tool Blocking for task t1"):
         drained(again)
     GATE.set()
     while deadline.DESK.hung:  # each thread comes back, and is there for the next call

@@ -1,6 +1,6 @@
-"""What an advantage estimator, a shaping of advantages and a shaping of rewards are.
+"""Advantage estimators, advantage shapings and reward shapings.
 
-Order, fixed: reward shapings (they write ``reward_NS``) -> the estimator (``advantage_NS``) -> advantage shapings (they read and
+Fixed order: reward shapings (they write ``reward_NS``) -> the estimator (``advantage_NS``) -> advantage shapings (they read and
 return ``advantage_NS``). All see the global batch, before minibatches. Nothing here carries gradient.
 """
 
@@ -20,9 +20,9 @@ from gimbal.records import TrainBatch
 
 
 class AbstractAdvantage(AbstractPart, ABC):
-    """batch -> advantage_NS. As an estimator it reads rewards, groups and values; as a shaping also ``advantage_NS``.
+    """batch -> advantage_NS. An estimator reads rewards, groups and values; a shaping also reads ``advantage_NS``.
 
-    Defined for all: a group of one and a group of equal rewards give 0 (unless the docstring says otherwise), never NaN.
+    Every estimator gives 0, never NaN, for a group of one and for equal rewards (unless its docstring says otherwise).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -31,7 +31,7 @@ class AbstractAdvantage(AbstractPart, ABC):
     def of_rows(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         """The advantages of a batch whose episodes may have several rows; with one row each it is the call itself.
 
-        What is ``per_episode`` is asked about one row of each, so that statistics count episodes, and all its rows get the answer.
+        A ``per_episode`` part sees one row of each, so that statistics count episodes, and its result applies to all rows.
         """
         if not (self.per_episode and batch.several):
             return shaped(self, self(batch), batch.mask_NS)
@@ -42,19 +42,19 @@ class AbstractAdvantage(AbstractPart, ABC):
 
     @property
     def fewest(self) -> int:
-        """Episodes of a group without which it compares nothing: a group that the sampler left fewer is dropped."""
+        """The fewest episodes of a group that it can compare; smaller groups are dropped."""
         return 2 if "group_N" in self.needs else 1
 
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
 
     def report(self, batch: TrainBatch) -> Mapping[str, float]:
-        """Metrics of what it did, of the batch it was called with: what a controller can steer it by."""
+        """Metrics of its effect on the batch it was called with, for controllers."""
         return {}
 
 
 class AbstractRewardShaping(AbstractPart, ABC):
-    """batch -> reward_NS: a change of the rewards before any baseline is taken (so it enters the group's statistics)."""
+    """batch -> reward_NS: changes the rewards before any baseline (so the group's statistics include it)."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -62,5 +62,5 @@ class AbstractRewardShaping(AbstractPart, ABC):
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]: ...
 
     def report(self, batch: TrainBatch) -> Mapping[str, float]:
-        """Metrics of what it did, of the batch it was called with: what a controller can steer it by."""
+        """Metrics of its effect on the batch it was called with, for controllers."""
         return {}

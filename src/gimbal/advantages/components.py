@@ -19,7 +19,7 @@ def components(batch: TrainBatch, names: Sequence[str], reader: object) -> dict[
     missing = [name for name in names if name not in scores]
     if missing or not scores:
         raise ValueError(
-            f"{type(reader).__name__} reads the rewards {missing or 'by name'}, and this batch holds {sorted(scores)}: name "
+            f"{type(reader).__name__} reads the rewards {missing or 'by name'}, but this batch has {sorted(scores)}: name "
             "rewards of the run, or fill TrainBatch(facts={'score/NAME': ...})"
         )
     return {name: scores[name].detach().double() for name in names or scores}
@@ -32,7 +32,7 @@ def weights_of(scores: dict[str, Tensor], weights: Sequence[float]) -> Float[Ten
 
 
 def added_at_end(batch: TrainBatch, bonus_N: Float[Tensor, " N"], reader: object) -> Float[Tensor, "N S"]:
-    """The rewards with a bonus on the last counted decision of each row, where a rollout's score sits."""
+    """The rewards with a bonus on each row's last counted decision, where the rollout's score is."""
     reward_NS = batch.column("reward_NS", reader)
     place_S = torch.arange(batch.shape[1], device=reward_NS.device)
     last_NS = place_S == place_S.where(batch.mask_NS, -1).amax(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""How many groups to ask for where a filter drops some."""
+"""How many groups to request where a filter drops some."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Acceptance(AbstractController):
     Bound to ``oversampling``: q <- decay q + (1 - decay) kept_frac, from the first kept_frac on;
     value = clip((1 + margin) / q, 1, (1 + margin) / least).
 
-    - kept_frac = 1 and ``margin`` = 0: value 1, each dropped group is asked for again when it is dropped.
+    - kept_frac = 1 and ``margin`` = 0: value 1, each dropped group is requested again when it is dropped.
     - kept_frac constant at q and ``margin`` = 0: value 1 / q, DAPO (arXiv:2503.14476) with the right multiplier.
-    - ``decay`` = 0: by the last step alone.
+    - ``decay`` = 0: uses only the last step.
 
-    Published is the rule, batch sizes by the discard rate of recent steps, and no constant. Here a surplus within the staleness bound
-    trains in the next step, one beyond it is dropped and counted (``drops/surplus``).
+    Published: the rule (batch sizes from the discard rate of recent steps), without constants. Here a surplus within the staleness
+    bound trains in the next step; beyond it, it is dropped and counted (``drops/surplus``).
 
     Confidence: partial; ours: ``decay``, ``margin`` and ``least``.
     """

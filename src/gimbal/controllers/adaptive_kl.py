@@ -12,7 +12,7 @@ from gimbal.controllers.base import AbstractController, State
 class AdaptiveKL(AbstractController):
     """Proportional control of the logarithm of the coefficient (Ziegler et al., arXiv:1909.08593).
 
-    value <- clip(value (1 + gain clip(signal / target - 1, -0.2, 0.2)), low, high); ``gain`` is rollouts a step over the horizon.
+    value <- clip(value (1 + gain clip(signal / target - 1, -0.2, 0.2)), low, high); ``gain`` is rollouts per step over the horizon.
 
     - ``gain`` = 0, or signal = target: constant.
 

@@ -1,4 +1,4 @@
-"""What a controller is: a rule that moves one coefficient from step to step, by a signal of the step before.
+"""Controllers: a controller moves one coefficient from step to step, by a signal of the previous step.
 
 A run binds controllers to coefficients by dotted path: ``controllers={"shaping.0.strength": Lagrangian(...)}``. The learner
 calls ``update`` once after each step with that step's metrics and uses the value in the next. A step size is a rule without
@@ -28,7 +28,7 @@ class AbstractController(AbstractPart, ABC):
 
 
 class AbstractStepSize(AbstractPart, ABC):
-    """metrics of a minibatch -> factor of the learning rate for this one update. A frozen dataclass."""
+    """metrics of a minibatch -> factor of the learning rate for this update. A frozen dataclass."""
 
     @abstractmethod
     def __call__(self, metrics: Mapping[str, float]) -> float: ...

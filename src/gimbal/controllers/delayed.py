@@ -1,4 +1,4 @@
-"""A coefficient that sets in late."""
+"""A coefficient that starts late."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class Delayed(AbstractController):
-    """One value for the first steps, another after them. On ``optimization.learning_rate`` it fits a critic before the policy moves
+    """One value for the first steps, another afterwards. On ``optimization.learning_rate`` it fits a critic before the policy moves
     (PPO-max, arXiv:2307.04964; value pre-training of VC-PPO, arXiv:2503.01491).
 
     value = before in the first ``steps`` learner steps, then ``after``. It reads no signal.
 
-    - ``steps`` = 0: ``after`` from the beginning.
-    - ``before`` = 0 on the learning rate, and a critic whose loss sends no gradient into the policy: a warm-up of the critic alone.
+    - ``steps`` = 0: ``after`` from the start.
+    - ``before`` = 0 on the learning rate, and a critic whose loss sends no gradient into the policy: a warm-up of only the critic.
 
-    Confidence: partial; that the critic is fitted first is published; ours: for how many ``steps``.
+    Confidence: partial; published: the critic is fitted first; ours: for how many ``steps``.
     """
 
     steps: int = 5
@@ -44,4 +44,4 @@ class Delayed(AbstractController):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         moves_rate = whole.run.learns.controllers.get("optimization.learning_rate") is self
         if moves_rate and self.after != whole.run.learns.optimization.learning_rate:
-            yield Refusal("Delayed would replace optimization.learning_rate by a number of its own: give both the same")
+            yield Refusal("Delayed would replace optimization.learning_rate with its own number: give both the same")

@@ -1,4 +1,4 @@
-"""When a run goes back to weights that it had: a band for its score, and which of its past versions is known to be good."""
+"""When a run returns to earlier weights: a band for its score, and the last version known to be good."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ SLOWER = 0.5  # what a return makes of the learning rate
 
 @dataclass(frozen=True, kw_only=True)
 class Fallback(AbstractPart):
-    """Returns to the last version whose own rollouts scored in the band, when the score has left it for ``patience`` steps.
+    """Returns to the last version whose own rollouts scored in the band after the score has been outside for ``patience`` steps.
 
-    The band ends at best - max(``errors`` standard errors, ``share`` x abs(best)). best is the highest slow mean of the scores of a
-    step (over 19 or so), and a fast one (6 or so) is compared with it; the standard error is that of their difference, from how far
-    scores of neighbouring steps lie apart. Before the tenth score nothing is judged. None of 3600 simulated runs of 200 steps returned
-    whose score only strayed, and a fall from .8 to .2 was answered within 8 steps (docs/stability.md); where scores of neighbouring
-    steps go together, more will.
+    The band ends at best - max(``errors`` standard errors, ``share`` x abs(best)). best is the highest slow mean of the step scores
+    (over about 19), compared with a fast one (about 6); the standard error is that of their difference, estimated from differences
+    between neighbouring steps. Nothing is judged before the tenth score. Of 3600 simulated runs of 200 steps with pure noise none
+    returned, and a fall from .8 to .2 was answered within 8 steps (docs/stability.md); with correlated scores, more runs return.
 
-    A version is a candidate until all that is trained on was drawn by it or newer ones; then, if the score is in the band, it is
-    the good one, and the present one is the next candidate. After a return only what was drawn since counts, the learning rate is half
-    of what it was, and a quarter the distance that steps aim at, which grows back by a tenth a step. At most ``most`` times a run. It
-    keeps two copies of the weights.
+    A version is a candidate until all training data was sampled by it or newer versions. Then, if the score is in the band, it
+    becomes the good version, and the current one the next candidate. After a return only newly sampled data counts, the learning rate
+    is halved, and the distance that steps aim at drops to a quarter and grows back by a tenth per step. At most ``most`` returns per
+    run. It keeps two copies of the weights.
 
     - ``most`` = 0, or a score that never falls: the run without it.
 
@@ -60,7 +59,7 @@ class Fallback(AbstractPart):
         }
 
     def update(self, state: State, score: float, oldest: int, version: int) -> State:
-        """After the step to ``version``, whose batch scored ``score`` and was drawn by version ``oldest`` and newer ones.
+        """After the step to ``version``, whose batch scored ``score`` and was sampled by version ``oldest`` and newer ones.
 
         Where ``candidate`` is now ``version``, its weights are to be kept, and those of the former candidate are the good ones if
         ``good`` is its version. Where ``due`` is 1, the next step is a return.

@@ -16,12 +16,12 @@ class Lagrangian(AbstractController):
     value <- clip(value + rate (signal - limit), low, high).
 
     - ``rate`` = 0: constant.
-    - signal = 0: value falls by rate x limit a step until ``low``.
+    - signal = 0: value falls by rate x limit per step to ``low``.
     - ``limit`` = inf: value goes to ``low``.
 
     Published: initial .1 (8B dense) or .05, rate 1, limit .0037 to .005 on the mean |p - p'|. Ours: ``high`` 1.
 
-    Confidence: partial; read in secondary sources; ours: ``high``.
+    Confidence: partial; from secondary sources; ours: ``high``.
     """
 
     signal: str = "mismatch/prob_diff"

@@ -1,4 +1,4 @@
-"""A coefficient that goes straight from one value to another."""
+"""A coefficient that moves linearly from one value to another."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gimbal.controllers.base import AbstractController, State
 class Linear(AbstractController):
     """A schedule: ``initial`` + (``final`` - ``initial``) min(1, t / ``steps``) after t learner steps; it reads no signal.
 
-    On the weights of two rewards it hands over from one to the other, from form to correctness (SMILES-GRPO, arXiv:2601.17687).
+    On the weights of two rewards it shifts from one to the other, such as from form to correctness (SMILES-GRPO, arXiv:2601.17687).
 
-    - ``steps`` = 0: ``final`` from the beginning.
+    - ``steps`` = 0: ``final`` from the start.
     - ``final`` = ``initial``: constant.
 
-    Published: over 30 steps, the weight of form from .5 to 0 and that of correctness from .5 to 1.
+    Published: over 30 steps, the weight of form from .5 to 0, of correctness from .5 to 1.
 
     Confidence: verified.
     """

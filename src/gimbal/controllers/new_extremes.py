@@ -10,16 +10,16 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class NewExtremes(AbstractController):
-    """Grows when the signal is above all of its last values, shrinks when it is below them (GARDO, arXiv:2512.24138).
+    """Grows when the signal exceeds all of its recent values, shrinks when it is below them all (GARDO, arXiv:2512.24138).
 
-    value <- clip(value up^[s > max h] down^[s < min h], low, high), h the last ``window`` values of the signal before s, as far as
-    there are any.
+    value <- clip(value up^[s > max h] down^[s < min h], low, high), h the last ``window`` values of the signal before s (or fewer,
+    at first).
 
     - ``up`` = ``down`` = 1, or a signal that stays between its extremes: constant.
     - the first step: constant.
 
-    Published: window 20, up 1.1, down .9, from .02 to .2, at first .1; there it moves the share of the samples that are held to the
-    reference (GatedStepKL), and whether it waits for a full window is not said.
+    Published: window 20, up 1.1, down .9, from .02 to .2, initially .1; there it moves the share of samples held to the reference
+    (GatedStepKL). Whether it waits for a full window is not stated.
 
     Confidence: verified.
     """

@@ -11,18 +11,18 @@ from gimbal.controllers.base import AbstractController, State
 
 @dataclass(frozen=True, kw_only=True)
 class PhasedPID(AbstractController):
-    """PID control of the speed at which the reward rises, times a factor for the phase of training (SAFE, arXiv:2602.04651).
+    """PID control of how fast the reward rises, times a factor for the phase of training (SAFE, arXiv:2602.04651).
 
     value = clip((base + proportional e + integral sum e + derivative (e - e_before)) phase, low, high);  e = m - m_before - speed,
-    m the average of the reward (``smoothing`` kept each step), sum e within [-1, 1]. The phase goes by the last ``window`` rewards:
-    ``warmup`` before there are so many; else ``climbing`` where their mean exceeds that of the ``window`` before by more than
+    m the average of the reward (``smoothing`` kept each step), sum e within [-1, 1]. The phase depends on the last ``window``
+    rewards: ``warmup`` while there are fewer; else ``climbing`` where their mean exceeds that of the ``window`` before by more than
     ``rise``; else ``converged`` where their deviation is below ``calm`` and their mean above ``solved``; else ``plateau``.
 
     - all gains 0: base times the phase's factor.
-    - all factors 1: the PID rule alone.
+    - all factors 1: only the PID rule.
     - ``low`` = ``high``: constant.
 
-    Published: all defaults, for rewards of about 0 to 1. Their code asks once an update, ours once a step.
+    Published: all defaults, for rewards of about 0 to 1. Their code applies it once per update, ours once per step.
 
     Confidence: verified.
     """

@@ -17,16 +17,16 @@ class Smoothed(AbstractController):
     """Follows another controller slowly: exponentially, capped, with a dead band, or with all three (the followers of
     arXiv:2510.00339).
 
-    u is the value of ``rule``, which goes by its own past and not by what is made of it here. D = u - value; nothing moves while
-    |D| <= band, else value <- value + clip(share D', -cap, cap), D' being D, or with ``edge`` D less the band.
+    u is the value of ``rule``, which sees its own past, not the smoothed value. D = u - value; nothing moves while
+    |D| <= band, else value <- value + clip(share D', -cap, cap), with D' = D, or D minus the band with ``edge``.
 
     - ``share`` = 1, ``cap`` = inf, ``band`` = 0: the rule.
-    - ``cap`` = 0 or ``share`` = 0: the rule's first value for ever.
+    - ``cap`` = 0 or ``share`` = 0: the rule's first value forever.
     - ``cap`` = inf, ``band`` = 0: an exponential average; ``share`` = 1, ``band`` = 0: steps of at most ``cap``.
 
     A rule that integrates its error (AdaptiveKL, Lagrangian) runs ahead while the value lags, and may overshoot: smooth little.
 
-    Published: that both together, as here by default, cost little pursuit for much calm. A cap and a band are in units of the value.
+    Published: both together, as here by default, lose little tracking and smooth a lot. Cap and band are in units of the value.
 
     Confidence: partial; the rules are standard; ours: ``share``, ``cap`` and ``band``, and their use on coefficients.
     """

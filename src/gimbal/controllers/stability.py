@@ -1,4 +1,4 @@
-"""The closed loop: a region that each step stays in, and the rule by which what was measured sets the next step."""
+"""The closed loop: a region that each step stays in, and the rule that sets the next step from measurements."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ SLOWEST = 0.05  # of the learning rate, however far the data is: with none no fr
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """Where a step may go, in nats a decision.
+    """The region a step may stay in, in nats per decision.
 
-    ``kl``: how far a step should move the policy. ``times`` as far it may go; what goes further is taken back to there.
-    ``discrepancy``: how far the policy may be from what drew the data that it trains on, be that older or of coarser weights. At a
-    quarter of it steps go half as far, from all of it on a twentieth. ``calm``: a policy that is nearly certain changes its mind
-    within few nats. Where its decisions surprise it by less than this (mean of -log p), ``kl`` and ``discrepancy`` are smaller in
-    proportion.
+    ``kl``: how far a step should move the policy. It may go ``times`` as far; a longer step is scaled back to that.
+    ``discrepancy``: how far the policy may be from the sampler of its training data, through age or coarser weights. At a quarter
+    of it steps go half as far, at or above it a twentieth. ``calm``: few nats suffice to change a nearly certain policy. Where the mean
+    surprise of its decisions (-log p) is below this, ``kl`` and ``discrepancy`` shrink in proportion.
     """
 
     kl: float = 0.01
@@ -54,23 +53,24 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class Stability(AbstractPart):
-    """Sets the learning rate by how far steps moved the policy, and takes back what went out of the region.
+    """Sets the learning rate by how far steps moved the policy, and scales back steps that left the region.
 
     target = c region.kl max(0.05, 1 - sqrt(discrepancy / (c region.discrepancy)))^2,   c = min(1, surprise / region.calm)
 
-    ``discrepancy`` is the distance of the policy from what drew the batch: the share of the way that is left is the share of the
-    learning rate. Where all steps go one way and data has age a, this settles at kl / (1 + a / h)^2 with h = sqrt(region.discrepancy
-    / region.kl): the largest stable step of delayed gradients, softened by h. A distance of a step is about d factor^2, factor being
-    what the learning rate is multiplied with; d and the surprise are followed by averages that keep ``keep`` of themselves a step, and
-    factor goes to sqrt(target / d): by at most ``down`` and ``up`` a step, not at all within ``band``, never beyond 1 / ``widest`` and
-    ``widest``. One distance enters with 1000 times the target at most. A step whose objective moved no decision never raises it.
+    ``discrepancy`` is the distance from the policy to the batch's sampler: the fraction of the region left is the fraction of
+    the learning rate. Where all steps go in one direction and data has age a, this settles at kl / (1 + a / h)^2 with h =
+    sqrt(region.discrepancy / region.kl): the largest stable step of delayed gradients, softened by h. A distance of a step is about d
+    factor^2, with factor the multiplier of the learning rate; d and the surprise are exponential averages with decay ``keep`` per step,
+    and factor moves to sqrt(target / d): by at most ``down`` and ``up`` per step, not at all within ``band``, never beyond 1 /
+    ``widest`` and ``widest``. A distance counts as at most 1000 times the target. A step whose objective moved no decision never raises
+    it.
 
     A step beyond ``region.times`` x target is scaled back: weights <- old + s (new - old), s = .9 sqrt(most / distance), measured
-    again, ``tries`` times at most, and is undone after that. Every ``slice``-th pair of rows of the batch is what is measured on.
-    ``fallback`` has a run whose score fell return to weights that it had.
+    again, at most ``tries`` times, and then undone. Distances are measured on every ``slice``-th pair of rows of the batch.
+    ``fallback`` returns a run whose score fell to earlier weights.
 
-    - ``region.kl`` near 0: nothing moves. ``region.discrepancy`` = inf: the age of data does not matter.
-    - ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, and measurements.
+    - ``region.kl`` near 0: nothing moves. ``region.discrepancy`` = inf: data age does not matter.
+    - ``region.times`` = inf, ``down`` = ``up`` = 1: the run without it, plus measurements.
 
     Confidence: ours; step sizes by a measured KL are published (adaptive KL of PPO, arXiv:1707.06347; SAFE, arXiv:2602.04651).
     """
@@ -93,7 +93,7 @@ class Stability(AbstractPart):
                 raise ValueError(f"Stability.{name} is {vars(self)[name]}; it must be a factor of 1 or above")
         for name in ("slice", "tries"):
             if vars(self)[name] < 1:
-                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it counts from 1")
+                raise ValueError(f"Stability.{name} is {vars(self)[name]}; it must be at least 1")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.learns.off_policy:
@@ -103,15 +103,15 @@ class Stability(AbstractPart):
             )
 
         if whole.run.learns.optimization.learning_rate == 0:
-            yield Refusal("Stability multiplies the learning rate, and 0 stays 0: learning_rate=1e-5")
+            yield Refusal("Stability multiplies the learning rate, and 0 stays 0: set learning_rate=1e-5")
         if "optimization.learning_rate" in whole.run.learns.controllers:
             yield Advice(
-                "Stability sets the learning rate by how far steps go, and so cancels what a controller of optimization.learning_rate "
+                "Stability sets the learning rate by how far steps go, which cancels a controller of optimization.learning_rate "
                 "does: move stability.region.kl instead"
             )
 
     def at_end(self, factor: float) -> bool:
-        """Whether no rate further that way is left."""
+        """Whether the rate can move no further that way."""
         return factor in (self.widest, 1 / self.widest)
 
     def init(self) -> State:
@@ -125,7 +125,7 @@ class Stability(AbstractPart):
         return {**state, "surprise": self._followed(state, "surprise", surprise)}
 
     def target(self, state: State, discrepancy: float) -> float:
-        """Nats a decision that a step should move the policy by, so far from what drew its data."""
+        """The target move of a step in nats per decision, given the distance to the data's sampler."""
         region = self.region
         share = min(1.0, state.get("surprise", region.calm) / region.calm) if region.calm else 1.0
         most = region.discrepancy * share
@@ -133,7 +133,7 @@ class Stability(AbstractPart):
         return region.kl * share * max(SLOWEST, room) ** 2
 
     def back(self, distance: float, target: float) -> float:
-        """What is kept of a step that moved the policy so far: 1 is all of it, 0 where it has no distance."""
+        """The fraction kept of a step that moved the policy this far: 1 is all of it, 0 where it has no distance."""
         if not math.isfinite(distance):
             return 0.0
         if self.region.times == math.inf:

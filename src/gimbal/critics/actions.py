@@ -47,7 +47,7 @@ def _uniform(shape: tuple[int, ...], reach: float, generator: torch.Generator) -
 
 @dataclass(frozen=True, kw_only=True)
 class ActionValues:
-    """``members`` networks that value an action in an observation; two, whose smaller value counts, overestimate less than one."""
+    """``members`` networks that value an action given an observation; the smaller value of two overestimates less than one."""
 
     observations: int
     actions: int
@@ -62,7 +62,7 @@ class ActionValues:
             )
 
     def load(self, seed: int) -> ActionValueNetwork:
-        # A stream of its own: the policy of the run is drawn from the same seed.
+        # A separate stream: the run's policy is initialised from the same seed.
         return ActionValueNetwork(
             self.observations + self.actions, self.hidden, self.members, self.bound, stable_hash("Q", seed) % 2**63
         )

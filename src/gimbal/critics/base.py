@@ -1,4 +1,4 @@
-"""What a critic is: a value model of the states in which decisions were taken."""
+"""Critics: a critic is a value model of the states in which decisions were made."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gimbal.records import AbstractDecisions, TrainBatch
 class AbstractCritic(nn.Module, ABC):
     """(decisions, hidden_NSH) -> (value_NS before each decision, final_N after the last one).
 
-    ``reads`` names what it wants of the policy's own forward pass. With ``hidden_NSH`` in it, ``value`` is given the policy's last
-    hidden states; whether it sends gradient back into that trunk, or detaches them, is its own choice.
+    ``reads`` names the columns it needs from the policy's own forward pass. With ``hidden_NSH``, ``value`` receives the policy's
+    last hidden states; the critic decides whether to backpropagate into that trunk or detach them.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -35,11 +35,11 @@ class AbstractCritic(nn.Module, ABC):
         return value_NS[..., None], final_N[..., None]
 
     def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
-        """The one value, of those of the members: by default the last."""
+        """Combines the members' values into one: by default the last."""
         return value_M[..., -1]
 
     def columns(self, batch: TrainBatch) -> Mapping[str, Tensor]:
-        """What it says of the states of a batch before any update on it, which has what it ``reads``.
+        """Its values for the states of a batch before any update on it; the batch has what it ``reads``.
 
         ``value_NS``, ``bootstrap_N``, and of the members ``value_NSM`` and, one by one, ``bootstrap/0``, ``bootstrap/1``, ... [N].
         """
@@ -49,12 +49,12 @@ class AbstractCritic(nn.Module, ABC):
         return values | {f"bootstrap/{m}": final_N for m, final_N in enumerate(final_NM.T)}
 
     def observe(self, batch: TrainBatch) -> None:
-        """Called with each batch after the last update on it: where a critic that no loss trains is fitted."""
+        """Called with each batch after its last update; fits a critic that no loss trains."""
         return None
 
 
 class AbstractCriticSpec(AbstractPart, ABC):
-    """The saved, frozen choice of a critic; ``load`` makes the live one (weights from the run's generator)."""
+    """The saved, frozen configuration of a critic; ``load`` makes the live one (weights from the run's generator)."""
 
     fitted: ClassVar[bool] = False  # in ``observe``, and by no loss
 

@@ -1,4 +1,4 @@
-"""Critics of several values: heads of one network, or networks of their own."""
+"""Critics of several values: heads of one network, or separate networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gimbal.records import AbstractDecisions
 
 
 class AbstractMembers(AbstractCritic):
-    """M values of each state. ``combine`` makes the one that advantages are computed from; by default it is the last."""
+    """M values of each state. ``combine`` makes the one used for advantages; by default the last."""
 
     @abstractmethod
     def members(
@@ -42,7 +42,7 @@ def soft_minimum(value_M: Float[Tensor, "*shape M"], temperature: float) -> Floa
 
 
 class EnsembleNetwork(AbstractMembers):
-    """Critics side by side on the same states."""
+    """Several critics on the same states."""
 
     def __init__(self, critics: list[AbstractCritic], temperature: float) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Ensemble(AbstractCriticSpec):
     - a = inf: the mean; a = 0: the minimum.
     - equal members, or one: that value.
 
-    Trained by ValueLoss they are one model and their joint value is fitted; EnsembleValueLoss fits each by itself.
+    ValueLoss trains them as one model, fitting the joint value; EnsembleValueLoss fits each separately.
     """
 
     critics: tuple[AbstractCriticSpec, ...]
@@ -82,7 +82,7 @@ class Ensemble(AbstractCriticSpec):
             raise ValueError(f"Ensemble.temperature is {self.temperature}; 0 is the minimum, inf the mean")
 
     def load(self, seed: int) -> EnsembleNetwork:
-        # Each from a stream of its own: critics that begin alike would agree until their data differ.
+        # Separate streams: critics with equal initial weights would agree until their data differ.
         live = [spec.load(stable_hash("member", m, seed)) for m, spec in enumerate(self.critics)]
         return EnsembleNetwork(live, self.temperature).eval()
 

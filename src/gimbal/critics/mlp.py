@@ -40,12 +40,12 @@ class ValueNetwork(AbstractCritic):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueMLP(AbstractCriticSpec):
-    """A value network on ``observations`` numbers. ``scale`` is the size of a usual return: what an output of 1 stands for."""
+    """A value network on ``observations`` numbers. ``scale`` is the size of a typical return: the value of an output of 1."""
 
     observations: int
     hidden: tuple[int, ...] = (64, 64)
     scale: float = 1.0
 
     def load(self, seed: int) -> ValueNetwork:
-        # A stream of its own: the policy of the run is drawn from the same seed.
+        # A separate stream: the run's policy is initialised from the same seed.
         return ValueNetwork(self.observations, self.hidden, self.scale, stable_hash("critic", seed)).eval()

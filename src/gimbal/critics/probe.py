@@ -1,4 +1,4 @@
-"""A value of the whole rollout, read off what the policy's forward pass knew anyway."""
+"""A value of the whole rollout, from features of the policy's own forward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gimbal.records import AbstractDecisions, TrainBatch
 
 
 class FittedProbe(AbstractCritic):
-    """The last few steps' features and targets, and the regression on them. A value of the rollout stands at each of its decisions."""
+    """The last few steps' features and targets, and the regression on them. Each decision gets the rollout's value."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"hidden_NSH", "entropy_NS"})
 
@@ -95,18 +95,18 @@ def ridge(feature_MF: Float[Tensor, "M F"], target_M: Float[Tensor, " M"], stren
 class Probe(AbstractCriticSpec):
     """Ridge regression from the policy's hidden states to the mean reward of a rollout's peers (POISE, arXiv:2605.07579).
 
-    phi_i = [hidden state of the prompt's last token; mean hidden state of the last ``window`` decisions; mean, deviation and largest
+    phi_i = [hidden state of the prompt's last token; mean hidden state of the last ``window`` decisions; mean, deviation and maximum
     of the entropies];  target of phi_i: the mean reward of the *other* rollouts of its group, over the last ``steps`` learner steps.
 
-    Fitted after the update on a batch, so what it says of a batch has seen no reward of it. With CrossRolloutBaseline each rollout is
-    measured against what the others' features predict. With GAE(gamma=1, lam=1) against its own, which is biased: those features
-    know the answer that is judged.
+    Fitted after the update on a batch, so its values for a batch have seen no reward of it. With CrossRolloutBaseline each rollout is
+    compared with the prediction from the others' features. With GAE(gamma=1, lam=1) it is compared with its own, which is biased: those
+    features know the answer that is judged.
 
-    - ``window`` = 0: a value of the prompt alone.
-    - ``ridge`` without bound, or features that are all alike: the mean target, a constant.
+    - ``window`` = 0: a value of only the prompt.
+    - ``ridge`` to infinity, or identical features: the mean target, a constant.
 
-    It says 0 before the first fit: hold the policy for a step (Delayed). Published: ``window`` 10, two rollouts a prompt. Ours: last
-    layer and one prompt token in place of a chosen layer and ten, which statistics of the entropies, ``steps`` and ``ridge``.
+    It returns 0 before the first fit: hold the policy for a step (Delayed). Published: ``window`` 10, two rollouts per prompt. Ours:
+    last layer and one prompt token instead of a chosen layer and ten, the choice of entropy statistics, ``steps`` and ``ridge``.
 
     Confidence: partial; ours: features as above, the length of the memory and the strength of the ridge.
     """

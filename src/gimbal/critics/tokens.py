@@ -1,4 +1,4 @@
-"""Values of texts: a head on the policy's hidden states, or a transformer of its own."""
+"""Values of texts: a head on the policy's hidden states, or its own transformer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GAIN = 0.01  # of the last layer: a fresh critic says nearly 0 of every state
 
 
 class HiddenValueNetwork(AbstractMembers):
-    """V(s) = scale * head(h(s)), h the policy's last hidden state, of which decision s was drawn. A text has no value after its end."""
+    """V(s) = scale * head(h(s)), h the policy's last hidden state, which decision s is sampled from. No value after the end."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"hidden_NSH"})
 
@@ -54,9 +54,9 @@ class HiddenValueNetwork(AbstractMembers):
 class HiddenValue(AbstractCriticSpec):
     """A value head on the policy's last hidden states, ``width`` numbers each; it needs no forward pass of its own.
 
-    ``trunk_gradient`` sends the value loss into the policy's weights too; without it the states are features to the head. ``hidden``
-    are layers of the head between; ``scale`` is the size of a usual return. A text that ran out of length ends there, as its score
-    does. With ``heads`` > 1 each may learn another horizon (MultiHorizonValueLoss); the last is the one that is used.
+    ``trunk_gradient`` also sends the value loss into the policy's weights; without it the states are only features. ``hidden`` are
+    the head's hidden layers; ``scale`` is the size of a typical return. A text truncated by length ends there, as does its score. With
+    ``heads`` > 1 each may learn another horizon (MultiHorizonValueLoss); the last one is used.
     """
 
     width: int = 128
@@ -79,7 +79,7 @@ class HiddenValue(AbstractCriticSpec):
 
 
 class TrunkValueNetwork(AbstractMembers):
-    """V(s) = scale * head(h(s)), h the last hidden state of a transformer that is the critic's own."""
+    """V(s) = scale * head(h(s)), h the last hidden state of the critic's own transformer."""
 
     def __init__(self, trunk: Any, spec: TrunkValue, seed: int, *, shares: Sharing | None) -> None:
         super().__init__()
@@ -101,9 +101,9 @@ class TrunkValueNetwork(AbstractMembers):
 
 @dataclass(frozen=True, kw_only=True)
 class TrunkValue(AbstractCriticSpec):
-    """A value head on a causal language model of its own, truncated to its first ``layers`` layers (0: all) and trained as a whole.
+    """A value head on its own causal language model, truncated to its first ``layers`` layers (0: all) and trained as a whole.
 
-    ``trunk`` must share the policy's tokenizer; from the same weights the critic begins with what the policy knows of texts.
+    ``trunk`` must share the policy's tokenizer; with the same weights, the critic starts with the policy's knowledge of texts.
     """
 
     trunk: CausalLM = CausalLM()
@@ -142,7 +142,7 @@ def _real_NS(decisions: Tokens) -> Bool[Tensor, "N S"]:
 
 
 def _nothing(value_NSM: Float[Tensor, "N S M"]) -> Float[Tensor, "N M"]:
-    """What is to be had after the end of a text."""
+    """The value after the end of a text."""
     return value_NSM.new_zeros(value_NSM.shape[0], value_NSM.shape[2])
 
 

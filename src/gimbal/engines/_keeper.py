@@ -1,8 +1,8 @@
-"""Runs a command in a process group of its own until it ends, or until whoever holds the other end of standard input is gone.
+"""Runs a command in its own process group until it ends, or until the process at the other end of standard input is gone.
 
-A server started by a run must not outlive it, however the run ends: after SIGKILL nobody is left to stop it, but the pipe closes. What
-watches the pipe is a child of the process that was started: Ray kills the children of a worker before they can end anything, and
-leaves theirs. Run as a script, so that nothing of gimbal is imported: python _keeper.py COMMAND...
+A server started by a run must not outlive it, however the run ends: after SIGKILL no process is left to stop it, but the pipe closes.
+A grandchild watches the pipe, since Ray kills a worker's children before they can end anything, but not theirs. Run as a script, so
+that nothing of gimbal is imported: python _keeper.py COMMAND...
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine is: it turns requests into rollouts with whatever weights it was last loaded with."""
+"""Engines: an engine turns requests into rollouts with the weights it loaded last."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ROWS = 1 << 32  # more than there are samples in a group
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One row to be drawn. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
+    """One row to sample. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
 
-    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row`` tells the
-    rows of one sample apart; it is 0 but where a workflow draws several.
+    ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row``
+    distinguishes the rows of one sample; it is 0 unless a workflow samples several.
     """
 
     group: int
@@ -52,13 +52,13 @@ class Request:
 
 
 def row_key(group: int, sample: int, row: int) -> tuple[int, int]:
-    """(group, sample) of a sample's first row, and a key of its own for each further one."""
+    """(group, sample) of a sample's first row, and a separate key for each further row."""
     return group, sample + ROWS * row
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What came of a request, under its key: an episode, or why there is none."""
+    """The result of a request, under its key: an episode, or the reason why there is none."""
 
     key: tuple[int, int]
     outcome: Episode | Drop
@@ -70,17 +70,17 @@ class Finished:
 
     @property
     def rollout(self) -> Rollout:
-        """The row that speaks for the episode, for a caller whose requests nothing gives up."""
+        """The episode's last row, for a caller whose requests are never dropped."""
         if isinstance(self.outcome, Drop):
             raise ValueError(
-                f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; ask it again"
+                f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
             )
         return self.outcome.last
 
 
 @dataclass(frozen=True, kw_only=True)
 class Witness:
-    """What one copy of the weights says of the decisions of a canary, one rollout after the other."""
+    """What one copy of the weights assigns to the decisions of a canary, rollout by rollout."""
 
     who: str  # "" where there is one copy only
     due: int  # the version that was sent to it
@@ -89,12 +89,13 @@ class Witness:
 
 
 class Unserved(ValueError):
-    """Whoever draws was lost again and again, so the run ends. Nothing has been trained on since the last step."""
+    """The sampler was lost repeatedly, so the run ends. No training has happened since the last step."""
 
 
 class AbstractEngine(ABC):
     """A live engine. Each submitted request comes out of ``step`` exactly once, as an episode or a counted drop, unless it
-    is cancelled. Who may ``extend`` rows sets ``extended``: an engine then keeps what it has computed of a row that has just ended."""
+    is cancelled. A caller that may ``extend`` rows sets ``extended``; the engine then keeps the computed state of a row that just
+    ended."""
 
     extended = False
 
@@ -114,7 +115,7 @@ class AbstractEngine(ABC):
 
     @property
     def computed(self) -> int | None:
-        """Tokens that rollouts have put through the model since it was started; None where nobody counts them."""
+        """Tokens that rollouts have put through the model since it started; None where they are not counted."""
         return None
 
     @property
@@ -126,8 +127,8 @@ class AbstractEngine(ABC):
     def submit(self, request: Request) -> None: ...
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """Submit ``request`` with the ``first`` decisions (None: all) of a row that left an engine as its own, and then with tokens it
-        was told; it goes on from there. Only of an engine that can CONTINUE or FORK."""
+        """Submit ``request`` with the ``first`` decisions (None: all) of a finished row as its own, followed by given tokens; it
+        continues from there. Only for an engine that can CONTINUE or FORK."""
         raise ValueError(
             f"{type(self).__name__} cannot continue a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
         )
@@ -138,10 +139,10 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        """Take a request out; what was drawn so far comes back (stop='cancelled'), or None if nothing was."""
+        """Remove a request; returns what was sampled so far (stop='cancelled'), or None if nothing was."""
 
     def partial_rollouts(self) -> list[Finished]:
-        """What is drawn so far of the requests in flight, where anything is. ValueError where the engine cannot show it."""
+        """The partial rollouts of requests in flight, if any. ValueError if the engine cannot show them."""
         if not self.in_flight:
             return []
         raise ValueError(
@@ -151,7 +152,7 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        """Sample with these weights (a copy is taken) from the next decision on, also in rollouts under way."""
+        """Sample with these weights (a copy is taken) from the next decision on, also in unfinished rollouts."""
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
@@ -180,11 +181,11 @@ class AbstractEngine(ABC):
         return []
 
     def metrics(self) -> Mapping[str, float]:
-        """What it says of itself since the last call, under its own name."""
+        """Its metrics since the last call, under its own name."""
         return {}
 
     def rest(self) -> None:
-        """Give memory back until the next ``load``; nothing is in flight, and nothing is drawn or read meanwhile."""
+        """Release memory until the next ``load``; nothing is in flight, and nothing is sampled or read until then."""
         return None
 
     def close(self) -> None:
@@ -193,14 +194,14 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything in flight, so that a resumed engine goes on to the same bits (weights are loaded apart)."""
+        """Everything in flight, so that a resumed engine continues bit for bit (weights are loaded separately)."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class AbstractEngineAround(AbstractEngine):
-    """An engine around another: what a concrete one does not say of itself is the inner one's."""
+    """An engine around another: whatever a subclass does not define comes from the inner engine."""
 
     inner: AbstractEngine
 
@@ -281,12 +282,12 @@ MOST_SLOTS = (
 def check_slots(slots: int) -> None:
     if not 1 <= slots <= MOST_SLOTS:
         raise ValueError(
-            f"engine.slots is {slots}; it must be between 1 and {MOST_SLOTS:,}, the rollouts drawn side by side"
+            f"engine.slots is {slots}; it must be between 1 and {MOST_SLOTS:,}, the rollouts sampled in parallel"
         )
 
 
 def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
-    """Advice on an engine's ``cache`` where the anchor asks what each decision was drawn from."""
+    """Advice on an engine's ``cache`` where the anchor needs each decision's exact distribution."""
     if cache == "keep" and whole.doing(AT_SAMPLING) and whole.run.max_staleness > 0:
         yield Advice(
             "the anchor evaluates each decision by its own version, but after a load unfinished rollouts continue with keys and values "
@@ -295,7 +296,7 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
 
 
 class AbstractSampler(ABC):
-    """What runtimes start to draw rollouts: an engine, or an engine and what drives it."""
+    """What runtimes start to sample rollouts: an engine, or an engine and its driver."""
 
     @property
     def whole(self) -> bool:
@@ -308,7 +309,7 @@ class AbstractSampler(ABC):
 
 
 class AbstractEngineSpec(AbstractPart, AbstractSampler):
-    """The saved, frozen choice of an engine; ``can`` says what a workflow may ask of it."""
+    """The saved, frozen configuration of an engine; ``can`` states what a workflow may request."""
 
     @property
     def can(self) -> frozenset[str]:
@@ -316,7 +317,7 @@ class AbstractEngineSpec(AbstractPart, AbstractSampler):
 
 
 def drained(engine: AbstractEngine) -> dict[tuple[int, int], Finished]:
-    """Everything in flight, drawn to its end, by key."""
+    """Samples everything in flight to its end; results by key."""
     finished: dict[tuple[int, int], Finished] = {}
     while engine.in_flight:
         finished |= {item.key: item for item in engine.step()}

@@ -16,10 +16,10 @@ EXTENT = 16  # attention reads the cache in multiples of this many positions
 
 
 class SlotCache(Cache):
-    """One row a live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
+    """One row per live rollout; rows 0..n-1 are live. Two modes, chosen before each forward pass of the model.
 
     ``decode``: tokens of the rows, written at each row's own positions; attention sees the first ``extent`` positions of the live rows.
-    ``collect``: a batch of prompts apart from the rows; their keys and values are kept for ``place`` to copy into rows.
+    ``collect``: a batch of prompts separate from the rows; ``place`` later copies their keys and values into rows.
     """
 
     def __init__(self, slots: int) -> None:
@@ -75,8 +75,8 @@ class SlotCache(Cache):
             tensor[target, :, :length] = tensor[source, :, :length]
 
     def reserve(self, length: int, like: Float[Tensor, "layers two heads L width"]) -> None:
-        """Room for ``length`` positions; the cache doubles rather than creeps. Whatever has grown it, there is room for the multiple
-        of EXTENT that the longest row needs: what is read must not depend on rows that are gone."""
+        """Makes room for ``length`` positions, by doubling. There is always room for the multiple of EXTENT that the longest row
+        needs: reads must not depend on earlier rows."""
         if length <= self.capacity:
             return
         layers, _, heads, _, width = like.shape
@@ -91,7 +91,7 @@ class SlotCache(Cache):
         self.capacity = capacity
 
     def clear(self) -> None:
-        """Give the memory back. It will be as wide again as it was: what is read must not depend on a rest."""
+        """Release the memory. It will be as wide again later: reads must not depend on a pause."""
         self.least, self.capacity = self.capacity, 0
         self.keys, self.values, self._collected = [], [], None
 
@@ -106,7 +106,7 @@ _continuing: dict[str, tuple[bool, str]] = {}
 
 
 def check_continues(model: Any, width: int = 1) -> None:
-    """Refuse a model that says something else with this cache, so many tokens at a time, than in one forward pass of its own."""
+    """Refuse a model whose output with this cache, that many tokens at a time, differs from its own single forward pass."""
     if (known := f"{width} {exact.kind(model)}") not in _continuing:
         with torch.inference_mode(), exact.narrow(model):
             ids = exact.tried(model)
@@ -116,8 +116,8 @@ def check_continues(model: Any, width: int = 1) -> None:
     continues, why = _continuing[known]
     if not continues and width > 1:
         raise ValueError(
-            f"{exact.name_of(model)} says something else where several tokens of a row go through it at once, as drafts do: "
-            "engine.drafter=None" + (f" ({why})" if why else "")
+            f"{exact.name_of(model)} gives different results for several tokens of a row at once, as drafts need: "
+            "set engine.drafter=None" + (f" ({why})" if why else "")
         )
     if not continues:
         kinds = vars(model.config.get_text_config()).get("layer_types") or ()

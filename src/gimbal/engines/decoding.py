@@ -21,7 +21,7 @@ POSITIONS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # by 
 
 
 class RowTable:
-    """The rows of the engine as parallel arrays. A row shows its first ``length``; ``known`` of it are drawn, the rest is void."""
+    """The rows of the engine as parallel arrays. A row exposes its first ``length`` tokens; ``known`` are set, the rest is unused."""
 
     def __init__(self, slots: int, device: torch.device) -> None:
         self.device = device
@@ -47,7 +47,7 @@ class RowTable:
             tensor[target] = tensor[source]
 
     def store(self, row: int) -> dict[str, Tensor]:
-        """What is drawn of a row and does not show yet."""
+        """The tokens of a row that are sampled but not exposed yet."""
         span = slice(int(self.length_B[row]), int(self.known_B[row]))
         return {name: getattr(self, name)[row, span].clone() for name in POSITIONS}
 
@@ -74,7 +74,7 @@ class RowTable:
 
 
 class Decoder:
-    """Draws from the engine's model, by its cache, into the table."""
+    """Samples from the engine's model, using its cache, into the table."""
 
     def __init__(self, model: Any, table: RowTable, slots: SlotCache, drafter: AbstractDrafter | None) -> None:
         self.model, self.table, self.slots = model, table, slots
@@ -93,7 +93,7 @@ class Decoder:
         return {"of": type(self.drafts).__name__, "pace": self.pace.state_dict(), "drafts": self.drafts.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A run that is resumed with another drafter begins with what that one believes at first."""
+        """A run resumed with another drafter starts from that drafter's initial state."""
         if self.drafts is not None and self.pace is not None and state.get("of") == type(self.drafts).__name__:
             self.pace.load_state_dict(state["pace"])
             self.drafts.load_state_dict(state["drafts"])
@@ -110,7 +110,7 @@ class Decoder:
     def draw(
         self, rows: Sequence[tuple[Request, int]], version: int, ends: Int[Tensor, " E"], *, entropy: bool, rivals: bool
     ) -> None:
-        """The next token of every row, and the one after it for as long as what was drafted is what is drawn.
+        """The next token of every row, and further ones as long as the draft matches the samples.
 
         ``rows``: the requests, and how many tokens their prompts have.
         """
@@ -155,7 +155,7 @@ class Decoder:
             table.measure(n)
 
     def _drafted(self, rows: Sequence[tuple[Request, int]], over_B: Tensor) -> list[int]:
-        """Writes drafts behind what is known of the rows; how many tokens each has, [] where nothing was drafted."""
+        """Writes drafts after the rows' known tokens; returns the number per row, [] where nothing was drafted."""
         table, n = self.table, len(rows)
         if self.drafts is None or self.pace is None or not (longest := self.pace.most(n)):
             return []

@@ -30,7 +30,7 @@ TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.5}
 
 @dataclass(kw_only=True)
 class LivePath:
-    """A path under way. Lists have one entry a step; ``states`` one more, the present."""
+    """A path in progress. Lists have one entry per step; ``states`` has one more, the current one."""
 
     request: Request
     sampling: PathSampling
@@ -80,7 +80,7 @@ class LivePath:
 
 
 class DenoisingEngine(AbstractEngine):
-    """At most ``slots`` paths under way, each at its own noise level; a step evaluates the network on all of them together."""
+    """At most ``slots`` paths in progress, each at its own noise level; a step evaluates the network on all of them together."""
 
     def __init__(self, policy: DenoiserPolicy, spec: Denoising) -> None:
         self._spec, self._policy = spec, policy_copy(policy)
@@ -177,7 +177,7 @@ class DenoisingEngine(AbstractEngine):
         return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length]
 
     def state_dict(self) -> dict[str, Any]:
-        """Noise does not travel: it is drawn again, by the name of its request."""
+        """Noise is not saved: it is generated again from the name of its request."""
         live = [
             {
                 "request": path.request,
@@ -233,10 +233,10 @@ def policy_copy(policy: DenoiserPolicy) -> DenoiserPolicy:
 
 
 class HeldWeights:
-    """The tensors of a sampler's copy, loaded again and again in its precision.
+    """The tensors of a sampler's copy, reloaded in its precision.
 
-    bfloat16 casts the weights and computes in bfloat16, but for means and log-probabilities. int8 rounds the weight of every linear
-    layer to 8 bits, one scale an output channel, and computes in float32, as Native does.
+    bfloat16 casts the weights and computes in bfloat16, except for means and log-probabilities. int8 rounds the weight of every
+    linear layer to 8 bits, one scale per output channel, and computes in float32, as Native does.
     """
 
     def __init__(self, own: DenoiserPolicy, policy: DenoiserPolicy, precision: Precision) -> None:
@@ -263,10 +263,10 @@ class HeldWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class Denoising(AbstractEngineSpec):
-    """Draws ``slots`` samples side by side, whatever their noise levels, in ``precision``: float32, bfloat16, or with int8 weights.
+    """Samples ``slots`` paths in parallel, at any mix of noise levels, in ``precision``: float32, bfloat16, or with int8 weights.
 
-    Each sample has its own random numbers, so that it does not depend on what is drawn beside it. New weights count from the next
-    step on, also in paths under way; each step records the version that drew it.
+    Each sample has its own random numbers, so it does not depend on its neighbours. New weights apply from the next step on, also
+    to paths in progress; each step records the version that sampled it.
     """
 
     slots: int = 64

@@ -34,7 +34,7 @@ RETURN = "return"  # in a rollout's scores, where it is the last segment of an e
 
 @dataclass(kw_only=True)
 class Play:
-    """An episode at play: the task and seed that it was reset by, and what has been done in it."""
+    """An episode in progress: the task and seed it was reset with, and its history."""
 
     environment: Environment
     task: Task
@@ -55,9 +55,9 @@ class Play:
 
 @dataclass(kw_only=True)
 class LiveEpisode:
-    """A request under way. Lists have one entry a decision; ``observations`` one more, the present.
+    """A request in progress. Lists have one entry per decision; ``observations`` has one more, the current one.
 
-    ``stream`` is the episode that it plays, of which other requests may have played the beginning.
+    ``stream`` is the episode it plays; earlier requests may have played its beginning.
     """
 
     request: Request
@@ -124,7 +124,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| t
 
 
 class EpisodeEngine(AbstractEngine):
-    """At most ``slots`` environments at play; a step evaluates the policy on all their observations in one batch."""
+    """At most ``slots`` active environments; a step evaluates the policy on all their observations in one batch."""
 
     def __init__(self, policy: AbstractControlPolicy, spec: Episodes) -> None:
         dtype = getattr(torch, spec.dtype)
@@ -188,9 +188,9 @@ class EpisodeEngine(AbstractEngine):
         return finished
 
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
-        """Their environments' answers, all out of one thread beside this one, which can be left alone where one does not come back.
+        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
 
-        One that raises, or takes longer than the deadline, is answered for with an error, and the rest go on in another thread.
+        An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
         moments: list[Moment] = []
         while len(moments) < len(plays):
@@ -254,7 +254,7 @@ class EpisodeEngine(AbstractEngine):
         for saved in state["live"]:
             if "stream" not in saved:
                 raise ValueError(
-                    "the checkpoint holds episodes at play as an earlier version of gimbal saved them: begin a new run from its "
+                    "the checkpoint holds episodes saved by an earlier version of gimbal: start a new run from its "
                     "weights, policy.model=.../model"
                 )
             stream, moments = self._replayed(saved["stream"])
@@ -276,12 +276,12 @@ class EpisodeEngine(AbstractEngine):
         task = saved["task"]
         stream = self._reset(task, saved["seed"])
         if isinstance(stream, str):
-            raise ValueError(f"an environment under way does not begin again: {stream}")
+            raise ValueError(f"an episode in progress could not be restarted: {stream}")
         moments = [Moment(observation=stream.observation)]
         for action_A in saved["actions"]:
             (moment,) = self._act([stream], action_A[None])
             if moment.error:
-                raise ValueError(f"an environment under way does not come back to where it was: {moment.error}")
+                raise ValueError(f"an episode in progress could not be replayed to where it was: {moment.error}")
             moments.append(moment)
         stream.actions = list(saved["actions"])
         stream.observation = moments[-1].observation
@@ -344,7 +344,7 @@ def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], 
 
 
 def _broke(call: Call, deadline: float) -> str:
-    """What went wrong with a call of an environment, '' for nothing. What somebody's environment raises is data, whatever it is."""
+    """What went wrong in a call of an environment, '' for nothing. Any exception of an environment is data."""
     try:
         call.result(deadline)
     except Hung:  # that ends the run
@@ -360,10 +360,10 @@ def _broke(call: Call, deadline: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes(AbstractEngineSpec):
-    """``slots`` environments side by side; ``dtype`` is that of the sampler's copy of the policy.
+    """``slots`` environments in parallel; ``dtype`` is that of the sampler's copy of the policy.
 
-    A rollout is a whole episode; with ``segment`` above 0 it is at most so many steps of one, and the next rollout goes on where it
-    stopped, so that a learner step waits for no episode's end. ``sampling.max_length`` limits the episode in both cases.
+    A rollout is a whole episode. With ``segment`` above 0 it is at most that many steps of one, and the next rollout continues from
+    there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.
 
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
     turn, counted, and leaves the statistics.

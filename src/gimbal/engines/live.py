@@ -1,4 +1,4 @@
-"""Requests to vLLM, in this process or behind a server: what has been drawn for each so far, and those that wait."""
+"""Requests to vLLM, in this process or on a server: the tokens of each so far, and the waiting ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 @dataclass(kw_only=True)
 class LiveRequest:
-    """Token ids in, token ids and their log-probabilities out; each token has the version that drew it."""
+    """Token ids in, token ids and their log-probabilities out; each token has the version that sampled it."""
 
     request: Request
     prompt: list[int]
@@ -33,8 +33,8 @@ class LiveRequest:
     def onward(
         cls, request: Request, rollout: Rollout, told: Sequence[int], *, first: int | None, version: int
     ) -> LiveRequest:
-        """From the ``first`` decisions of a row that left its engine, and tokens it was told. All of it is a prompt to vLLM, which has
-        most of the keys and values still: its cache goes by prefixes."""
+        """From the ``first`` decisions of a finished row, and given tokens. All of it is a prompt to vLLM, whose prefix cache still
+        has most of its keys and values."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -55,7 +55,7 @@ class LiveRequest:
         request, sampling = self.request, of_tokens(self.request.sampling)
         if sampling.min_p > 0 and sampling.top_p < 1:
             raise ValueError(
-                "vLLM applies min_p before top_p and gimbal's Sampling means the other order; use one of them, or the native engine"
+                "vLLM applies min_p before top_p, gimbal's Sampling the other way round; use only one of them, or the native engine"
             )
         if len(self.prompt) + sampling.max_length > longest:
             raise ValueError(
@@ -98,7 +98,7 @@ class LiveRequest:
 
 
 def distribution(given: Any) -> dict[str, Any]:
-    """What is drawn from, in vLLM's words."""
+    """The sampling distribution, in vLLM's terms."""
     sampling = of_tokens(given)
     drawn = sampling.temperature > 0  # the greedy choice is recorded with the model's own log-probability
     return {
@@ -110,7 +110,7 @@ def distribution(given: Any) -> dict[str, Any]:
 
 
 class AbstractVLLM(AbstractEngine):
-    """vLLM holds at most ``slots`` requests of a run; the others wait here, so that none begins under weights that are gone."""
+    """vLLM holds at most ``slots`` requests of a run; the others wait here, so that none starts under outdated weights."""
 
     policy: TokenPolicy
     _longest: int  # tokens that one request may have
@@ -175,17 +175,17 @@ class AbstractVLLM(AbstractEngine):
 
     @abstractmethod
     def _advance(self) -> None:
-        """Take in what vLLM has drawn; what is complete goes from ``live`` to ``done``."""
+        """Take in what vLLM has generated; complete requests move from ``live`` to ``done``."""
 
     @abstractmethod
     def _take_back(self, name: str) -> None:
-        """From vLLM and from ``live``, with all that was drawn for it."""
+        """Removes it from vLLM and ``live``, with everything sampled for it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Requests and their tokens; keys and values are computed again, and what has not come back is drawn again."""
+        """Requests and their tokens; keys and values are recomputed, and unreturned tokens are sampled again."""
         return {"live": [live.copy() for live in (*self.live.values(), *self.queue)], "done": list(self.done)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        assert not self.in_flight, "an engine that is resumed has nothing in flight"
+        assert not self.in_flight, "a resumed engine has nothing in flight"
         self.queue = deque(live.copy() for live in state["live"])
         self.done = list(state["done"])

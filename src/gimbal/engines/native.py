@@ -1,12 +1,12 @@
 """The native engine: continuous batching over the policy's own transformers module, with our cache.
 
 A rollout occupies one row from its first decision to its last; live rows are the first ``n``, so a step is one forward pass over
-exactly them. A row that ends is filled by the last one, and the queue refills the rows. The cache of a row holds all its tokens
-but the newest; a step feeds the newest and draws the next. Prompts therefore enter the cache up to their last token, once a group.
+exactly them. The last row replaces a row that ends, and the queue refills the rows. A row's cache holds all its tokens but the
+newest; a step feeds the newest and samples the next. Prompts therefore enter the cache up to their last token, once per group.
 
-With a drafter a row may be drawn ahead of its ``length``, up to ``known``: each step still shows one more decision of every row, and
-the model is called when some row has nothing in store. So all that is asked between steps (stops, limits, pauses, cancelling, new
-weights) finds what it finds without drafts. New weights void what is in store.
+With a drafter a row may be sampled ahead of its ``length``, up to ``known``: each step still exposes one more decision per row, and
+the model runs when a row has no tokens in reserve. So everything between steps (stops, limits, pauses, cancelling, new weights) works
+as without drafts. New weights discard the reserve.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from gimbal.records import Rollout
 
 @dataclass(kw_only=True)
 class Live:
-    """A request in the queue or in a row, and what was drawn for it before it got there."""
+    """A request in the queue or in a row, and what was sampled for it before."""
 
     request: Request
     prompt: list[int]
@@ -79,9 +79,9 @@ class Native(AbstractEngineSpec):
     ``cache``: what happens to unfinished rollouts when new weights arrive. "keep" continues with the keys and values of the old
     weights, so later decisions mix versions: the exact log-probabilities of their version differ by .004 nats on average
     and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
-    ``entropy`` records the entropy of every distribution sampled from, ``rivals`` the likeliest token beside the one that was drawn, of
-    those that end no text. ``device`` is the device of the sampler's model; "" is that of the policy. ``drafter``: who guesses tokens
-    ahead, so that one pass draws several; what is drawn stays the same.
+    ``entropy`` records the entropy of every sampled distribution, ``rivals`` the likeliest token other than the sampled one that does
+    not end the text. ``device`` is the device of the sampler's model; "" is the policy's. ``drafter`` guesses tokens ahead so that one
+    pass samples several; the result stays the same.
     """
 
     slots: int = 128
@@ -215,7 +215,7 @@ class NativeEngine(AbstractEngine):
         return rollout
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
-        """The rest it draws from its own stream. What another row has just computed of it is not computed again."""
+        """The rest comes from its own random stream. What another row has just computed is reused."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, start = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -249,7 +249,7 @@ class NativeEngine(AbstractEngine):
 
     @torch.inference_mode()
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
-        """All rollouts in one forward pass, those of one prompt behind a single copy of it."""
+        """All rollouts in one forward pass; rollouts of one prompt share one copy of it."""
         rows_of = [rollout.decisions for rollout in canary if isinstance(rollout.decisions, Tokens)]
         assert len(rows_of) == len(canary), "this engine draws tokens"
         tokens = Tokens.stack(rows_of).to(self.device)

@@ -17,7 +17,7 @@ from gimbal.records import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class Offline(AbstractEngineSpec):
-    """Samples nothing and holds no copy of the weights, so training on recorded answers needs no memory for a sampler."""
+    """Samples nothing and holds no weights, so training on recorded answers needs no memory for a sampler."""
 
     @property
     def can(self) -> frozenset[str]:
@@ -28,7 +28,7 @@ class Offline(AbstractEngineSpec):
 
 
 class OfflineEngine(AbstractEngine):
-    """Every weight will do: nothing is computed with any."""
+    """Accepts any weights: nothing is computed with them."""
 
     def __init__(self) -> None:
         self._version = -1

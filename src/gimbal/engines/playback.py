@@ -21,14 +21,14 @@ from gimbal.records import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class Playback(AbstractEngineSpec):
-    """Answers each task of ``Minari`` with its episode as it was recorded, so that what data are like is seen in the report. It holds
-    no weights. How likely an action was when it was taken is not known: ``behavior`` is 0, as of demonstrations.
+    """Answers each task of ``Minari`` with its recorded episode, so the report shows what the data look like. It holds no weights.
+    The probability of a recorded action is unknown: ``behavior`` is 0, as for demonstrations.
     """
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Minari):
             yield Refusal(
-                "Playback plays recorded episodes, and the tasks are none: tasks='Minari(dataset=...)', or engine='Episodes()', "
+                "Playback plays recorded episodes, but the tasks are not: use tasks='Minari(dataset=...)', or engine='Episodes()', "
                 "which acts"
             )
 
@@ -37,7 +37,7 @@ class Playback(AbstractEngineSpec):
 
 
 class PlaybackEngine(AbstractEngine):
-    """Whatever was asked is there with the next step."""
+    """Every request is answered at the next step."""
 
     def __init__(self) -> None:
         self._version = -1

@@ -40,10 +40,10 @@ def rounded(weight: Float[Tensor, "rows columns"], axis: int, levels: int = 127)
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a sampler holds the trainer's tensors: floating ones cast to ``dtype`` (None: as they are), those of ``axes`` rounded before.
+    """How a sampler holds the trainer's tensors: floating ones cast to ``dtype`` (None: as they are), those in ``axes`` rounded first.
 
-    ``kept`` are held as the trainer has them: buffers that do not travel. ``names`` are all that a reading has (None: every tensor of
-    the model). ``held`` is False where the sampler's own tensors cannot be read, and a reading is of what its loader took in.
+    ``kept`` are held as the trainer has them: buffers that are not sent. ``names`` lists the tensors of a reading (None: every tensor
+    of the model). ``held`` is False where the sampler's own tensors cannot be read; a reading then covers what its loader received.
     """
 
     dtype: torch.dtype | None = None
@@ -64,11 +64,11 @@ class Form:
 
 
 class ModelCopy:
-    """A frozen copy of a transformers model that is loaded again and again.
+    """A frozen copy of a transformers model that is reloaded for each version.
 
-    float32 and bfloat16 copy the weights with a cast. int8 rounds every linear layer but the output layer to 8 bits, one scale an
-    output channel, and computes in float32: the numbers of weight-only int8 kernels. (Kernels that also round activations choose one
-    scale for the whole batch, and then a text depends on its neighbours.) The rounding is a real train-inference discrepancy, and
+    float32 and bfloat16 copy the weights with a cast. int8 rounds every linear layer but the output layer to 8 bits, one scale
+    per output channel, and computes in float32: the same numbers as weight-only int8 kernels. (Kernels that also round activations
+    choose one scale for the whole batch, so a text depends on its neighbours.) The rounding is a real train-inference discrepancy, and
     the same at every load of the same weights.
     """
 
@@ -113,7 +113,7 @@ class ModelCopy:
 
 class Fit:
     """Delivered weights against a model's own tensors. Tied ones are one tensor under several names, delivered under any of them;
-    ``frozen`` ones are as they should be and may be left out."""
+    ``frozen`` ones are already correct and may be left out."""
 
     def __init__(self, tensors: Mapping[str, Tensor], frozen: Collection[str] = ()) -> None:
         self._frozen = frozenset(frozen)

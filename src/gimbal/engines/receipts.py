@@ -31,7 +31,7 @@ Prints = Mapping[str, str]  # fingerprints by the names that tensors have in the
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a copy of the weights says it is, and what it was found to hold."""
+    """What a copy of the weights claims to be, and what it was found to hold."""
 
     version: int
     prints: Prints
@@ -39,7 +39,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """Of one load by one copy: read just before it (None: there was nothing yet) and just after."""
+    """Readings of one load by one copy: just before it (None: nothing was loaded yet) and just after."""
 
     who: str
     due: int  # the version that was sent
@@ -61,7 +61,7 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def unsaved(module: nn.Module) -> set[str]:
-    """The names of buffers that are in no ``state_dict``, so that nobody delivers them."""
+    """The names of buffers that are in no ``state_dict`` and so are never delivered."""
     return {name for name, _ in module.named_buffers(remove_duplicate=False)} - module.state_dict().keys()
 
 

@@ -15,10 +15,10 @@ from gimbal.records import AbstractSampling
 
 @dataclass(frozen=True, kw_only=True)
 class Distributions:
-    """The ``Sampling`` of every row as columns, so that rows with different settings are drawn in one batch.
+    """The ``Sampling`` of every row as columns, so rows with different settings share one batch.
 
-    A column is None where no row uses it. Greedy rows have the temperature 1 and no truncation: their choice is the mode, and
-    their log-probabilities are those of the model itself.
+    A column is None where no row uses it. Greedy rows have the temperature 1 and no truncation: they choose the mode, and
+    their log-probabilities are the model's own.
     """
 
     temperature_B: Float[Tensor, " B"] | None
@@ -52,7 +52,8 @@ class Distributions:
 
 
 def processed(logits_BV: Float[Tensor, "B V"], rows: Distributions) -> Float[Tensor, "B V"]:
-    """Log-probabilities after temperature, top-k, top-p and min-p, in this order, renormalised after each; -inf outside the support.
+    """Log-probabilities after temperature, top-k, top-p and min-p, in this order, each followed by renormalisation; -inf outside the
+    support.
 
     top-k: the k likeliest tokens. top-p: the fewest of them whose mass reaches p. min-p: those of at least min_p times the mode's
     probability. The mode is always kept.

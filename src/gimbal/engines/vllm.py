@@ -1,6 +1,6 @@
-"""The vLLM engine: generation by vLLM in this process, driven step by step, so that every token has the version that drew it.
+"""The vLLM engine: generation by vLLM in this process, driven step by step, so that every token has the version that sampled it.
 
-vLLM is given token ids and gives token ids back; text is made of them for stop strings and readers only, by the policy's tokenizer.
+vLLM receives and returns token ids; the policy's tokenizer decodes them only for stop strings and readers.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ DEFAULTS = {
 class VLLM(AbstractEngineSpec):
     """vLLM with ``slots`` rollouts at a time, sampled in ``precision``; prompts of a group share their keys and values.
 
-    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
-    "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the most tokens of
-    prompt and rollout together; 0 is what the model was made for.
+    ``cache``: what happens to unfinished rollouts when new weights arrive: "keep" continues from the keys and values of the old
+    weights, "recompute" rebuilds them under the new ones. ``cache_gb`` GiB are set aside for keys and values. ``longest`` is the
+    maximum length of prompt plus rollout in tokens; 0 is the model's own limit.
 
-    Each request has its own seed, of (run seed, task, sample). The same requests to the same weights give the same rollouts on one
-    machine. vLLM's numerics depend a little on who shares a batch, so near a tie a neighbour can change a token; and a rollout that was
-    in flight when its run stopped continues from its tokens under a new seed, so a resumed run is not the same bit for bit.
+    Each request has its own seed, derived from (run seed, task, sample). The same requests to the same weights give the same rollouts
+    on one machine. vLLM's numerics depend slightly on the rest of the batch, so near a tie a neighbour can change a token. A rollout in
+    flight when its run stopped continues from its tokens under a new seed, so a resumed run is not bit-identical.
 
     One process and one device: no tensor parallelism, no LoRA. Needs the extra ``vllm``.
     """
@@ -88,19 +88,19 @@ class VLLM(AbstractEngineSpec):
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
         if any(".lora_" in name for name in policy.state_dict()):
             raise ValueError(
-                "the vLLM engine takes whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+                "the vLLM engine takes whole weights, not adapters; train without policy.lora, or sample with engine=Native()"
             )
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError(
-                "vLLM takes torch.distributed for itself, and the learner's processes share it here: engine=VLLMServer(), "
+                "vLLM needs torch.distributed for itself, but the learner's processes use it here: set engine=VLLMServer(), "
                 "engine=Native(), or one process"
             )
         return VLLMEngine(self, policy)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(LoRA):
-            yield Refusal("VLLM is given whole models, and with policy.lora only the adapter travels: engine=Native()")
+            yield Refusal("VLLM needs whole models, but policy.lora sends only the adapter: set engine=Native()")
         yield from overtaken(self.cache, whole)
 
 
@@ -161,7 +161,7 @@ class VLLMEngine(AbstractVLLM):
         return Reading(version=self._version, prints=dict(self._taken))
 
     def _repack_head(self) -> None:
-        """vLLM's CPU kernels read a packed copy of each layer, and a reload leaves that of a tied output layer as it was."""
+        """vLLM's CPU kernels read a packed copy of each layer, and a reload does not update that of a tied output layer."""
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
         for layer in self._runner.model.modules():
@@ -169,7 +169,7 @@ class VLLMEngine(AbstractVLLM):
                 layer.quant_method.process_weights_after_loading(layer)
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """By a prefill of the whole rollout. Rollouts under way continue meanwhile; what ends is returned by the next ``step``."""
+        """By a prefill of the whole rollout. Unfinished rollouts continue meanwhile; the next ``step`` returns those that end."""
         from vllm import SamplingParams
 
         tokens = rollout.decisions

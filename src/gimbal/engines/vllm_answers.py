@@ -23,25 +23,25 @@ JOINED = {
 
 
 def drawn_of(choice: Mapping[str, Any]) -> list[tuple[int, float, int]]:
-    """(token, its log-probability, the version that drew it) of each, or a ValueError that says what is wrong with the answer."""
+    """(token, its log-probability, its version) of each, or a ValueError that states what is wrong with the answer."""
     tokens, spans = choice["token_ids"], choice["weight_versions"] or []
     logprobs = [entry["logprob"] for entry in (choice["logprobs"] or {"content": []})["content"]]
     if len(tokens) != len(logprobs):
         raise ValueError(
-            f"the vLLM server sent {len(tokens)} tokens and {len(logprobs)} log-probabilities, and one is of the other"
+            f"the vLLM server sent {len(tokens)} tokens and {len(logprobs)} log-probabilities; the counts must match"
         )
     if bad := [value for value in logprobs if value is None or not SENTINEL < value <= 1e-3]:
         raise ValueError(
-            f"the vLLM server sent a log-probability of {bad[0]} for a token that it drew: its weights may hold NaN, or it samples "
-            "otherwise than it says"
+            f"the vLLM server sent a log-probability of {bad[0]} for a token it sampled: its weights may hold NaN, or it samples "
+            "with other settings than it reports"
         )
     versions: list[int] = []
     for span in spans:
         life, _, version = span["version"].rpartition("/")
         if life != LIFE:
             raise ValueError(
-                f"the vLLM server drew tokens with weights that are not this run's (it calls them {span['version']!r}): it was given "
-                "others, or another run trains with it; one run a server"
+                f"the vLLM server sampled tokens with weights that are not this run's (it calls them {span['version']!r}): it "
+                "received others, or another run trains with it; use one server per run"
             )
         versions += [int(version)] * (span["end"] - span["start"])
     if len(versions) != len(tokens):
@@ -54,7 +54,7 @@ def logprob_of(choice: Mapping[str, Any], token: int) -> float:
 
 
 def checksums(tensors: Mapping[str, Tensor], precision: str) -> dict[str, str]:
-    """What vLLM's checker says of these weights where it holds them as they were sent, by its names."""
+    """What vLLM's checker reports for these weights if it holds them as sent, by its names."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     parts: dict[str, list[Tensor]] = {}
     for name, tensor in tensors.items():

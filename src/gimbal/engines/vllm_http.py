@@ -37,16 +37,16 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
 
 
 class ServerGone(Exception):
-    """No answer, or not a whole one: the server may be down, or it is about to be."""
+    """No answer, or an incomplete one: the server may be down or going down."""
 
 
 class ServerRefusal(ValueError):
-    """The server understood and said no."""
+    """The server understood the request and refused it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """One server; a connection for each request, as they wait for one another's end."""
+    """One server; one connection per request, since a connection handles one at a time."""
 
     url: str
     patience: float  # seconds for the answer to a request that draws
@@ -92,11 +92,11 @@ class Client:
         try:
             return json.loads(said) if said else None
         except ValueError:
-            raise ServerGone(f"{verb} {path}: an answer that is no JSON, {said[:80]!r}") from None
+            raise ServerGone(f"{verb} {path}: the answer is not JSON: {said[:80]!r}") from None
 
 
 def _words(said: str) -> str:
-    """A server's error, without what is around it."""
+    """A server's error, without its wrapping."""
     try:
         found = json.loads(said)
     except ValueError:
@@ -106,7 +106,7 @@ def _words(said: str) -> str:
 
 
 def greet(client: Client, precision: str) -> int:
-    """The most tokens that a request to this server may have. ValueError where it does not do what is needed."""
+    """The maximum number of tokens per request to this server. ValueError if it lacks what is needed."""
     command = COMMAND.format(precision)
     if not client.up():
         print(
@@ -121,7 +121,7 @@ def greet(client: Client, precision: str) -> int:
         config = client.get("/server_info?config_format=json")["vllm_config"]["model_config"]
     except (ServerRefusal, ServerGone) as error:
         raise ValueError(
-            f"the server at {client.url} is not one that can be trained with ({error}); start it with {command}"
+            f"the server at {client.url} cannot be used for training ({error}); start it with {command}"
         ) from None
     dtype, mode = str(config["dtype"]).removeprefix("torch."), config["logprobs_mode"]
     if dtype != precision:
@@ -130,13 +130,13 @@ def greet(client: Client, precision: str) -> int:
         )
     if mode != "processed_logprobs":
         raise ValueError(
-            f"the server at {client.url} gives {mode}, which are not of the distribution sampled from; start it with {command}"
+            f"the server at {client.url} gives {mode}, which do not match the sampled distribution; start it with {command}"
         )
     return int(config["max_model_len"])
 
 
 def write_weights(weights: Mapping[str, Tensor], names: Mapping[str, Sequence[str]], directory: Path) -> None:
-    """One file in the layout of transformers, under every name that a weight has: a server may hold a tied output layer apart."""
+    """One file in the layout of transformers, under every name a weight has: a server may hold a tied output layer separately."""
     directory.mkdir(parents=True, exist_ok=True)
     held = {
         name.removeprefix("model."): tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -150,7 +150,7 @@ def write_weights(weights: Mapping[str, Tensor], names: Mapping[str, Sequence[st
 
 
 class OwnServer:
-    """A server as a child of this process, which ends with it. Engines of one kind share it; the last to ``release`` it ends it."""
+    """A server as a child of this process, ending with it. Engines of one kind share it; the last ``release`` stops it."""
 
     _up: ClassVar[dict[str, OwnServer]] = {}
 
@@ -223,7 +223,7 @@ class OwnServer:
 
 
 def _environment(gpus: str) -> dict[str, str]:
-    """Of a server: what is ours, without what makes a process one of torchrun's."""
+    """A server's environment: ours, without torchrun's variables."""
     inherited = {n: value for n, value in os.environ.items() if n not in RANKS and not n.startswith("TORCHELASTIC_")}
     ours = {
         "VLLM_SERVER_DEV_MODE": "1",

@@ -1,7 +1,7 @@
-"""vLLM as a server: generation over HTTP, by a server that somebody else runs or by one that gimbal starts.
+"""vLLM as a server: generation over HTTP, by your own server or one that gimbal starts.
 
-Token ids go in and come out with their log-probabilities, each with the version of the weights that drew it, as the server itself says.
-New weights are loaded between two of the server's steps, also under rollouts that are half drawn.
+Token ids go in and come out with their log-probabilities, each with the version of the weights that sampled it, as reported by the
+server. New weights are loaded between two of the server's steps, also for unfinished rollouts.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ OWN = {
 @dataclass(frozen=True, kw_only=True)
 class VLLMServer(AbstractEngineSpec):
     """vLLM behind HTTP with ``slots`` rollouts at a time. Without ``url`` gimbal starts the server, on the devices that this process
-    sees, and stops it with the run; with it, somebody else runs the server.
+    sees, and stops it with the run; with it, the server is yours to run.
 
     For ``url``, start the server as ``VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs
-    --dtype bfloat16``, with ``precision`` as its dtype. Weights travel as files in ``directory`` (by default one for temporary files),
-    which the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` are of the server that gimbal starts: GiB
-    for keys and values, the most tokens of prompt and rollout together (0: what the model was made for), GPUs that share the model.
-    So are ``gpus`` (as "2,3": its GPUs; "" is all that this process sees) and ``offload`` (vLLM's sleep mode, for ``devices.turns``).
+    --dtype bfloat16``, with ``precision`` as its dtype. Weights are sent as files in ``directory`` (by default a temporary one), which
+    the server must be able to read. ``cache_gb``, ``longest`` and ``tensor_parallel`` apply to a server that gimbal starts: GiB for
+    keys and values, the maximum length of prompt plus rollout in tokens (0: the model's own limit), GPUs that share the model. So do
+    ``gpus`` (such as "2,3"; "" is all that this process sees) and ``offload`` (vLLM's sleep mode, for ``devices.turns``).
 
-    ``cache``: what happens to rollouts under way when new weights arrive: "keep" continues from the keys and values of the old weights,
-    "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and for which a server
-    that is gone is waited for; one that comes back is given the weights again, and what it had not returned is drawn again.
+    ``cache``: what happens to unfinished rollouts when new weights arrive: "keep" continues from the keys and values of the old
+    weights, "recompute" rebuilds them under the new ones. ``patience``: seconds after which a request counts as lost, and to wait for a
+    server that is gone; a server that comes back receives the weights again, and unfinished requests are sampled again.
 
     The server generates while the learner trains. With max_staleness=0 the same requests to the same weights give the same rollouts on
-    one machine; with more, what was drawn by which version is exact and recorded, but depends on time. Needs the extra ``vllm`` where
+    one machine; with more, the version of each token is exact and recorded, but depends on timing. Needs the extra ``vllm`` where
     the server runs.
     """
 
@@ -102,7 +102,7 @@ class VLLMServer(AbstractEngineSpec):
             raise ValueError(f"engine.url is {self.url!r}; it must be http://HOST:PORT")
         if given := [name for name, value in OWN.items() if self.url and vars(self)[name] != value]:
             raise ValueError(
-                f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with what you want, or drop the url"
+                f"engine.{given[0]} is set, and so is engine.url: that server has its own; start it with yours, or drop the url"
             )
 
     @property
@@ -113,7 +113,7 @@ class VLLMServer(AbstractEngineSpec):
         assert isinstance(policy, TokenPolicy), "vLLM samples token policies"
         if any(".lora_" in name for name in policy.state_dict()):
             raise ValueError(
-                "the vLLM server is given whole weights and no adapters; train without policy.lora, or sample with engine=Native()"
+                "the vLLM server takes whole weights, not adapters; train without policy.lora, or sample with engine=Native()"
             )
         seen = len(self.gpus.split(",")) if self.gpus else torch.cuda.device_count()
         if self.tensor_parallel > max(1, seen):
@@ -125,14 +125,12 @@ class VLLMServer(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(LoRA):
-            yield Refusal(
-                "VLLMServer is given whole models, and with policy.lora only the adapter travels: engine=Native()"
-            )
+            yield Refusal("VLLMServer needs whole models, but policy.lora sends only the adapter: set engine=Native()")
         yield from overtaken(self.cache, whole)
 
 
 class VLLMServerEngine(AbstractVLLM):
-    """The live engine. The server draws on between steps."""
+    """The live engine. The server keeps generating between steps."""
 
     def __init__(self, spec: VLLMServer, policy: TokenPolicy) -> None:
         super().__init__(policy, spec.slots, spec.precision)
@@ -159,7 +157,7 @@ class VLLMServerEngine(AbstractVLLM):
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 
     def _made(self) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
-        """A directory with the model, and the options of a server for it."""
+        """A directory with the model, and a server's options for it."""
         spec, home = self.spec, tempfile.TemporaryDirectory(prefix="gimbal-vllm-")
         self.policy.model.config.save_pretrained(home.name)
         write_weights(self._fit(self.policy.state_dict()), self._names, Path(home.name))
@@ -213,7 +211,7 @@ class VLLMServerEngine(AbstractVLLM):
         self._asleep = True
 
     def reading(self) -> Reading:
-        """The version that the server says it has, and at some versions the checksums of what it holds."""
+        """The version the server reports, and at some versions the checksums of its weights."""
 
         def label() -> str:
             return str(self._recovered(lambda: self.client.get("/weight_info"))["weight_version"])
@@ -228,8 +226,8 @@ class VLLMServerEngine(AbstractVLLM):
         return Reading(version=version, prints={name: held.get(name, "") for name in sorted(self._readable)})
 
     def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
-        """The checksums that the server is to have. Which of its tensors are as we send them, the first load shows: others it packs,
-        cuts or joins."""
+        """The checksums that the server should have. The first load shows which tensors it holds as sent; it packs, splits or joins
+        others."""
         if not self._read:
             return {}
         expected = checksums(tensors, self.spec.precision)
@@ -243,12 +241,12 @@ class VLLMServerEngine(AbstractVLLM):
         return self._version % READ_EVERY <= 1
 
     def _checksums(self) -> dict[str, str]:
-        """By the server's names of its tensors, whose first part says which rank has it."""
+        """By the server's tensor names, whose first part is the rank."""
         held = self.client.post("/weight_checker", {"action": "checksum"})["checksums"]
         return {name.rpartition(":")[2]: digest for name, digest in held.items()}
 
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """By the sampling path itself: a token is drawn in the place of each decision, whose own log-probability is asked for."""
+        """By the sampling path itself: it samples a token at each decision and requests the recorded decision's log-probability."""
         tokens = rollout.decisions
         assert isinstance(tokens, Tokens), type(tokens)
         ids, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0])
@@ -379,7 +377,7 @@ class VLLMServerEngine(AbstractVLLM):
     # Weights, and a server that is lost ---------------------------------------------------------------------------------------------
 
     def _bring(self) -> None:
-        """Have the server load the newest files, between two of its steps; rollouts under way wait there. Raises ServerGone."""
+        """Have the server load the newest files between two of its steps; unfinished rollouts wait there. Raises ServerGone."""
         assert self._files is not None
         if self._asleep:
             self.client.post("/wake_up")

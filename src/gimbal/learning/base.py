@@ -1,7 +1,7 @@
-"""What a learner is to the rest of a run, wherever its policy may be: in this process, in shards over several, or somewhere else.
+"""The learner as the rest of a run sees it, wherever its policy is: in this process, sharded over several, or elsewhere.
 
-The runtime asks for nothing beyond this. It has a policy of its own (``Trainer.policy``) for the architecture, the tokenizer and the
-engines; whether that is the one being trained is the learner's business.
+The runtime needs nothing more. It has its own policy (``Trainer.policy``) for the architecture, the tokenizer and the
+engines; whether that is the trained one is up to the learner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gimbal.records import AbstractDecisions, Group, TrainBatch
 
 
 class AbstractTrained(ABC):
-    """Whose weights samplers draw by, and what it says of recorded decisions: the trainer's side of every proof of delivery."""
+    """The source of the samplers' weights, and its view of recorded decisions: the trainer's side of every proof of delivery."""
 
     @property
     @abstractmethod
@@ -99,11 +99,11 @@ class AbstractLearner(AbstractTrained):
 
     @abstractmethod
     def arrived(self, group: Group) -> None:
-        """A group begins to wait for its batch."""
+        """A group starts waiting for its batch."""
 
     @abstractmethod
     def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
-        """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
+        """The step is about to move the weights; ``held`` gives everything that they and older ones sampled for later steps."""
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -123,7 +123,7 @@ class AbstractLearner(AbstractTrained):
 
 
 class AbstractLocalLearner(AbstractLearner):
-    """One whose policy is in this process, whole."""
+    """A learner whose whole policy is in this process."""
 
     policy: AbstractPolicy
 

@@ -1,17 +1,16 @@
 """One learner in several processes, under torchrun: weights, gradients and optimiser state in shards, by torch's FSDP2.
 
-Rank 0 runs all of the run but gradients: it generates, scores, writes files. What it asks of its learner every rank does:
+Rank 0 does everything in the run except gradients: it generates, scores, writes files. Every rank executes its learner's calls:
 
-    rank 0   lead         prepare, step, control, save_state, load_state: told to all ranks, done by all, answered by its own
-    others   follow       do what they are told until rank 0 has ended
+    rank 0   lead         prepare, step, control, save_state, load_state: sent to all ranks, done by all, answered by its own
+    others   follow       execute its calls until rank 0 has ended
 
-Each rank has the whole batch and takes every statistic of it, so denominators are those of the whole minibatch and gradients add
-up: they are summed by the reduce-scatter, never averaged. Rows are spread so that every rank has about the same number of
-positions; rows of a group stay together where that leaves the shares even, and always where a part compares them.
+Each rank has the whole batch and computes all its statistics, so denominators cover the whole minibatch and gradients add
+up: they are summed by the reduce-scatter, never averaged. Rows are distributed so that every rank has about the same
+number of positions; rows of a group stay together where shares remain even, and always where a part compares them.
 
-What it costs: rank 0 also holds the weights whole (engine, evaluation, delivery proof and checkpoints read them) and gathers them after
-each step; each other rank holds them whole while it starts. A critic is not sharded: each rank has all of it, and
-its gradients are summed.
+Costs: rank 0 also holds the full weights (engine, evaluation, delivery proof and checkpoints read them) and gathers them after each
+step; the other ranks hold them in full while starting. A critic is not sharded: each rank has all of it, and its gradients are summed.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ END = "end"
 
 
 class RankLost(ValueError):
-    """Another rank died, or did not do its part in time."""
+    """Another rank died or did not respond in time."""
 
 
 class Sharded(AbstractRanks):
@@ -140,7 +139,7 @@ class Sharded(AbstractRanks):
         return distribute_tensor(given.to(self.device), self.mesh, like.placements, src_data_rank=0)
 
     def tell(self, order: tuple[str, Any] | None = None) -> tuple[str, Any]:
-        """What rank 0 says, on every rank."""
+        """Rank 0's value, on every rank."""
         orders = [order]
         dist.broadcast_object_list(orders, src=0, group=self.orders, device=torch.device("cpu"))
         assert orders[0] is not None
@@ -168,7 +167,7 @@ def lead(
 def follow(
     ranks: AbstractRanks, policy: AbstractPolicy, start: Callable[[AbstractPolicy, AbstractRanks], Learner]
 ) -> None:
-    """What every other rank does: as it is told, until rank 0 has ended."""
+    """Run by every other rank: execute rank 0's calls until it has ended."""
     assert isinstance(ranks, Sharded)
     member = Member(ranks, _refused(start(ranks.shard(policy), ranks)), None)
     while True:
@@ -185,7 +184,7 @@ def follow(
 
 
 def shares(batch: TrainBatch, count: int, *, whole_groups: bool) -> list[list[int]]:
-    """Rows for each of ``count`` ranks: longest group first, to whoever has least; rows one by one where groups make uneven shares."""
+    """Rows for each of ``count`` ranks: longest group first, to the rank with the least; row by row where groups make uneven shares."""
     assert batch.decisions is not None
     cost_N = batch.decisions.cost_N.tolist()
     units: dict[int, list[int]] = defaultdict(list)
@@ -316,7 +315,7 @@ class Member:
 
 
 class Leader(AbstractLocalLearner):
-    """The learner as rank 0's run sees it; whatever is asked of it all ranks do. ``policy`` is whole, and of the present version."""
+    """The learner as rank 0's run sees it; all ranks execute each call. ``policy`` is whole and of the current version."""
 
     def __init__(self, ranks: Sharded, policy: AbstractPolicy, learner: Learner) -> None:
         self.ranks, self.policy, self.member = ranks, policy, Member(ranks, learner, policy)
@@ -376,7 +375,7 @@ class Leader(AbstractLocalLearner):
             return
         self._gone = True
         print(
-            "gimbal: torchrun asks this run to stop: another rank died (its reason is above), or the job is to end. "
+            "gimbal: torchrun asks this run to stop: another rank died (its reason is above), or the job is ending. "
             "The newest checkpoint is complete: continue with --resume",
             file=sys.stderr,
             flush=True,
@@ -390,7 +389,7 @@ def _refused(learner: Learner) -> Learner:
     if not isinstance(method, AbstractPolicyGradient):
         # It may call more of the policy than ``evaluate``, and only that gathers the shards.
         raise ValueError(
-            f"a learner in several processes takes the steps of a policy gradient, and this run learns by {type(method).__name__}: "
+            f"a learner in several processes takes the steps of a policy gradient, but this run learns by {type(method).__name__}: "
             "start it without torchrun"
         )
     if "score_norm_N" in column_needs(method):
@@ -402,7 +401,7 @@ def _refused(learner: Learner) -> Learner:
 
 
 def _whole(state: Any, *, keep: bool) -> Any:
-    """With every shard gathered; only where it is to be kept does anything stay."""
+    """With every shard gathered; nothing is kept unless asked to."""
     if isinstance(state, Mapping):
         return {name: _whole(value, keep=keep) for name, value in state.items()}
     if isinstance(state, list | tuple):

@@ -31,7 +31,7 @@ def lead(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> Abstract
 
 
 def follow(ranks: AbstractRanks, policy: AbstractPolicy, start: Start) -> None:
-    """What every other rank does: as it is told, until rank 0 has ended."""
+    """Run by every other rank: execute rank 0's calls until it has ended."""
     from gimbal.learning import distributed
 
     distributed.follow(ranks, policy, start)

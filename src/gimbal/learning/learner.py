@@ -1,4 +1,4 @@
-"""One learner step, blind to the family and to the method: what learns from what is the update's to say.
+"""One learner step, independent of family and method: the update defines what learns from what.
 
 prepare   the update's columns, before anything moves
 step      for each minibatch: survey, and for each loss backward, clip, move; at the end version + 1
@@ -42,9 +42,10 @@ from gimbal.records import Group, TrainBatch
 class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
-    ``method`` is the update; a policy gradient's run is one itself. ``models`` are those that the update cannot make, or should not, by
-    name (``critic=...``, ``reference=...``); ``first`` makes the policy as the run began. ``temperature`` is the one sampled at.
-    ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are processes that share the work.
+    ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
+    (``critic=...``, ``reference=...``); ``first`` makes the initial policy of the run. ``temperature`` is the sampling temperature.
+    ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are the processes that share the
+    work.
     """
 
     def __init__(
@@ -91,11 +92,11 @@ class Learner(AbstractLocalLearner):
         return batch
 
     def arrived(self, group: Group) -> None:
-        """A group begins to wait for its batch."""
+        """A group starts waiting for its batch."""
         self.method.arrived(self.models, group)
 
     def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
-        """The step is about to move the weights; ``held`` gives all that they and older ones drew for later steps."""
+        """The step is about to move the weights; ``held`` gives everything that they and older ones sampled for later steps."""
         self.method.before_update(self.models, held)
 
     def step(self, batch: TrainBatch) -> Metrics:
@@ -144,11 +145,11 @@ class Learner(AbstractLocalLearner):
     def optim_step(self, metrics: Mapping[str, float] | None = None) -> Metrics:
         """Clip, move, forget the gradient. Refuses a gradient that is not finite before anything moves.
 
-        ``metrics`` of the minibatch are what a step size goes by.
+        A step size reads the minibatch's ``metrics``.
         """
         if self.loop is not None:
             raise ValueError(
-                "optim_step is one move, and Stability measures and takes back a whole step: call learner.step(batch), or leave "
+                "optim_step is one move, but Stability measures and scales back whole steps: call learner.step(batch), or leave "
                 "stability=None"
             )
         return self._move(tuple(self.models.optimizers), metrics or {})
@@ -174,7 +175,7 @@ class Learner(AbstractLocalLearner):
             yield Loss(of=loss.of, value=loss.value.detach(), metrics=surveyed | self.ranks.total(found))
 
     def _descend(self, loss: Loss) -> None:
-        """Add its gradient to those of the models that it is of."""
+        """Add its gradient to its models' gradients."""
         own = loss.value.item()  # read once: on an accelerator each reading waits for it
         if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
@@ -243,7 +244,7 @@ class Learner(AbstractLocalLearner):
     def _after(
         self, path: str, rule: AbstractController | AbstractRemembering, state: State, metrics: Mapping[str, float]
     ) -> State:
-        """What a rule goes by after the step: the same as before, where it lacks a figure because the loop undid the step whole."""
+        """A rule's state after the step: unchanged where a metric is missing because the loop undid the whole step."""
         try:
             return rule.update(state, Signals(metrics))
         except Unmeasured as error:
@@ -292,7 +293,7 @@ class Learner(AbstractLocalLearner):
         if self.loop is not None:
             if "loop" not in state:
                 raise ValueError(
-                    "the checkpoint holds no state of Stability: its run was without it, or of an earlier version of gimbal; begin a "
+                    "the checkpoint has no Stability state: its run did not use it, or used an earlier version of gimbal; start a "
                     "new run from its weights, policy.model=.../model"
                 )
             self.loop.load_state_dict(state["loop"])

@@ -27,7 +27,7 @@ Weights = dict[str, Tensor]
 
 
 class Loop:
-    """Around each step of a learner. It remembers the numbers of its rules and, with a fallback, the weights of two past versions."""
+    """Runs around each learner step. It keeps the state of its rules and, with a fallback, the weights of two past versions."""
 
     def __init__(self, rule: Stability, models: Models) -> None:
         self.rule, self.models = rule, models
@@ -78,7 +78,7 @@ class Loop:
         return metrics | told
 
     def _learn(self, metrics: Metrics, surprise: float, attempted: float, target: float) -> None:
-        """Let the rule see the distance, where it says something of the learning rate."""
+        """Let the rule see the distance, where it is informative about the learning rate."""
         if math.isnan(surprise):  # no decision counts: nothing was measured
             return
         schedule = statistics.fmean(self.schedules) if self.schedules else 1.0
@@ -90,7 +90,7 @@ class Loop:
             self.state = after
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
-        """After the step, on all of its figures: keep the present weights, or have the next step return to those of a past version."""
+        """After the step, given all its metrics: keep the current weights, or let the next step return to a past version's."""
         rule, before, version = self.rule.fallback, self.score, self.models.version
         if rule is None or not {"reward/mean", "staleness/max"} <= metrics.keys():
             return {}
@@ -112,8 +112,8 @@ class Loop:
     def _distance(self, batch: TrainBatch) -> tuple[float, float, Callable[[], float]]:
         """(mean -log p, KL(policy || what drew the data), KL(policy as it is now || as it is when asked)) a decision.
 
-        On a slice of the rows, another one each step; the second on all of them where the policy has been evaluated there anyway. Of
-        densities, which show by exceeding 1, the surprise has no meaning: inf. Where no decision counts it is nan, the distances 0.
+        On a slice of the rows, a different one each step; the second on all rows where the policy was evaluated anyway. For
+        densities (recognised by exceeding 1) surprise has no meaning: inf. Where no decision counts it is nan and the distances are 0.
         """
         count = batch.shape[0]
         every = max(1, min(self.rule.slice, count // FEWEST))
@@ -142,8 +142,8 @@ class Loop:
         return math.inf if dense else surprise, discrepancy, distance
 
     def _drawn(self, batch: TrainBatch, now_NS: Tensor) -> Tensor:
-        """How much each decision counts. What another policy drew counts as far as the present one would have drawn it too: else one
-        decision that it takes no more can be all of a distance. Nothing counts more than once, which keeps it from resting on few.
+        """The weight of each decision. Another policy's sample counts as far as the current policy would sample it too; otherwise
+        one abandoned decision could make up the whole distance. No weight exceeds 1, so it never depends on a few.
         """
         return (now_NS - batch.column("behavior_NS", self)).clamp(max=0).exp() * batch.mask_NS
 
@@ -167,7 +167,7 @@ class Loop:
         return {name: w.detach().clone() for name, w in self.models.policy.named_parameters() if w.requires_grad}
 
     def _others(self) -> dict[str, list[Tensor]]:
-        """The weights that a step moves beside the policy's: of models with an optimiser, and of those that follow another."""
+        """The weights that a step moves besides the policy's: models with an optimiser, and models that follow another."""
         models = self.models
         moving = {name for name, spec in models.specs.items() if spec.follows or name in models.optimizers} - {POLICY}
         return {name: [w.detach().clone() for w in self._moving(name)] for name in sorted(moving)}
@@ -217,14 +217,14 @@ class Loop:
             lacking = ["good/weights"]
         if lacking:
             raise ValueError(
-                f"the checkpoint does not hold what Stability remembers ({lacking[0]} is absent): it is of another recipe or of an "
-                "earlier version of gimbal; begin a new run from its weights, policy.model=.../model"
+                f"the checkpoint lacks Stability's state ({lacking[0]} is absent): it is from another recipe or an "
+                "earlier version of gimbal; start a new run from its weights, policy.model=.../model"
             )
         for part in wanted:
             for name, value in state[part].items():
                 if not math.isfinite(value) or (name == "factor" and value <= 0):
                     raise ValueError(
-                        f"the checkpoint's {part}/{name} of Stability is {value}, and it is a finite number (factor: above 0): the "
+                        f"the checkpoint's {part}/{name} of Stability is {value}, but must be a finite number (factor: above 0): the "
                         "file is damaged; resume from an earlier checkpoint"
                     )
 

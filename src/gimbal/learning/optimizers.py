@@ -21,7 +21,7 @@ MOST_BETA2 = 0.99  # with moments in bfloat16: beyond, a second moment would cha
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractOptimizer(ABC):
-    """The optimiser of one model; its gradient is clipped to ``max_grad_norm`` by itself."""
+    """The optimiser of one model; its gradient is clipped to ``max_grad_norm`` separately."""
 
     learning_rate: float
     max_grad_norm: float = 1.0
@@ -55,8 +55,8 @@ class AdamW(AbstractOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW8bit(AbstractOptimizer):
-    """AdamW with moments of 8 bits in blocks of 256 (arXiv:2110.02861), by bitsandbytes (extra ``8bit``), on GPUs and on CPUs. Tensors
-    of fewer than 4,096 numbers keep theirs in float32.
+    """AdamW with moments of 8 bits in blocks of 256 (arXiv:2110.02861), by bitsandbytes (extra ``8bit``), on GPUs and CPUs. Tensors of
+    fewer than 4,096 numbers keep float32 moments.
     """
 
     beta1: float = 0.9
@@ -76,7 +76,7 @@ class AdamW8bit(AbstractOptimizer):
         weights = trained(module)
         if any(_here(weight) is not weight for weight in weights):
             raise ValueError(
-                "optimizer=adamw_8bit does not take the shards of a learner in several processes: optimizer=adamw "
+                "optimizer=adamw_8bit does not support a learner in several processes: set optimizer=adamw "
                 "optimizer_dtype=bfloat16, or start it without torchrun"
             )
         return bitsandbytes.optim.AdamW8bit(
@@ -90,7 +90,7 @@ class AdamW8bit(AbstractOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(AbstractOptimizer):
-    """w <- w - rate m,  m <- momentum m + g.  Without momentum it remembers nothing."""
+    """w <- w - rate m,  m <- momentum m + g.  Without momentum it has no state."""
 
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -106,10 +106,10 @@ class SGD(AbstractOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Muon(AbstractOptimizer):
-    """Muon for the matrices within a model's blocks, and ``rest`` for all else: embeddings, output layer, norms, biases.
+    """Muon for the matrices in a model's blocks, and ``rest`` for everything else: embeddings, output layer, norms, biases.
 
-    The momentum of a matrix is made orthogonal by five Newton-Schulz iterations in bfloat16, and scaled to the size of AdamW's updates,
-    0.2 sqrt(max(rows, columns)) (arXiv:2502.16982): so one learning rate fits both. torch.optim.Muon, with its momentum of 0.95.
+    A matrix's momentum is orthogonalised by five Newton-Schulz iterations in bfloat16 and scaled to the size of AdamW's updates, 0.2
+    sqrt(max(rows, columns)) (arXiv:2502.16982), so one learning rate fits both. Uses torch.optim.Muon with momentum 0.95.
     """
 
     rest: AdamW
@@ -119,7 +119,7 @@ class Muon(AbstractOptimizer):
         matrices = {id(w): w for stack in stacks(module) for w in trained(stack) if w.ndim == 2}
         if not matrices:
             raise ValueError(
-                f"optimizer=muon is for the matrices of a stack of blocks, and {type(module).__name__} trains none: optimizer=adamw"
+                f"optimizer=muon is for the matrices of a stack of blocks, but {type(module).__name__} trains none: optimizer=adamw"
             )
         muon = torch.optim.Muon(
             list(matrices.values()),
@@ -143,9 +143,9 @@ def stacks(module: nn.Module) -> list[nn.Module]:
 
 
 class Alike(torch.optim.Optimizer):
-    """torch's fused AdamW of weights of one type on one device, with torch's own state.
+    """torch's fused AdamW for weights of one type on one device, with torch's own state.
 
-    To sort weights by type and device anew at each step, as torch does, takes five times as long as the step of a small network.
+    torch sorts weights by type and device at each step, which takes five times as long as the step of a small network.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Alike(torch.optim.Optimizer):
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimisers, each of weights of its own, as one: with one state, that is saved and resumed as any other's."""
+    """Several optimisers, each with its own weights, as one: their joint state is saved and resumed like any other."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
@@ -211,7 +211,7 @@ class Together(torch.optim.Optimizer):
 
 
 class Rounded(torch.optim.Optimizer):
-    """AdamW with moments in a type of their own. Each step is torch's, in float32, on pieces of the weights."""
+    """AdamW with moments in their own type. Each step is torch's, in float32, on slices of the weights."""
 
     def __init__(self, weights: list[nn.Parameter], defaults: Mapping[str, Any], dtype: torch.dtype) -> None:
         super().__init__(weights, dict(defaults))

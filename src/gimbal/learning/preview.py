@@ -1,4 +1,4 @@
-"""What the optimiser's next step would do to a decision's logits, if that decision alone made the gradient."""
+"""How the optimiser's next step would change a decision's logits if only that decision made the gradient."""
 
 from __future__ import annotations
 

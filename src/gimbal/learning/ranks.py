@@ -17,19 +17,19 @@ from gimbal.records import TrainBatch
 
 
 def several() -> bool:
-    """Whether torchrun, or somebody who sets the same variables, started more than this process."""
+    """Whether torchrun, or a launcher that sets the same variables, started more than this process."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def rank() -> int:
-    """Of this process; 0 where it is alone."""
+    """This process's rank; 0 if it is the only one."""
     return int(os.environ["RANK"]) if several() else 0
 
 
 class AbstractRanks(ABC):
-    """Every rank has the whole batch and takes every statistic of it; what is spread over them is forward and backward passes.
+    """Every rank has the whole batch and computes all its statistics; only forward and backward passes are distributed.
 
-    All ranks make the same calls in the same order: each may wait for all others.
+    All ranks make the same calls in the same order; each call may wait for all others.
     """
 
     @abstractmethod
@@ -60,7 +60,7 @@ class AbstractRanks(ABC):
 
 
 class SingleProcess(AbstractRanks):
-    """One process: its share is all of it."""
+    """One process, which does all the work."""
 
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
         return policy

@@ -10,13 +10,13 @@ from gimbal.composition import REFERENCE, AbstractPart, AbstractRemembering, Com
 
 @dataclass(frozen=True, kw_only=True)
 class RenewedReference(AbstractPart, AbstractRemembering):
-    """Makes the policy its own reference when it has gone far from it, or after a while (GARDO, arXiv:2512.24138).
+    """Makes the policy its own reference when it has moved far from it, or after some steps (GARDO, arXiv:2512.24138).
 
     Before a step the reference is set to the policy if the metric ``signal`` of the step before was above ``limit``, or ``most`` steps
-    have gone by since it was last set; 0 is no such limit. ``metrics``: ``reference/age``, the steps since then.
+    have passed since it was last set; 0 is no limit. ``metrics``: ``reference/age``, the steps since then.
 
     - ``limit`` = inf and ``most`` = 0: never; the reference stays the first policy.
-    - ``limit`` < 0: before each step, so that the pull is towards the policy of the step before.
+    - ``limit`` < 0: before each step, so the pull is towards the previous step's policy.
 
     Published: 3e-4 in means over 65,536 dimensions, and 15 epochs.
 

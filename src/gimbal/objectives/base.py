@@ -25,9 +25,9 @@ class AbstractObjective(AbstractPart, ABC):
     """A loss of each decision: (logprob_NS with gradient, batch) -> Terms. A frozen dataclass of its coefficients.
 
     ``needs`` names the optional columns of the batch that it reads (``proximal_NS``, ``reference_NS``, ``entropy_NS``, ...): the
-    learner computes exactly the columns that somebody needs. ``mask_NS`` is always there.
+    learner computes exactly the columns that are needed. ``mask_NS`` is always there.
 
-    It is called on one micro-batch at a time. What it must know of the whole minibatch it finds in ``survey``, which is called before.
+    It is called on one micro-batch at a time. ``survey`` runs first and collects what it needs from the whole minibatch.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset()
@@ -59,7 +59,7 @@ class AbstractObjective(AbstractPart, ABC):
 class AbstractCorrection(AbstractPart, ABC):
     """A detached weight of each decision for the gap between sampler and trainer; 0 masks the decision.
 
-    The weight multiplies the loss of the objective (never that of regularisers). It is computed once over the global minibatch,
+    The weight multiplies the objective's loss (never the regularisers'). It is computed once over the global minibatch,
     from constants, before micro-batching.
     """
 
@@ -72,10 +72,10 @@ class AbstractCorrection(AbstractPart, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractMask(AbstractPart, ABC):
-    """Which decisions may push the policy: a whole minibatch -> keep_NS, without gradient. A frozen dataclass.
+    """Selects the decisions that train the policy: a whole minibatch -> keep_NS, without gradient. A frozen dataclass.
 
-    Called after all statistics are taken. What is not kept leaves the objective's loss but stays in its denominator; with
-    ``renormalise`` it leaves the denominator and the regularisers too.
+    Called after all statistics are taken. Decisions that are not kept leave the objective's loss but stay in its
+    denominator; with ``renormalise`` they leave the denominator and the regularisers too.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()

@@ -13,7 +13,7 @@ _stacks: dict[int, list[Activity]] = {}  # by thread
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """A call that may take long: of whom, for which task, in which turn, and since when (``time.monotonic``)."""
+    """A call that may take long: its caller, task, turn and start time (``time.monotonic``)."""
 
     call: str
     task: str = ""

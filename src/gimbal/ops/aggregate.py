@@ -1,7 +1,7 @@
 """From a loss of each decision to one number: loss = sum(weight_NS * loss_NS), with weights of the *global* minibatch.
 
 The weights are computed once, before the minibatch is split into micro-batches or over ranks, so every split gives the same
-gradient. An aggregation is nothing but these weights.
+gradient. An aggregation is only these weights.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gimbal.composition import AbstractPart
 
 
 class AbstractAggregation(AbstractPart, ABC):
-    """(mask_NS, part_NS, episode_N) -> weight_NS, zero where the mask is False. All-masked rows and empty batches weigh nothing.
+    """(mask_NS, part_NS, episode_N) -> weight_NS, zero where the mask is False. All-masked rows and empty batches have weight 0.
 
-    ``part_NS`` holds ``records.Part`` codes, for aggregations that weigh parts of a rollout apart; None is one part. Rows with one
-    label in ``episode_N`` are one sequence, whatever it was cut into; None is one row a sequence.
+    ``part_NS`` holds ``records.Part`` codes, for aggregations that weight parts of a rollout separately; None is one part. Rows with
+    the same label in ``episode_N`` are one sequence, however it was cut; None is one row per sequence.
     """
 
     @abstractmethod
@@ -48,7 +48,7 @@ def _sequences(
 class TokenMean(AbstractAggregation):
     """tok(x) = sum(m x) / sum(m): every decision of the minibatch has the same weight (DAPO, arXiv:2503.14476).
 
-    However an episode is cut into rows: what rows share is counted once, for it is masked in all but the row that drew it.
+    This holds however an episode is cut into rows: shared decisions count once, since all rows but the one that sampled them mask them.
     """
 
     def __call__(
@@ -64,7 +64,7 @@ class TokenMean(AbstractAggregation):
 class SequenceMean(AbstractAggregation):
     """seq(x) = 1/N sum_i 1/L_i sum_t m x: every rollout has the same weight, shared by its decisions (GRPO, arXiv:2402.03300).
 
-    N counts episodes with at least one decision, and L_i the decisions of all rows of an episode: one that was cut into many rows
+    N counts episodes with at least one decision, and L_i the decisions of all rows of an episode, so one cut into many rows
     counts once. With equal lengths it equals TokenMean.
     """
 
@@ -82,7 +82,7 @@ class SequenceMean(AbstractAggregation):
 class SequenceSum(AbstractAggregation):
     """seqsum(x) = 1/N sum_i sum_t m x: the unbiased policy gradient over whole sequences (RLOO, arXiv:2402.14740).
 
-    N counts episodes, of however many rows.
+    N counts episodes, regardless of their rows.
     """
 
     def __call__(
@@ -98,7 +98,7 @@ class SequenceSum(AbstractAggregation):
 class ConstantMean(AbstractAggregation):
     """const(x) = 1/N sum_i 1/C sum_t m x with a constant C = ``length``, usually the length budget (Dr. GRPO, arXiv:2503.20783).
 
-    N counts episodes, of however many rows. ``length`` 1 is SequenceSum; all episodes of length C give SequenceMean.
+    N counts episodes, regardless of their rows. ``length`` 1 is SequenceSum; all episodes of length C give SequenceMean.
     """
 
     length: float = 64.0

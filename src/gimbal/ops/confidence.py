@@ -55,7 +55,7 @@ def student_width(n: int, delta: float) -> float:
 def student_upper(mean: float, std: float, n: int, delta: float) -> float:
     """mean + std t_{1 - delta, n - 1} / sqrt(n): exact for normal values, and for others as n grows.
 
-    A sample without spread says nothing here of what it has not met: its bound is its mean.
+    A sample without spread gives no information about unseen values: its bound is its mean.
     """
     return mean + (std * student_width(n, delta) if n > 1 else math.inf)
 

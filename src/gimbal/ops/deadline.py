@@ -1,7 +1,7 @@
-"""Calls of code that may be slow or never come back, each in a thread of its own and with a deadline.
+"""Calls of code that may be slow or never return, each in its own thread and with a deadline.
 
-Python cannot end a thread. One that does not come back is left alone with what it holds, and counted: a process has at most
-``MOST_HUNG`` of them, and the next one is a reason to end the run, for each keeps its memory and perhaps a processor.
+Python cannot end a thread. One that does not return is abandoned with its resources and counted: a process has at most
+``MOST_HUNG`` of them, and the next one ends the run, since each keeps its memory and perhaps a core.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Late(Exception):
 
 
 class Hung(ValueError):
-    """So many calls never came back that the process is better ended."""
+    """Too many calls never returned; the process should end."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Call:
-    """One call: what it is, and what became of it. ``began`` is None while it waits for a thread."""
+    """One call and its result. ``began`` is None while it waits for a thread."""
 
     what: str
     task: str
@@ -48,7 +48,7 @@ class Call:
         return f"{self.what} for task {self.task}, turn {self.turn}"
 
     def go_on(self, task: str, turn: int) -> bool:
-        """For code that does several things in one call: the next of them begins, and its time with it. False: nobody waits for it."""
+        """For code that does several things in one call: the next one starts, with a new deadline. False: no caller waits for it."""
         if self.given_up:  # and its name is on record as it was then
             return False
         self.task, self.turn, self.began = task, turn, time.monotonic()
@@ -77,7 +77,7 @@ class Call:
 
 
 class Desk:
-    """The threads of a process for such calls. They are begun as they are needed and kept for the next call."""
+    """The process's threads for such calls, started on demand and reused."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -101,7 +101,7 @@ class Desk:
         return call
 
     def give_up(self, call: Call, *, late: bool = False) -> None:
-        """Nobody waits for it any more, as it is ``late`` or not wanted. Its thread counts as hung until it comes back."""
+        """No caller waits for it any more: it is ``late`` or not wanted. Its thread counts as hung until it returns."""
         with self._changed:
             call.given_up = True
             if call in self._waiting:
@@ -113,8 +113,8 @@ class Desk:
             self.hung.append(call)
             if late and len(self.hung) > MOST_HUNG:
                 raise Hung(
-                    f"{len(self.hung)} calls have not come back, {self.hung[0].name} the first and {call.name} the last; give them "
-                    "time limits of their own, or fix them, and --resume"
+                    f"{len(self.hung)} calls have not returned, {self.hung[0].name} the first and {call.name} the last; fix them "
+                    "or add time limits, then --resume"
                 )
 
     def wait(self, calls: Sequence[tuple[Call, float]]) -> None:

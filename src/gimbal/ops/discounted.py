@@ -1,4 +1,4 @@
-"""Sums over what is still to come, along the counted decisions of each row."""
+"""Sums of future values along the counted decisions of each row."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 def on_decisions(reward_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
     """Each reward on a decision that counts: one under the mask (an environment paid it while a tool's answer was read) goes to the
-    last that counts before it, or to the first where there is none before. The sum of a row stays, but where nothing counts.
+    last that counts before it, or to the first where there is none before. The sum of a row stays the same unless nothing counts.
 
-    Methods read counted decisions alone (``TrainBatch.column``), so a reward elsewhere would be lost to them.
+    Methods read only counted decisions (``TrainBatch.column``), so a reward elsewhere would be lost.
     """
     place_S = torch.arange(mask_NS.shape[1], device=mask_NS.device)
     last_NS = torch.where(mask_NS, place_S, -1).cummax(1).values

@@ -1,4 +1,4 @@
-"""What n samples of a task say about k of them: unbiased estimates for evaluation. Plain numbers in and out.
+"""Unbiased evaluation estimates about k samples of a task from n. Plain numbers in and out.
 
 C(n, k) is an exact integer, so nothing overflows or cancels, whatever n.
 """
@@ -18,4 +18,4 @@ def _check(samples: int, passed: int, k: int) -> None:
     if not 1 <= k <= samples:
         raise ValueError(f"k is {k} of {samples} samples; draw at least k, and k is 1 or more")
     if not 0 <= passed <= samples:
-        raise ValueError(f"{passed} of {samples} samples passed; a count lies between")
+        raise ValueError(f"{passed} of {samples} samples passed; the count must be in between")

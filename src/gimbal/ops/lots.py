@@ -1,4 +1,4 @@
-"""Random numbers that belong to the data: the same row draws the same ones, whatever stands beside it."""
+"""Random numbers that belong to the data: the same row gets the same ones in any batch."""
 
 from __future__ import annotations
 

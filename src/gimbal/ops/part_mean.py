@@ -1,4 +1,4 @@
-"""A mean of its own for each part of a rollout."""
+"""A separate mean for each part of a rollout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gimbal.records import Part
 class PartMean(AbstractAggregation):
     """The sum over parts of a weight times the mean over that part's decisions (DeGRPO, arXiv:2505.13379; DePO, arXiv:2604.20328).
 
-    A single control decision among thousands of response tokens keeps the weight it is given.
+    A single control decision among thousands of response tokens keeps its assigned weight.
 
     - all decisions response: TokenMean times ``response``.
     - weights in proportion to the parts' counts, summing to 1: TokenMean over all.
 
-    Published: DeGRPO ``control`` .001 beside ``response`` 1; DePO ``latent`` .5.
+    Published: DeGRPO ``control`` .001 with ``response`` 1; DePO ``latent`` .5.
 
     Confidence: verified.
     """
@@ -35,7 +35,7 @@ class PartMean(AbstractAggregation):
 
     def __post_init__(self) -> None:
         if min(self.response, self.control, self.latent, self.observation) < 0:
-            raise ValueError("PartMean weighs parts by 0 or above; 0 leaves a part out")
+            raise ValueError("PartMean has a weight below 0; weights are 0 (leaves a part out) or above")
 
     def __call__(
         self,
@@ -51,6 +51,4 @@ class PartMean(AbstractAggregation):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.control != 1 and not whole.doing(MARKS_CONTROL):
-            yield Advice(
-                "PartMean weighs control decisions, and nothing in this run marks any: filters=(ControlPrefix(),) does"
-            )
+            yield Advice("PartMean weights control decisions, but this run marks none: add filters=(ControlPrefix(),)")

@@ -1,4 +1,4 @@
-"""Random streams named by what they are for: the same name gives the same stream, whatever else runs beside it."""
+"""Random streams named by their purpose: the same name gives the same stream, whatever else runs."""
 
 from __future__ import annotations
 

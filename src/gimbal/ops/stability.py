@@ -16,8 +16,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Cliff:
-    """``distance``: mean total variation of the two policies. ``slope``: that over the largest change of reward, 0 if there is none.
-    ``near``: share of states whose gap is below twice the change of values that such a change may make. ``bound`` on ``distance``.
+    """``distance``: mean total variation of the two policies. ``slope``: ``distance`` over the largest change of reward, 0 if there
+    is none. ``near``: share of states whose gap is below twice the change in values that such a change may cause. ``bound``: upper
+    bound on ``distance``.
     """
 
     distance: float
@@ -39,7 +40,7 @@ def action_values(
         if float((fresh_SA - value_SA).abs().max()) <= 1e-12:
             return fresh_SA
         value_SA = fresh_SA
-    raise ValueError(f"the values have not settled; gamma {gamma} is too near to 1")
+    raise ValueError(f"the values have not settled; gamma {gamma} is too close to 1")
 
 
 def policy_of(value_SA: Float[Tensor, "S A"], alpha: float = 0.0) -> Float[Tensor, "S A"]:

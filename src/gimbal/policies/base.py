@@ -18,10 +18,10 @@ from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Log-probabilities of recorded decisions under the policy, with gradient, and what else was asked for of the same forward pass.
+    """Log-probabilities of recorded decisions under the policy, with gradient, and other requested outputs of the same forward pass.
 
-    ``columns`` are among what the policy ``provides``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state that
-    it was read from; ``logprob_NSV``, all its log-probabilities, which takes the memory of a whole table of logits; or any other of
+    ``columns`` are among what the policy ``provides``: ``entropy_NS`` of each distribution; ``hidden_NSH``, the last hidden state it
+    was computed from; ``logprob_NSV``, all its log-probabilities, which needs the memory of a full logits tensor; or any other of shape
     [N, S, ...].
     """
 
@@ -30,10 +30,10 @@ class Evaluation:
 
 
 class AbstractPolicy(nn.Module, ABC):
-    """A torch module that evaluates decisions. How it samples is the business of an engine of its family.
+    """A torch module that evaluates decisions. Sampling is up to an engine of its family.
 
-    ``provides`` names the columns that ``evaluate`` can be asked for; a part that needs another one is refused. ``compute`` is the type
-    that ``evaluate`` computes in, where that is not the weights' own.
+    ``provides`` names the columns that ``evaluate`` can return; a part that needs another one is refused. ``compute`` is the type that
+    ``evaluate`` computes in, where it differs from the weights'.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
@@ -59,8 +59,8 @@ class AbstractPolicy(nn.Module, ABC):
         """Each decision of the first row as a person would read it."""
 
     def accepts(self, task: Task, length: int) -> str:
-        """ValueError for a task that cannot be asked; else what is doubtful about drawing so many decisions for it, "" being nothing.
-        Asked before the first step."""
+        """ValueError for a task that cannot be sampled; else any doubt about sampling that many decisions for it ("" is none). Called
+        before the first step."""
         return ""
 
     def weights(self) -> dict[str, Tensor]:
@@ -74,12 +74,12 @@ class AbstractPolicy(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What runs of a kind of policies are told in: the units of their figures, and which figures mean anything.
+    """How runs of a kind of policy are reported: the units of their figures, and which figures are meaningful.
 
-    ``unit`` is what a user calls its decisions, in sentences and in names of metrics. ``judged``: what it decides is an answer that may
-    be right, as long as the policy makes it; else an episode has a return, and lengths are the environment's. ``densities``: its
-    log-probabilities are of densities, whose differences have no scale. ``sampling``: the record that says how they are drawn.
-    ``earns``: what a rollout is scored with, in a user's word.
+    ``unit`` is the user's word for a decision, in sentences and in names of metrics. ``judged``: the output is an answer that may be
+    right, of a length the policy chooses; else an episode has a return and the environment sets its length. ``densities``: its
+    log-probabilities are of densities, whose differences have no scale. ``sampling``: the record of how they are sampled.
+    ``earns``: the user's word for what a rollout earns.
     """
 
     unit: str
@@ -90,7 +90,7 @@ class Family:
 
 
 class AbstractPolicySpec(AbstractPart, ABC):
-    """The saved, frozen choice of a policy; ``load`` makes the live one, in evaluation mode."""
+    """The saved, frozen configuration of a policy; ``load`` makes the live one, in evaluation mode."""
 
     family: ClassVar[Family] = Family(unit="decisions")
 
@@ -98,13 +98,13 @@ class AbstractPolicySpec(AbstractPart, ABC):
         given, wanted = whole.run.sampling, self.family.sampling
         if not isinstance(given, wanted):
             yield Refusal(
-                f"sampling is {type(given).__name__}, which says nothing to {type(self).__name__}: it draws {self.family.unit} by "
+                f"sampling is {type(given).__name__}, which does not fit {type(self).__name__}: it samples {self.family.unit} by "
                 f"sampling={wanted.__name__}({', '.join(item.name + '=...' for item in fields(wanted))})"
             )
 
     @abstractmethod
     def load(self, seed: int = 0) -> AbstractPolicy:
-        """``seed`` draws the first weights of a policy that is not read from disk."""
+        """``seed`` initialises the weights of a policy that is not read from disk."""
 
     def check_files(self) -> None:
         """A ValueError where ``load`` has nothing to load. Quick, and without a network: a dry run asks it.

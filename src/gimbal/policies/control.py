@@ -27,7 +27,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 class Steps(AbstractDecisions):
     """Steps in an environment: what was observed before each action, the action, and what was observed after the last.
 
-    An action is a vector of reals, or one integer (A = 1) where it is a choice among several. Rows are padded on the right.
+    An action is a vector of reals, or one integer (A = 1) for discrete actions. Rows are padded on the right.
     """
 
     observation_NSO: Float[Tensor, "N S O"]
@@ -158,7 +158,7 @@ def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSampling(AbstractSampling):
-    """How actions are drawn: at a temperature, and no more than ``max_length`` of them in an episode."""
+    """How actions are sampled: at a temperature, at most ``max_length`` per episode."""
 
     @property
     def full(self) -> bool:
@@ -170,7 +170,7 @@ DENSITIES = Family(unit="env_steps", sampling=StepSampling, densities=True)
 
 
 class AbstractControlPolicy(AbstractPolicy):
-    """A distribution over actions for each observation, alone: no memory, so steps are evaluated side by side.
+    """A distribution over actions given only the current observation: no memory, so steps are evaluated in parallel.
 
     Temperature T means p(a)^(1/T), normalised, as it does for tokens; 0 is the mode, whose log-probability counts as 0.
     """
@@ -195,11 +195,11 @@ class AbstractControlPolicy(AbstractPolicy):
     @property
     @abstractmethod
     def interface(self) -> str:
-        """What it sees and does, in the words of ``Environment.interface``."""
+        """Its observations and actions, in the words of ``Environment.interface``."""
 
     @abstractmethod
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        """All the randomness of one rollout, drawn before it starts."""
+        """All the randomness of one rollout, generated before it starts."""
 
     @abstractmethod
     def draw(

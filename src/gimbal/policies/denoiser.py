@@ -1,4 +1,4 @@
-"""Denoising policies: a network of diffusers draws samples step by step, and evaluates the steps that were drawn."""
+"""Denoising policies: a diffusers network samples step by step and evaluates the sampled steps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LABEL = "label"  # column of a task: the class that is asked for
 
 
 class DenoiserPolicy(AbstractPolicy):
-    """A network that says of a noisy sample what is noise in it; by it steps are drawn, and those that were drawn evaluated.
+    """A network that predicts the noise in a noisy sample; it samples steps and evaluates recorded ones.
 
-    The network is called on ``batch`` samples at a time, the last time on some that do not count: a matrix product rounds by its
-    size, and so sampler and trainer get the same bits, whatever they evaluate together. ``guidance`` w is part of the policy: what
-    the network says is v + (w - 1)(v - v of no label), at sampling as in training; 1 is without.
+    The network is called on ``batch`` samples at a time, with padding in the last call: rounding depends on a matrix product's
+    size, so this gives sampler and trainer the same bits in any batch. ``guidance`` w is part of the policy: the output is v + (w -
+    1)(v - v of no label), in sampling and training; 1 is none.
 
-    Columns, of drawn steps: ``mean_NSD`` of the next state, flat over the dimensions; ``std_NS``; ``scale_NS``, what log-probabilities
-    are multiplied by (1, or 1 / D where they are means); ``shift_NSD``, the mean less the sampler's.
+    Columns of sampled steps: ``mean_NSD`` of the next state, flattened over the dimensions; ``std_NS``; ``scale_NS``, the factor of
+    log-probabilities (1, or 1 / D where they are means); ``shift_NSD``, the mean minus the sampler's.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
@@ -67,7 +67,7 @@ class DenoiserPolicy(AbstractPolicy):
             raise ValueError(f"task {task.id} asks for class {label!r}; {self.source} has {self.classes} classes")
         if label == NO_LABEL and self.classes and self.null is None:
             raise ValueError(
-                f"task {task.id} asks for no class, and {self.source} draws only with one: give it a {LABEL}"
+                f"task {task.id} asks for no class, but {self.source} samples only with one: give it a {LABEL}"
             )
         return label
 
@@ -92,7 +92,7 @@ class DenoiserPolicy(AbstractPolicy):
     def found(
         self, x_KD: Float[Tensor, "K ..."], time_K: Float[Tensor, " K"], label_K: Int[Tensor, " K"]
     ) -> Float[Tensor, "K ..."]:
-        """What the network says, with guidance, in float32."""
+        """The network's output, with guidance, in float32."""
         said_KD = self._called(x_KD, time_K, label_K)
         if self.guidance == 1:
             return said_KD
@@ -185,13 +185,13 @@ class DenoiserPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class Denoiser(AbstractPolicySpec):
-    """A flow or diffusion model: a directory as diffusers saves it, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``
-    (a flow) or ``gimbal-digits-ddim`` (diffusion), which are shipped with the package.
+    """A flow or diffusion model: a directory in diffusers' layout, with transformer/ or unet/ and scheduler/, or ``gimbal-digits``
+    (a flow) or ``gimbal-digits-ddim`` (diffusion), which ship with the package.
 
-    Networks are of an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
-    and DDPM, with what the network predicts (velocity, epsilon, sample, v_prediction). ``fresh`` draws the weights by the run's
-    seed, so that configurations are enough. ``guidance`` is that of the policy, sampled and trained alike: 1 is without, which
-    the published recipes' stable runs have. ``lora`` trains adapters alone. ``batch`` samples go through the network at a time.
+    Networks take an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
+    and DDPM, with any prediction type (velocity, epsilon, sample, v_prediction). ``fresh`` initialises the weights from the run's seed,
+    so configurations are enough. ``guidance`` is the policy's, in sampling and training: 1 is none, as in the published recipes' stable
+    runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time.
     """
 
     family: ClassVar[Family] = PATHS
@@ -206,7 +206,7 @@ class Denoiser(AbstractPolicySpec):
         if self.batch < 1:
             raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
         if not math.isfinite(self.guidance):
-            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, 1 being none")
+            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, where 1 is none")
 
     @property
     def path(self) -> str:
@@ -218,7 +218,7 @@ class Denoiser(AbstractPolicySpec):
         sampling = whole.run.sampling
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(
-                "sampling.sampler=ode draws nothing on the way that a policy gradient could make likelier: sampler=flow_sde (of "
+                "sampling.sampler=ode samples no step that a policy gradient could make likelier: set sampler=flow_sde (of "
                 "diffusion: ddim), or an update of finished samples, such as update=DiffusionNFT()"
             )
 
@@ -229,7 +229,7 @@ class Denoiser(AbstractPolicySpec):
         policy = DenoiserPolicy(parts, guidance=self.guidance, batch=self.batch, origin=Path(self.path))
         if self.guidance != 1 and policy.null is None:
             raise ValueError(
-                f"policy.guidance is {self.guidance}, and {self.model} has no class that says nothing: leave it out"
+                f"policy.guidance is {self.guidance}, and {self.model} has no unconditional class: leave it out"
             )
         return policy.eval()
 

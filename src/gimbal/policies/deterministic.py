@@ -19,9 +19,9 @@ from gimbal.policies.control import DENSITIES, AbstractControlPolicy, read_confi
 class DeterministicPolicy(AbstractControlPolicy):
     """a = clip(mode(o) + bound explore e, -bound, bound),  mode(o) = bound tanh(f(o)),  e ~ N(0, 1) in each of the A dimensions.
 
-    ``explore`` is a buffer that the update moves; it travels with the weights. What is clipped lies exactly on the bound: a dimension
-    has a density within the bounds and a probability on each of them, the mass of the Gaussian's tail, and the log-probability is of
-    the one or the other. A temperature T scales the variance of the noise; 0 is the mode.
+    ``explore`` is a buffer that the update moves; it is sent with the weights. Clipped values lie exactly on the bound: a dimension
+    has a density within the bounds and, on each bound, a probability (the mass of the Gaussian's tail); the log-probability uses
+    whichever applies. A temperature T scales the variance of the noise; 0 is the mode.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
@@ -83,7 +83,7 @@ def clipped_logprob(action_KA: Tensor, mode_KA: Tensor, log_std: Tensor, bound: 
 @dataclass(frozen=True, kw_only=True)
 class Deterministic(AbstractPolicySpec):
     """A deterministic policy into [-``bound``, ``bound``], on ``observations`` inputs with ``actions`` continuous actions, or the one
-    saved in the directory ``model``. ``normalize``: it sees observations in units of their own spread.
+    saved in the directory ``model``. ``normalize``: scale observations by their own spread.
     """
 
     family: ClassVar[Family] = DENSITIES

@@ -26,16 +26,16 @@ INPUTS = {"hidden_states", "sample", "timestep", "class_labels"}  # of a forward
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSchedule:
-    """The steps from noise to a sample: what each starts from and leads to, (signal, noise) of both, and the network's time."""
+    """The steps from noise to a sample: where each starts and ends, (signal, noise) of both, and the network's time."""
 
     level_SL: Float[Tensor, "S 4"]
     time_S: Float[Tensor, " S"]
 
 
 class Process:
-    """What a diffusers scheduler says of a model: its noise levels, and what the network predicts.
+    """What a diffusers scheduler states about a model: its noise levels, and what the network predicts.
 
-    ``rederives``: whether the noise is taken anew from a clean sample that was clipped (DDPM does, DDIM does not).
+    ``rederives``: whether the noise is recomputed from a clipped clean sample (DDPM does, DDIM does not).
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -49,7 +49,7 @@ class Process:
         for name, only in self._allowed().items():
             if name in config and config[name] not in only:
                 raise ValueError(
-                    f"the scheduler has {name}={config[name]!r}, which gimbal does not drive: set it to "
+                    f"the scheduler has {name}={config[name]!r}, which gimbal does not support: set it to "
                     f"{' or '.join(map(repr, only))} in scheduler/scheduler_config.json"
                 )
 
@@ -123,7 +123,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedParts:
-    """What a directory holds: the network, the process, and the names of both by which a pipeline finds them."""
+    """The contents of a directory: the network, the process, and the names under which a pipeline finds them."""
 
     network: Any
     process: Process

@@ -22,7 +22,7 @@ Ends = str | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What each of M members expects of S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
+    """What each of M members predicts for S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
 
     seen_MNSO: Tensor  # before each action: the first is real, the others its own
     mean_MNST: Tensor  # in units of the targets
@@ -41,8 +41,8 @@ class Foreseen:
 class DynamicsNetwork(nn.Module):
     """(o' - o, r) ~ N(mean_m(o, a), std_m(o, a)^2) of M networks at once, each of linear layers with SiLU between them.
 
-    Inputs and targets are in units of their own spread over all that ``observe`` was shown; the figures are buffers, saved with the
-    weights. The logarithm of a deviation lies smoothly between -4 and 1, so that easy data cannot make it vanish.
+    Inputs and targets are scaled by their spread over everything passed to ``observe``; the statistics are buffers, saved with the
+    weights. The log of a deviation is softly bounded between -4 and 1, so that easy data cannot make it vanish.
     """
 
     def __init__(self, spec: Dynamics, seed: int) -> None:
@@ -77,7 +77,7 @@ class DynamicsNetwork(nn.Module):
         read_MKI = torch.cat([seen_MKO, wide_MKA], -1)
         if read_MKI.shape[-1] != len(self.inputs.mean_O):
             raise ValueError(
-                f"the learned world reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
+                f"the world model reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
                 "world.observations and world.actions"
             )
         x_MKI = self.inputs(read_MKI)
@@ -103,7 +103,7 @@ class DynamicsNetwork(nn.Module):
         return (self.targets.variance_O + 1e-8).sqrt()
 
     def follow(self, first_NO: Float[Tensor, "N O"], action_NSA: Shaped[Tensor, "N S A"]) -> Foreseen:
-        """Let each member go on from here alone, by its own means and these actions. With S = 1: its word on single steps."""
+        """Let each member continue from here by its own means and these actions. With S = 1: its predictions of single steps."""
         seen_MNO, found = first_NO.expand(self.spec.members, -1, -1), []
         for step in range(action_NSA.shape[1]):
             said = (seen_MNO, *self(seen_MNO, action_NSA[:, step]))
@@ -185,13 +185,13 @@ def _ends(rule: Any, next_KO: Tensor) -> Bool[Tensor, " K"]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamics:
-    """A learned world: ``members`` networks of ``hidden`` layers that foresee the change of the observation and the reward (PETS,
-    arXiv:1805.12114), and what ends an episode.
+    """A learned world: ``members`` networks of ``hidden`` layers that predict the change of the observation, the reward (PETS,
+    arXiv:1805.12114), and the end of an episode.
 
-    ``ends``: "never"; "learned", by a further output; or a function of next observations [K, O] that is True where the environment
-    ends there, for those who know. ``choices``: actions are choices among ``actions``.
+    ``ends``: "never"; "learned", by a further output; or a known function of next observations [K, O] that is True where the
+    environment ends. ``choices``: actions are discrete, one of ``actions``.
 
-    - ``members`` = 1: one network, whose errors nothing else contradicts.
+    - ``members`` = 1: one network, with no other to contradict its errors.
     - Linear dynamics with Gaussian noise: the optimum of the likelihood is their own mean and deviation.
     """
 

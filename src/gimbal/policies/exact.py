@@ -74,7 +74,7 @@ _sharing: dict[str, Sharing | None] = {}
 
 
 def shares(model: Any) -> Sharing | None:
-    """How rows may share what they begin with, None: not at all. ValueError where its log-probabilities cannot be had at all."""
+    """How rows may share their prefixes; None: not at all. ValueError where its log-probabilities cannot be computed."""
     if (known := kind(model)) not in _sharing:
         with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             with narrow(model):
@@ -93,7 +93,7 @@ def _deepest(model: Any) -> int:
 
 
 def _as_alone(model: Any, sharing: Sharing) -> bool:
-    """Whether a row that shares what it begins with gets the logits that it gets by itself."""
+    """Whether a row that shares its prefix gets the same logits as alone."""
     ids = tried(model)
     where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
     layout, plain = laid(*where, (), sharing), apart(*where)

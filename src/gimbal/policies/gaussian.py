@@ -19,7 +19,7 @@ from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_
 class GaussianPolicy(AbstractControlPolicy):
     """a ~ N(mean(o), exp(log_std)^2 T), independent over the A dimensions; log_std does not depend on the observation.
 
-    Actions are recorded as drawn; clipping them to what the environment takes is the environment's business.
+    Actions are recorded as sampled; the environment clips them to its range.
     """
 
     def __init__(self, observations: int, actions: int, hidden: list[int], log_std: float, seed: int) -> None:
@@ -67,7 +67,7 @@ def log_density(
 class Gaussian(AbstractPolicySpec):
     """A Gaussian policy on ``observations`` inputs with ``actions`` continuous actions, or the one saved in the directory ``model``.
 
-    ``log_std`` is the logarithm of the first standard deviation, in the units of the actions.
+    ``log_std`` is the logarithm of the initial standard deviation, in the units of the actions.
     """
 
     family: ClassVar[Family] = DENSITIES

@@ -17,9 +17,9 @@ from gimbal.policies.control import STEPS, AbstractControlPolicy, read_config, r
 
 
 class GreedyPolicy(AbstractControlPolicy):
-    """The choice of the largest Q(o, .) with probability 1 - ``explore``, else any of the V choices, each as likely.
+    """The choice with the largest Q(o, .) with probability 1 - ``explore``, else one of the V choices uniformly.
 
-    ``explore`` is a buffer that the update moves; it travels with the weights. No gradient of a log-probability reaches the weights.
+    ``explore`` is a buffer that the update moves; it is sent with the weights. No gradient of a log-probability reaches the weights.
     """
 
     explore: Tensor
@@ -82,7 +82,7 @@ def _logprob(is_best: Tensor, explore: Tensor, choices: int) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class Greedy(AbstractPolicySpec):
     """The values of ``actions`` choices on ``observations`` inputs as a policy, or the one saved in the directory ``model``.
-    ``normalize``: it sees observations in units of their own spread."""
+    ``normalize``: scale observations by their own spread."""
 
     family: ClassVar[Family] = STEPS
 

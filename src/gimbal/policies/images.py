@@ -33,7 +33,7 @@ def images_of(task: Task) -> tuple[str, ...]:
 
 
 class Images:
-    """What a processor of transformers makes of prompts with images."""
+    """What a transformers processor makes of prompts with images."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -86,8 +86,8 @@ def placed(messages: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, 
 
 
 class Undrawn:
-    """A hook of the output layer: tokens that stand for images are none that can be drawn, by sampler or trainer. One that were drawn
-    would have no image behind it."""
+    """A hook of the output layer: neither sampler nor trainer can sample image placeholder tokens, which would have no image behind
+    them."""
 
     def __init__(self, token: int) -> None:
         self.token = token

@@ -23,17 +23,17 @@ WORTH = 0.9  # of the tokens of its rows a tree may have at most; for less gain 
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """How rows of a model may share what they begin with: with attention in pieces where none is longer than ``deepest``, else behind
-    a mask."""
+    """How rows of a model may share their prefixes: with attention in pieces where none is longer than ``deepest``, else with a
+    mask."""
 
     deepest: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Inputs of the model, and for each of the K decisions the place of the hidden state that predicts it.
+    """Inputs of the model, and for each of the K decisions the position of the hidden state that predicts it.
 
-    Tokens of a tree stand depth first. Column q sees column k iff k <= q < end[k], where what follows on k ends.
+    Tokens of a tree are in depth-first order. Column q sees column k iff k <= q < end[k], where the tokens that follow k end.
     """
 
     ids_RL: Int[Tensor, "R L"]
@@ -116,7 +116,7 @@ def apart(ids_NL: Int[Tensor, "N L"], first_N: Int[Tensor, " N"], length_N: Int[
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """How rows of one pass share what they begin with."""
+    """How rows of one pass share their prefixes."""
 
     paths: Sequence[list[int]]  # the rows; their last decisions predict nothing
     forests: Sequence[list[int]]  # the rows of each sequence, () where each is by itself
@@ -140,7 +140,7 @@ def planned(
     images_N: Sequence[tuple[str, ...]],
     sharing: Sharing | None,
 ) -> Arrangement:
-    """Rows share where the model lets them and it is worth it. The same words about two images are two prompts."""
+    """Rows share where the model allows it and it pays off. The same words about two images are two prompts."""
     first, length = first_N.tolist(), length_N.tolist()
     paths = [row[: max(first[n], length[n] - 1)] for n, row in enumerate(ids_NL.tolist())]
     apart = Arrangement(paths=paths, forests=(), sizes=(), joined=False)
@@ -213,7 +213,7 @@ def _common(one: Sequence[int], other: Sequence[int], at: int) -> int:
 
 @dataclass(kw_only=True)
 class _Sequence:
-    """Trees one after the other, as they are written down."""
+    """Trees one after the other, in their written order."""
 
     ids: list[int] = field(default_factory=list)
     position: list[int] = field(default_factory=list)

@@ -77,7 +77,7 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
         if out_of_memory(error):
             raise
         where = (
-            "" if local.exists() else " (no directory here has that name, so it was looked for on the Hugging Face hub)"
+            "" if local.exists() else " (no directory here has that name, so it was looked up on the Hugging Face Hub)"
         )
         raise ValueError(f"{path}{where} cannot be loaded as a causal language model: {said(error)}") from error
     if wrong:
@@ -88,7 +88,7 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
 
 
 def check_files(path: str) -> None:
-    """Refuse a name that can be no model, as far as that can be told without a network and without reading weights."""
+    """Refuse a name that cannot be a model, as far as that is known without network access or reading weights."""
     if not path.strip():
         raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {TINY}")
     local = Path(path)
@@ -99,7 +99,7 @@ def check_files(path: str) -> None:
         raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
     if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
         # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
-        raise ValueError(f"{path} has no tokenizer; save it beside the weights: tokenizer.save_pretrained({path!r})")
+        raise ValueError(f"{path} has no tokenizer; save it next to the weights: tokenizer.save_pretrained({path!r})")
 
 
 def hub_has(name: str) -> None:
@@ -114,14 +114,14 @@ def hub_has(name: str) -> None:
     ) as error:  # of the hub's client or of the HTTP library under it: each means that there is no such model to be had
         why = " ".join(str(error).split())[:120]
         raise ValueError(
-            f"there is no model directory {name}, and the Hugging Face hub gives no model of that name ({why}); "
+            f"there is no model directory {name}, and the Hugging Face Hub has no model of that name ({why}); "
             f"give policy.model=DIRECTORY, or {TINY}"
         ) from error
 
 
 @contextmanager
 def quiet(logging: Any) -> Iterator[None]:
-    """Without transformers' table of what did not fit, which the refusal says in a sentence."""
+    """Without transformers' table of mismatches, which the refusal states in a sentence."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

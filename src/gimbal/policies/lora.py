@@ -19,10 +19,11 @@ PREFIX = "base_model.model."  # which peft puts before the names in its files
 
 @dataclass(frozen=True, kw_only=True)
 class LoRA:
-    """W + (alpha / rank) B A in place of W, B starting at 0 (arXiv:2106.09685); only A and B are trained. By peft (extra ``peft``).
+    """W + (alpha / rank) B A instead of W, with B starting at 0 (arXiv:2106.09685); only A and B are trained. Uses peft (extra
+    ``peft``).
 
-    ``targets`` are names of modules as peft takes them; none means every linear layer but the output layer. ``adapter`` is a
-    directory in peft's layout to continue from (rank, alpha and targets are then its own). There is no dropout: the trainer must
+    ``targets`` are module names as peft accepts them; none means every linear layer but the output layer. ``adapter`` is a
+    directory in peft's layout to continue from (it then sets rank, alpha and targets). There is no dropout: the trainer must
     evaluate the distribution that was sampled from.
     """
 
@@ -36,8 +37,8 @@ class LoRA:
             raise ValueError(f"policy.lora.rank is {self.rank}; it must be at least 1")
 
     def attach(self, model: Any, seed: int, dtype: torch.dtype | None = None) -> None:
-        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` draws A. ``dtype`` is of the adapters where it
-        is not the model's."""
+        """Put trainable adapters into a transformers model and freeze the rest. ``seed`` initialises A. ``dtype`` is of the adapters
+        where it is not the model's."""
         self._attached(model, seed)
         if dtype is not None and dtype != model.dtype:
             for weight in model.parameters():
@@ -130,7 +131,7 @@ def merged(model: Any) -> dict[str, Tensor]:
 
 
 def without_4bit(record: logging.LogRecord) -> bool:
-    """Drops what bitsandbytes says when it is imported: that kernels are missing for products in 4 bits, which nothing here needs."""
+    """Drops bitsandbytes' import warning about missing 4-bit kernels, which nothing here needs."""
     return not record.getMessage().startswith("Failed to load CPU gemm_4bit_forward")
 
 

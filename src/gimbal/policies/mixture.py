@@ -41,7 +41,7 @@ class Mixture(nn.Module):
 
 
 class MixturePolicy(AbstractControlPolicy):
-    """As CategoricalPolicy, with layers of experts. An action is the choice and then, layer by layer, the experts that made it."""
+    """As CategoricalPolicy, with layers of experts. An action is the choice followed by the experts that made it, layer by layer."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class MixtureOfExperts(AbstractPolicySpec):
     sampler's experts (rollout routing replay, R3, arXiv:2512.01374).
 
     - one expert, or all of them chosen: replay changes nothing.
-    - sampler and trainer choose alike: replay changes nothing.
+    - sampler and trainer choose the same experts: replay changes nothing.
     - ``replay`` off: each chooses by its own logits, and where they differ the ratio jumps.
 
-    Gates come from the trainer's own logits, so the router learns; which experts are taken is not up for learning while replay holds.
-    With ``chosen`` 1 the one gate is 1 and the router has no gradient. Replay biases the policy that is trained towards old choices.
+    Gates come from the trainer's own logits, so the router learns; under replay the choice of experts itself is not learned. With
+    ``chosen`` 1 the one gate is 1 and the router has no gradient. Replay biases the trained policy towards old choices.
 
-    Confidence: verified (secondary); ours: the network, and that evaluations of anchors and references are routed the same way.
+    Confidence: verified (secondary); ours: the network, and routing anchors and references the same way.
     """
 
     family: ClassVar[Family] = STEPS

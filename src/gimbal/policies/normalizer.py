@@ -1,4 +1,4 @@
-"""Observations in units of their own spread."""
+"""Observations scaled by their own spread."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ REACH = 10.0  # standard deviations beyond which an observation is cut
 
 
 class Normalizer(nn.Module):
-    """(o - mean) / std, each dimension by itself, of all observations that it was shown; the first mean is 0, the first std 1.
+    """(o - mean) / std per dimension, over all observations seen; initially mean 0 and std 1.
 
-    Its figures are buffers: they travel with the weights, so that what acts sees as what learns does, and are saved with them. Only
-    ``observe`` moves them, once for each observation that was acted on; what is drawn again from a buffer does not.
+    The statistics are buffers: they are sent and saved with the weights, so sampler and learner see the same inputs. Only ``observe``
+    moves them, once per observation acted on; replayed observations do not count.
     """
 
     mean_O: Tensor

@@ -1,4 +1,4 @@
-"""Denoising: the record of a path from noise to a sample, and how paths are drawn."""
+"""Denoising: the record of a path from noise to a sample, and how paths are sampled."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NO_LABEL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Paths(AbstractDecisions):
-    """N paths of S denoising steps over samples of any shape (..., with D numbers): step s leads from state s to state s + 1.
+    """N paths of S denoising steps over samples of any shape (with D numbers): step s leads from state s to state s + 1.
 
-    A state is signal x0 + noise eps: ``level_NSL`` holds (signal, noise) of the state that a step starts from, and of the one
-    that it leads to. ``amplitude_NS`` is the sampler's noise, 0 where the step is one of the ODE, which is no decision.
-    ``mean_NSD`` and ``std_NS`` are those of the distribution that the sampler drew from. Log-probabilities are the ``reduce`` over
-    the D dimensions: the mean is the sum divided by D, and so are the clip ranges that fit it. Rows are padded on the right.
+    A state is signal x0 + noise eps: ``level_NSL`` holds (signal, noise) of the states where a step starts and ends.
+    ``amplitude_NS`` is the sampler's noise, 0 for an ODE step, which is not a decision. ``mean_NSD`` and ``std_NS`` are those of the
+    sampler's distribution. Log-probabilities are the ``reduce`` over the D dimensions: the mean is the sum divided by D, and its clip
+    ranges scale likewise. Rows are padded on the right.
     """
 
     state_NXD: Float[Tensor, "N X ..."]  # X = S + 1
@@ -48,7 +48,7 @@ class Paths(AbstractDecisions):
 
     @property
     def drawn_NS(self) -> Bool[Tensor, "N S"]:
-        """The steps that are decisions: those that were drawn; of a path of the ODE the last, which stands for the sample."""
+        """The steps that are decisions: the sampled ones; for an ODE path the last, which represents the sample."""
         drawn_NS = self.amplitude_NS > 0
         if self.sampler != ODE:
             return drawn_NS
@@ -56,7 +56,7 @@ class Paths(AbstractDecisions):
 
     @property
     def cost_N(self) -> Int[Tensor, " N"]:
-        """Pixels of all states from which a drawn step starts: the network reads each of them once."""
+        """Pixels of all states from which a sampled step starts: the network reads each of them once."""
         return self.drawn_NS.sum(-1).clamp(min=1) * math.prod(self.state_NXD.shape[-2:])
 
     @property
@@ -119,15 +119,15 @@ class Paths(AbstractDecisions):
 
 @dataclass(frozen=True, kw_only=True)
 class PathSampling(AbstractSampling):
-    """How samples are drawn: in ``max_length`` denoising steps, of which those of the window are drawn and the others follow the ODE.
+    """How to sample: in ``max_length`` denoising steps; those in the window are sampled, the others follow the ODE.
 
     ``sampler`` is "flow_sde" (Flow-GRPO, arXiv:2505.05470), "dance_sde" (DanceGRPO, arXiv:2505.07818) or "cps" for flows, and
-    "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, by which users draw; otherwise it is 1.
-    ``sampler`` "ode" is that ODE in training too, for updates that learn from finished samples: each is then one decision.
-    The drawn steps are those from ``first`` up to, but without, ``last``, which counts from the end if it is below 1: the last
-    step is never drawn, for its distribution is next to a point. ``window`` > 0 draws only so many in a row of them, from a
-    place that is drawn for each group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise.
-    ``reduce`` is that of log-probabilities over the dimensions of a sample: clip ranges follow from it (ClippedStep).
+    "ddim" for diffusion; ``noise`` is its amplitude (a, eta). Temperature 0 is the ODE, which users sample with; otherwise it
+    is 1. ``sampler`` "ode" uses that ODE in training too, for updates that learn from finished samples: each is then one decision.
+    Steps from ``first`` up to, but excluding, ``last`` are sampled; ``last`` counts from the end if below 1. The last step is never
+    sampled, since its distribution is nearly a point. ``window`` > 0 samples only that many consecutive steps, from a random position
+    per group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise. ``reduce`` reduces
+    log-probabilities over the dimensions of a sample and sets the scale of clip ranges (ClippedStep).
     """
 
     max_length: int = 10
@@ -143,8 +143,8 @@ class PathSampling(AbstractSampling):
         super().__post_init__()
         if self.temperature not in (0, 1):
             raise ValueError(
-                f"sampling.temperature is {self.temperature}; a path is drawn at 1, or follows the ODE at 0. How random it is says "
-                "sampling.noise"
+                f"sampling.temperature is {self.temperature}; a path is sampled at 1, or follows the ODE at 0. sampling.noise sets its "
+                "randomness"
             )
         if self.sampler not in get_args(Sampler) or self.reduce not in get_args(Reduce):
             raise ValueError(
@@ -152,9 +152,9 @@ class PathSampling(AbstractSampling):
                 f"{', '.join(get_args(Sampler))}, and {' and '.join(get_args(Reduce))}"
             )
         if not 0 < self.noise <= 10:
-            raise ValueError(f"sampling.noise is {self.noise}; it must be above 0, and 10 at most")
+            raise ValueError(f"sampling.noise is {self.noise}; it must be above 0 and at most 10")
         if self.sampler in ("cps", "ddim") and self.noise > 1:
-            raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be 1 at most")
+            raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be at most 1")
         if self.first < 0 or self.window < 0:
             raise ValueError(f"sampling.first is {self.first} and sampling.window {self.window}; both are 0 or above")
 
@@ -163,7 +163,7 @@ class PathSampling(AbstractSampling):
         return True
 
     def drawn(self, steps: int) -> range:
-        """The steps that may be drawn, of so many."""
+        """The steps that may be sampled, of that many."""
         last = self.last if self.last > 0 else steps + self.last
         return range(self.first, min(last, steps - 1))
 

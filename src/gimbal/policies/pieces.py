@@ -1,7 +1,7 @@
-"""Attention of a tree of tokens, piece by piece: no mask, no padding, and no score that nobody needs.
+"""Attention of a tree of tokens, piece by piece: no mask, no padding, no unused scores.
 
-Tokens stand depth first, so that all that follows on a piece of the tree, and the piece itself, are one slice of the sequence. The
-slice attends to the piece alone, causally; what a token gets from the pieces on its path is joined by their log-sum-exps:
+Tokens are in depth-first order, so that a piece of the tree and everything after it are one slice of the sequence. The slice attends
+only to the piece, causally; what a token gets from the pieces on its path is joined by their log-sum-exps:
 
     out = sum_p exp(lse_p - lse) out_p        lse = log sum_p exp(lse_p)
 
@@ -25,7 +25,7 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns ``start`` to ``stop`` without a fork between them; what follows on them ends before ``end``."""
+    """Columns ``start`` to ``stop`` without a fork between them; their continuations end before ``end``."""
 
     start: int
     stop: int
@@ -57,7 +57,7 @@ def _taking_pieces(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(module, query, key, value, attention_mask, *args, **kwargs)
         strange = [name for name in ("position_bias", "s_aux", "softcap") if kwargs.get(name) is not None]
         if args or strange:
-            raise ValueError(f"attention in pieces knows nothing of {', '.join(strange) or 'unnamed arguments'}")
+            raise ValueError(f"attention in pieces does not support {', '.join(strange) or 'unnamed arguments'}")
         out = in_pieces(query, key, value, attention_mask, kwargs.get("scaling"))
         return out.transpose(1, 2).contiguous(), None
 

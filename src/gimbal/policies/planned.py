@@ -22,8 +22,8 @@ from gimbal.policies.planners import MPPI, AbstractPlanner
 class PlanningPolicy(AbstractControlPolicy):
     """a = clip(plan(o) + bound explore e, -bound, bound),  e ~ N(0, 1) in each of the A dimensions.
 
-    plan(o) is the planner's first action, by the returns that the members of the world foresee. ``explore`` is a buffer that the update
-    moves; it travels with the weights. Log-probabilities are those of ``DeterministicPolicy``, whose mode this is.
+    plan(o) is the planner's first action, by the returns that the world's members predict. ``explore`` is a buffer that the update
+    moves; it is sent with the weights. Log-probabilities are those of ``DeterministicPolicy``, whose mode this is.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
@@ -79,7 +79,7 @@ class PlanningPolicy(AbstractControlPolicy):
 @dataclass(frozen=True, kw_only=True)
 class Planned(AbstractPolicySpec):
     """A policy that plans in ``world`` by ``planner``, with actions in [-``bound``, ``bound``], or with the weights saved in the
-    directory ``model``. Only the world learns; the planner has nothing to learn.
+    directory ``model``. Only the world learns; the planner has no parameters.
     """
 
     family: ClassVar[Family] = DENSITIES

@@ -1,4 +1,4 @@
-"""Plans: which actions earn most, by whatever foretells what actions earn."""
+"""Planners: find the actions with the highest predicted return."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from gimbal.composition import AbstractPart
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractPlanner(AbstractPart, ABC):
-    """Proposes ``candidates`` sequences of ``horizon`` actions, scores them, and picks the mean of the better, ``iterations`` times:
+    """Proposes ``candidates`` sequences of ``horizon`` actions, scores them, and moves the mean to the better ones, ``iterations``
+    times:
 
         a_p = clip(mean + std e_p, -1, 1),   mean <- sum_p w_p a_p,   std^2 <- sum_p w_p (a_p - mean)^2,   mean = 0 and std = 1 at first
 
-    in units of the largest action. The first action of the last mean is played. An action is held for ``hold`` steps. The e_p are the
-    same in every plan, so a plan is a function of what is observed.
+    in units of the largest action. The first action of the final mean is played, and held for ``hold`` steps. The e_p are the same in
+    every plan, so a plan is a function of the observation.
     """
 
     horizon: int = 20
@@ -53,7 +54,7 @@ class AbstractPlanner(AbstractPart, ABC):
         batch: int,
         noise_IPJA: Float[Tensor, "I P J A"],
     ) -> Float[Tensor, "B A"]:
-        """``returns`` says what sequences of actions in [-1, 1] earn; ``noise_IPJA`` are the e, J = ``knots``."""
+        """``returns`` predicts the return of action sequences in [-1, 1]; ``noise_IPJA`` are the e, J = ``knots``."""
         mean_BJA = noise_IPJA.new_zeros((batch, *noise_IPJA.shape[2:]))
         std_BJA = torch.ones_like(mean_BJA)
         for noise_PJA in noise_IPJA:
@@ -69,7 +70,7 @@ class AbstractPlanner(AbstractPart, ABC):
 class CEM(AbstractPlanner):
     """w_p = 1 / ``elites`` of the best candidates, 0 of the others (cross-entropy method, Rubinstein 1999).
 
-    - ``elites`` = ``candidates``: no choice at all, the mean of what was proposed.
+    - ``elites`` = ``candidates``: no selection, the mean of the proposals.
     """
 
     elites: int = 8
@@ -88,10 +89,10 @@ class CEM(AbstractPlanner):
 class MPPI(AbstractPlanner):
     """w_p = softmax_p(R_p / (``temperature`` std(R))) (model-predictive path integral control, arXiv:1707.02342).
 
-    A smooth function of the returns, which a tie does not turn over. The published temperature is in units of the return; in units of
-    its spread over the candidates one number fits all rewards.
+    A smooth function of the returns, so ties do not flip it. The published temperature is in units of the return; ours is in units of
+    its spread over the candidates, so one number fits all rewards.
 
-    - ``temperature`` towards 0: the best candidate; towards infinity: the mean of what was proposed.
+    - ``temperature`` towards 0: the best candidate; towards infinity: the mean of the proposals.
     """
 
     temperature: float = 0.3

@@ -128,7 +128,7 @@ def for_template(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def roles(messages: Any) -> tuple[str, ...]:
-    """Who speaks in a chat, in order; nobody in what is none."""
+    """The speakers of a chat, in order; none if it is not a chat."""
     return tuple(message["role"] for message in messages) if is_chat(messages) else ()
 
 

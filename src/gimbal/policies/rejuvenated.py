@@ -23,17 +23,17 @@ class Rejuvenated(AbstractPolicySpec):
 
     ``model`` is the tuned model, ``base`` the one it was tuned from. Every tensor becomes base + a (tuned - base), with a = ``keep``,
     or less where the relative change a |tuned - base| / |base| would be above ``cap``. Then the share ``reset`` of each layer's
-    feed-forward units goes back to base: those of the highest rigidity = drift / (variance + 1e-6), drift being the relative change
-    of the unit's weights by the tuning and variance that of its activation over the tokens of ``probe``, in units of the layer's mean.
+    feed-forward units goes back to base: those of the highest rigidity = drift / (variance + 1e-6), with drift the relative change
+    of the unit's weights by tuning, and variance that of its activation over the tokens of ``probe``, in units of the layer's mean.
     Units whose mean |activation| is below ``dormant`` times the layer's count as the most rigid, and all are reset. ``noise`` is
-    added to reset weights, relative to their root mean square. An optimiser begins without memory anyway.
+    added to reset weights, relative to their root mean square. The optimiser starts without state anyway.
 
     - ``keep`` = 1, ``reset`` = 0: the tuned model. ``keep`` = 0: the base.
     - ``reset`` = 1: the base's feed-forward layers.
-    - no ``probe``: by drift alone.
-    - tuned = base: refused, for nothing would change.
+    - no ``probe``: by drift only.
+    - tuned = base: refused, since nothing would change.
 
-    Confidence: abstract-only; ours: everything but that weights are fused with the base's and rigid neurons reset.
+    Confidence: abstract-only; ours: everything except fusing weights with the base's and resetting rigid neurons.
     """
 
     family: ClassVar[Family] = CausalLM.family
@@ -51,7 +51,7 @@ class Rejuvenated(AbstractPolicySpec):
     def __post_init__(self) -> None:
         if not (0 <= self.keep <= 1 and 0 <= self.reset <= 1 and min(self.cap, self.dormant, self.noise) >= 0):
             raise ValueError(
-                f"Rejuvenated keeps and resets shares, not {self.keep} and {self.reset}; cap, dormant and noise are 0 or above"
+                f"Rejuvenated keeps and resets shares (0 to 1), not {self.keep} and {self.reset}; cap, dormant and noise are 0 or above"
             )
         if self.dormant and not self.probe:
             raise ValueError("Rejuvenated finds dormant units by their activations: give it a probe of some texts")
@@ -88,7 +88,7 @@ class Rejuvenated(AbstractPolicySpec):
         for name, weight in tuned.named_parameters():
             if name not in start or start[name].shape != weight.shape:
                 raise ValueError(
-                    f"{self.model} has {name}, which {self.base} has not in this shape; base is what it was tuned from"
+                    f"{self.model} has {name}, which {self.base} lacks in this shape; base must be the model it was tuned from"
                 )
         if all(torch.equal(weight, start[name]) for name, weight in tuned.named_parameters()):
             raise ValueError(

@@ -1,7 +1,8 @@
-"""One step of a sampler: the Gaussian N(mean, std^2) of the next state, of the state and what the network says of it.
+"""One step of a sampler: the Gaussian N(mean, std^2) of the next state, given the state and the network's output.
 
-A state is x = a x0 + s eps, with signal a and noise s; a step leads from (a, s) to (a', s'). Flows: a = 1 - s, and the network says the
-velocity v = eps - x0; diffusion: a^2 + s^2 = 1. With amplitude 0 each is the ODE: a' x0 + s' eps, which is x - (s - s') v of a flow.
+A state is x = a x0 + s eps, with signal a and noise s; a step leads from (a, s) to (a', s'). Flows: a = 1 - s, and the network predicts
+the velocity v = eps - x0; diffusion: a^2 + s^2 = 1. With amplitude 0 each is the ODE: a' x0 + s' eps, which is x - (s - s') v of a
+flow.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
     """a = bound tanh(u), u ~ N(mean(o), exp(log_std(o))^2), independent over the A dimensions.
 
     log p(a) = sum_A log N(u; mean, std^2) - log(bound (1 - tanh(u)^2)). A temperature T scales the variance of u. The entropy has no
-    closed form, so this policy provides none; minus the log-probability of what was drawn estimates it.
+    closed form, so this policy provides none; minus the log-probability of a sample estimates it.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()

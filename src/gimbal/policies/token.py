@@ -40,7 +40,7 @@ STRETCHED = (
 class Sampling(AbstractSampling):
     """The distribution to sample tokens from: softmax(logits / temperature), then top-k, top-p and min-p, renormalised.
 
-    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated supports (and greedy) cannot be trained on with importance ratios; see
+    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. Truncated (and greedy) sampling cannot be used with importance ratios; see
     ``trainable``.
     """
 
@@ -67,14 +67,14 @@ TEXT = Family(unit="tokens", judged=True, sampling=Sampling, earns="reward")
 
 
 def of_tokens(sampling: AbstractSampling) -> Sampling:
-    """It, if it says how tokens are drawn."""
+    """It, if it specifies token sampling."""
     if not isinstance(sampling, Sampling):
-        raise ValueError(f"{sampling} does not say how tokens are drawn: a language model is sampled by Sampling(...)")
+        raise ValueError(f"{sampling} does not specify token sampling: a language model needs sampling=Sampling(...)")
     return sampling
 
 
 class TokenPolicy(AbstractPolicy):
-    """A transformers causal LM that evaluates recorded tokens without ever holding logits of the whole batch."""
+    """A transformers causal LM that evaluates recorded tokens without ever materialising logits of the whole batch."""
 
     provides: ClassVar[frozenset[str]] = frozenset({*STATISTICS, "hidden_NSH"})
 
@@ -93,7 +93,7 @@ class TokenPolicy(AbstractPolicy):
 
     @cached_property
     def shares(self) -> Sharing | None:
-        """How rows may share what they begin with, if at all."""
+        """How rows may share their prefixes, if at all."""
         return exact.shares(self.model)
 
     @property
@@ -134,7 +134,7 @@ class TokenPolicy(AbstractPolicy):
         return ids
 
     def encode_told(self, row: Rollout | None, told: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
-        """The tokens of what a row is told: text, ids, or messages, which the chat template puts behind its turn."""
+        """The tokens of a row's new input: text, ids, or messages, which the chat template puts after its turn."""
         return self.known(self._encoded(row, told), f"what a row is told, {str(told)[:60]!r},")
 
     def _encoded(self, row: Rollout | None, told: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
@@ -153,7 +153,7 @@ class TokenPolicy(AbstractPolicy):
 
     @cached_property
     def context(self) -> int:
-        """The most tokens that the model is made for; where its config does not say, what the tokenizer says."""
+        """The model's maximum length in tokens; where its config does not state it, the tokenizer's."""
         config = self.model.config.get_text_config()
         said = (
             config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
@@ -167,7 +167,7 @@ class TokenPolicy(AbstractPolicy):
 
     @cached_property
     def steady(self) -> int | None:
-        """How many tokens a row may have before positions are scaled in another way, for all rows beside it too; None: any."""
+        """How many tokens a row may have before positions are scaled differently, for all rows of the batch; None: any."""
         config = vars(self.model.config.get_text_config())
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if rope.get("rope_type") not in STRETCHED:
@@ -291,8 +291,8 @@ class TokenPolicy(AbstractPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(AbstractPolicySpec):
-    """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package), or with an adapter, which
-    is merged.
+    """A directory with a transformers causal language model (or ``gimbal-tiny``, shipped with the package) or an adapter, which is
+    merged.
 
     ``dtype`` is the type of the trained weights. ``mixed_precision`` "bf16" computes in bfloat16 with float32 weights, and accumulates
     gradients in float32; weights that LoRA freezes are then held in bfloat16. transformers looks up Hub names in its cache, then on
@@ -338,7 +338,7 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def large(self) -> bool:
-        """Whether it is a model of the size that people pretrain: by its files, and each that the hub is to give."""
+        """Whether it is of the size of pretrained models: by its files; names on the Hub count as such."""
         files = list(Path(self.path).glob("*.safetensors")) + list(Path(self.path).glob("*.bin"))
         return not Path(self.path).exists() or sum(file.stat().st_size for file in files) > LARGE_BYTES
 
@@ -347,7 +347,7 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def described(self) -> Mapping[str, Any]:
-        """What config.json of its directory says of its text model."""
+        """The text model's config from its directory's config.json."""
         said = description(self.path)
         return said.get("text_config", said)
 

@@ -27,10 +27,10 @@ class BatchScaled(AbstractAdvantage):
     - one group in the batch, either spread: GroupNormalized.
     - ``spread`` = "none": GroupCentered.
     - all rewards of a group equal, or a group of one: A = 0 there; all rewards of the batch equal: A = 0.
-    - a group whose rewards hardly differ stays small, where GroupNormalized blows it up to the size of the others.
+    - a group whose rewards hardly differ keeps small advantages; GroupNormalized scales them up to the size of the others.
 
-    The spread of rewards includes the differences between tasks, so it is never less than that of centred rewards and the advantages
-    are smaller. Published: the spread of "rewards", ``ddof`` 1, ``eps`` 1e-6, clip 0.2. Ours: ``limit`` inf by default (an early
+    The spread of rewards includes the differences between tasks, so it is at least that of centred rewards, and the advantages are
+    smaller. Published: the spread of "rewards", ``ddof`` 1, ``eps`` 1e-6, clip 0.2. Ours: ``limit`` inf by default (an early
     release of the code clips at 2).
 
     Confidence: verified.
@@ -47,7 +47,7 @@ class BatchScaled(AbstractAdvantage):
     def __post_init__(self) -> None:
         if self.limit <= 0:
             raise ValueError(
-                f"BatchScaled.limit is {self.limit}; it bounds the size of an advantage, above 0 (inf is off)"
+                f"BatchScaled.limit is {self.limit}; it bounds the size of an advantage and must be above 0 (inf is off)"
             )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:

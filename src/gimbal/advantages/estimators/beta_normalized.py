@@ -23,13 +23,13 @@ class BetaNormalized(AbstractAdvantage):
     p = mean_g r, A_i = (r_i - p) min(1 / f(p; alpha, beta), max_weight), f the Beta density; alpha = max(1, 1 + a/3), beta = max(1,
     1 + b/3), where Beta(a, b) has the mean m and the variance v (ddof 1) of p over the groups: a = (m(1-m)/v - 1) m,
     b = (m(1-m)/v - 1)(1-m). With ``rewards``, A is the mean of this over the named rewards, each with its own p, alpha and beta.
-    Rewards are mapped to [0, 1] by the batch's least and greatest.
+    Rewards are mapped to [0, 1] by the batch's minimum and maximum.
 
     - alpha = beta = 1 (one group, or all p equal): f = 1, GroupCentered.
     - alpha = beta = 3/2: pi/8 times GroupNormalized (ddof 0) for binary rewards.
     - all rewards of a group equal, or a group of one: A = 0.
 
-    Published: ``max_weight`` 1e6. With alpha and beta large, f is small at rare p: watch ``beta/max_weight``.
+    Published: ``max_weight`` 1e6. With large alpha and beta, f is small at rare p: watch ``beta/max_weight``.
 
     Confidence: verified.
     """

@@ -22,16 +22,16 @@ from gimbal.records import TrainBatch
 class ChainRanked(AbstractAdvantage):
     """Gives advantages only to rollouts of a group that all rewards rank in the same order (ThinkRL-Edit, arXiv:2601.03467).
 
-    A_i = (u_i - mean u) / (std u + eps) over the group's longest chain of dominance, u being the rank on it (ops.longest_chain; equal
+    A_i = (u_i - mean u) / (std u + eps) over the group's longest chain of dominance, with u the rank on it (ops.longest_chain; equal
     rewards share a rank); 0 off the chain. ``rewards`` are names, () being all; their weights and scales do not matter.
 
     - one reward: GroupNormalized of ranks, all rollouts on the chain.
-    - no two rollouts comparable: 0, nothing is learned from the group.
+    - no two rollouts comparable: 0, the group teaches nothing.
     - all rewards of a group equal, or a group of one: 0.
 
     Rollouts off the chain stay in the denominators of means. The share on it shrinks fast as rewards are added: ``chain_frac``.
 
-    Confidence: partial; that only consistent chains are compared is read; ours: how a chain is found, and advantages by rank.
+    Confidence: partial; from the paper: only consistent chains are compared; ours: how a chain is found, and advantages by rank.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group_N"})

@@ -1,4 +1,4 @@
-"""What the other rollouts' states predict is the baseline of each."""
+"""Each rollout's baseline is the prediction from the others' states."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class CrossRolloutBaseline(AbstractAdvantage):
 
     A_i = R_i - mean_{j != i} V_j,  V_j the mean of the critic's values along rollout j.
 
-    The baseline may use all that the peers did, and stays independent of the answer it judges: no bias. Use with the critic Probe.
+    The baseline may use everything the peers did and stays independent of the answer it judges, so it is unbiased. Use with the critic
+    Probe.
 
     - V constant: R minus a constant.
     - V_j = R_j: LeaveOneOut.
-    - a group of one: 0, there being no peer. Equal rewards do not give 0: the baseline is a prediction.
+    - a group of one: 0, since it has no peer. Equal rewards do not give 0: the baseline is a prediction.
 
     ``baseline/explained`` is 1 - var(R - baseline) / var(R) over the rollouts of the batch.
 
@@ -51,4 +52,4 @@ class CrossRolloutBaseline(AbstractAdvantage):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(Whitened):
-            yield Advice("CrossRolloutBaseline has no scale in the paper, and Whitened gives it one")
+            yield Advice("CrossRolloutBaseline has no scale in the paper, but Whitened adds one")

@@ -51,8 +51,8 @@ class ReturnToGo(AbstractAdvantage):
 
     A_t = sum_{k >= t} gamma^(k-t) r_k over the counted decisions.
 
-    - ``gamma`` = 1 and a reward at the end alone: the rollout's reward, at every decision.
-    - equal rewards do not give 0: there is no baseline in it (Whitened brings the batch's mean).
+    - ``gamma`` = 1 and a reward only at the end: the rollout's reward, at every decision.
+    - equal rewards do not give 0: it has no baseline (Whitened adds the batch's mean).
 
     Confidence: verified.
     """

@@ -1,4 +1,4 @@
-"""Several horizons at once, weighed by how well the critic knows each: a control that is meant to fail."""
+"""Several horizons at once, weighted by the critic's accuracy on each: a negative control."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gimbal.records import TrainBatch
 class HorizonRouted(AbstractAdvantage):
     """GAE for several discounts, weighted by the critic's error: the negative control of Target Decoupling (arXiv:2604.13517).
 
-    A = sum_h w_h A_h,  w = softmax_h(-|V_h - G_h| / temperature),  G_h = A_h + V_h; so the horizon that is easy to predict, the
-    shortest, is trusted most, and the actor grows short-sighted. Take GAE with the longest discount instead.
+    A = sum_h w_h A_h,  w = softmax_h(-|V_h - G_h| / temperature),  G_h = A_h + V_h; so the shortest horizon, which is easiest
+    to predict, gets the most weight, and the actor becomes short-sighted. Take GAE with the longest discount instead.
 
     - one discount: GAE.
     - ``temperature`` = inf: the mean over horizons; 0: the horizon with the smallest error.

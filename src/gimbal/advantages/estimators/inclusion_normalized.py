@@ -1,4 +1,4 @@
-"""The group's mean and scale where only a chosen part of its rollouts is left."""
+"""The group's mean and scale when only some of its rollouts were kept."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class InclusionNormalized(AbstractAdvantage):
-    """GroupNormalized with each rollout standing for those like it that were given up (the weights of DUET, arXiv:2605.08441; of
-    Horvitz and Thompson, textbook).
+    """GroupNormalized with each rollout weighted for similar ones that were cancelled (DUET, arXiv:2605.08441; Horvitz-Thompson
+    weights, textbook).
 
     w_i = min(1 / inclusion_i, most),  m = sum_g w R / sum_g w,  s^2 = n / (n - ddof) sum_g w (R - m)^2 / sum_g w,
 
     A_i = (w_i / mean_g w) (R_i - m) / (s + eps), with n rollouts in the group. ``inclusion`` is the probability with which the sampler
-    kept the rollout, which it must know from the rollout itself.
+    kept the rollout; it must follow from the rollout itself.
 
     - all inclusions of a group equal, or ``most`` = 1: GroupNormalized.
     - all rewards of a group equal, or a group of one: A = 0.
 
-    Sums weighted so are those of all rollouts in expectation; m is their quotient, whose bias falls as 1 / n.
+    Such weighted sums equal the sums over all rollouts in expectation; m is a quotient of two, with a bias of order 1 / n.
 
-    Confidence: abstract only; ours: all of it but that survivors are weighted by their inverse probability.
+    Confidence: abstract only; ours: everything except that survivors are weighted by their inverse probability.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})

@@ -1,4 +1,4 @@
-"""What a decision is worth in a tree of rollouts: the mean of the leaves below it."""
+"""The value of a decision in a tree of rollouts: the mean of the leaves below it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gimbal.records import TrainBatch
 class LeafMean(AbstractAdvantage):
     """The mean score of the episodes that share a decision, minus a baseline (TreeRL, arXiv:2506.11902).
 
-    A_t = V(n) - V(root), n being the piece of a row between two splits that t lies in, V(n) the mean return of the episodes whose paths
-    hold n, each once, and V(root) that of the whole group. ``baseline`` "parent" subtracts the value of the piece before n in its place
-    (V(root) where it is the first), and "both" adds the two advantages up. ``damped`` divides by the square root of the number of
-    episodes below n, so that a piece which many go through does not outweigh the rest.
+    A_t = V(n) - V(root), with n the segment of a row between two splits that contains t, V(n) the mean return of the episodes whose
+    paths contain n, each once, and V(root) the mean over the whole group. ``baseline`` "parent" subtracts the value of the segment
+    before n instead (V(root) for the first), and "both" adds the two advantages. ``damped`` divides by the square root of the number of
+    episodes below n, so that a segment shared by many does not outweigh the rest.
 
-    A decision that several episodes share counts once, in the row that drew it: elsewhere the mask leaves it out.
+    A decision that several episodes share counts once, in the row that sampled it; the mask excludes it elsewhere.
 
     - no splits: GroupCentered; with "both" twice that.
     - all returns of a group equal, or a group of one: A = 0.
-    - "parent", along a path: the advantages of its pieces add up to R - V(root).
+    - "parent", along a path: the advantages of its segments add up to R - V(root).
 
     TreeRL is "both" and ``damped``.
 
@@ -61,7 +61,7 @@ class LeafMean(AbstractAdvantage):
 
 
 class _Forest:
-    """The trees that the rows of a batch are the paths of. An episode is a leaf, however many rows it has."""
+    """The trees whose paths are the rows of a batch. An episode is one leaf, however many rows it has."""
 
     def __init__(self, batch: TrainBatch, reader: LeafMean) -> None:
         self.parent, self.fork = (batch.column(name, reader).tolist() for name in ("parent_N", "fork_N"))

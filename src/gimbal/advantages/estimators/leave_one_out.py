@@ -15,7 +15,7 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True)
 class LeaveOneOut(AbstractAdvantage):
-    """The mean of the other rollouts of the group as baseline, which is unbiased (RLOO, arXiv:2402.14740; use with SequenceSum).
+    """The mean of the group's other rollouts as an unbiased baseline (RLOO, arXiv:2402.14740; use with SequenceSum).
 
     A_i = R_i - 1/(G-1) sum_{j != i} R_j.
 

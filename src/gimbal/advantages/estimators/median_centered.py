@@ -21,16 +21,16 @@ class MedianCentered(AbstractAdvantage):
     """The group median as baseline, so one outlier in a small group flips no other sign (MC-GRPO, arXiv:2601.22582; use with PivotMask
     and an odd group).
 
-    A_i = (R_i - median_g R) / (max(MAD_g, floor) + eps), MAD_g = median_g |R - median_g R|; ``scale`` "std" puts the standard
-    deviation (ddof 1) in place of the MAD, "none" divides by nothing. ``compensate`` multiplies by G / (advantages of the group that
-    are not 0).
+    A_i = (R_i - median_g R) / (max(MAD_g, floor) + eps), MAD_g = median_g |R - median_g R|; ``scale`` "std" uses the standard
+    deviation (ddof 1) instead of the MAD, "none" does not divide. ``compensate`` multiplies by G / (number of nonzero advantages
+    in the group).
 
     - all rewards of a group equal, or a group of one: A = 0.
     - ``scale`` "none" and a mean that is the median: GroupCentered.
-    - an odd group without ties: as many rollouts above 0 as below it, and one at 0, the pivot.
+    - an odd group without ties: equally many rollouts above and below 0, and one at 0, the pivot.
     - binary rewards, odd group: MAD is 0 and the majority gets 0, so only the rarer outcome teaches, at 1 / (floor + eps).
 
-    Published: ``eps`` 1e-3, ``floor`` 0; ours is ``floor`` 0.25, with which binary rewards are not scaled by 1000.
+    Published: ``eps`` 1e-3, ``floor`` 0; ours: ``floor`` 0.25, so that binary rewards are not scaled by 1000.
 
     Confidence: verified.
     """

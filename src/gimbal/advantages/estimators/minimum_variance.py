@@ -24,16 +24,16 @@ class MinimumVarianceCentered(AbstractAdvantage):
 
     A_i = R_i - b,  b = sum_j a_j R_j / sum_j a_j over the group (or, with ``scope`` "batch", over the batch),
     a_j = min(w_j, cap)^2 ||g_j||^2,  w_j = exp(sum_t m (proximal - behavior)),  g_j the gradient of the rollout's summed
-    log-probability: one backward pass a rollout. With ``scaled`` A is divided by the scope's standard deviation plus ``eps``.
+    log-probability: one backward pass per rollout. With ``scaled``, A is divided by the scope's standard deviation plus ``eps``.
 
-    - behavior = proximal: weights ||g||^2 alone, the optimal baseline of REINFORCE.
+    - behavior = proximal: weights ||g||^2, the optimal baseline of REINFORCE.
     - equal norms as well: GroupCentered (GroupNormalized if ``scaled``); batch scope: the mean of the batch.
-    - all norms 0: the mean too, as nothing tells rollouts apart.
+    - all norms 0: the mean too, since nothing distinguishes the rollouts.
     - equal rewards, or a scope of one rollout: A = 0.
 
-    Published: group scope, cap inf. Weights are of the policy before the update: exact for one update a batch.
+    Published: group scope, cap inf. Weights use the policy before the update: exact for one update per batch.
 
-    Confidence: verified; ours: ``cap``, that of SequenceWeight where the objective caps what the baseline is the optimum for.
+    Confidence: verified; ours: ``cap``; set it to SequenceWeight's where the objective caps the weights.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "score_norm_N", "proximal_NS", "behavior_NS"})
@@ -45,7 +45,7 @@ class MinimumVarianceCentered(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if self.cap <= 0:
-            raise ValueError(f"MinimumVarianceCentered.cap is {self.cap}; it bounds a weight, inf being off")
+            raise ValueError(f"MinimumVarianceCentered.cap is {self.cap}; it bounds a weight (inf is off)")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         group_N = batch.column("group_N", self)
@@ -74,11 +74,11 @@ class MinimumVarianceCentered(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.updates > 1:
             yield Advice(
-                "MinimumVarianceCentered is optimal for the first update on a batch only, and there are several"
+                "MinimumVarianceCentered is optimal only for the first update on a batch, but there are several"
             )
         if self.cap not in {weight.cap for weight in whole.doing(SEQUENCE_WEIGHT)}:
             yield Advice(
-                "MinimumVarianceCentered.cap is not the cap of SequenceWeight, so it is optimal for another gradient"
+                "MinimumVarianceCentered.cap differs from SequenceWeight's cap, so it is optimal for another gradient"
             )
         if whole.has(Whitened):
             yield Advice(

@@ -1,4 +1,4 @@
-"""Sets of rollouts are paid for reward and variety together."""
+"""Sets of rollouts are scored for reward and variety together."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ MOST_SETS = 100_000
 class Polychromic(AbstractAdvantage):
     """Scores sets of rollouts: a set earns reward only if its members also differ (polychromic objectives, arXiv:2509.25424).
 
-    f(set) = mean R over the set * distinct kinds in it / n; A_i = mean of f over the sets of n rollouts of the group that hold i,
-    minus the mean of f over all of them. The kind of a rollout is the value of the fact ``kinds`` names ("score/kind" of AnswerKind);
-    "" counts each as its own kind. Rewards are meant to lie in [0, 1].
+    f(set) = mean R over the set * distinct kinds in it / n; A_i = mean of f over the sets of n rollouts of the group that contain i,
+    minus the mean of f over all of them. A rollout's kind is the value of the fact that ``kinds`` names ("score/kind" of AnswerKind);
+    "" makes each its own kind. Rewards should lie in [0, 1].
 
     - each its own kind, ``size`` = 1: GroupCentered.
     - each its own kind: (1/n - 1/G) times LeaveOneOut.
     - n rollouts of one kind: f = mean R / n. No reward in a set: f = 0, however varied it is.
     - a group of ``size`` or fewer is one set: A = 0. Equal rewards give 0 only if the kinds are balanced too.
 
-    Published: ``size`` 4 of 8 rollouts that branch off several states of a rollout, 4 sets drawn.
+    Published: ``size`` 4 of 8 rollouts that branch off several states of a rollout, 4 sampled sets.
 
-    Confidence: partial; the set objective is read; ours: rollouts branch at the prompt only, and all sets count in place of a draw.
+    Confidence: partial; the set objective is from the paper; ours: rollouts branch at the prompt only, and all sets count instead of a
+    sample.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})

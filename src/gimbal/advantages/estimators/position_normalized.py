@@ -1,4 +1,4 @@
-"""Every position of a group has a mean and a scale of its own."""
+"""Every position of a group has its own mean and scale."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PositionNormalized(AbstractAdvantage):
-    """Lowers the advantage of each decision after the first correct answer; until there it is full (DECS, arXiv:2509.25827).
+    """Lowers the advantage of each decision after the first correct answer; before it, the advantage is full (DECS, arXiv:2509.25827).
 
     A_is = (r_is - mean_g r_s) / (std_g r_s + eps), mean and std over the group's rollouts at the same position s. With R_i the
     rollout's reward and L_i its decisions, r_is = (redundant - slope L_i / max_length) R_i where a decision is redundant, else
     full R_i. Positions past a rollout's end, or under its mask, count with full R_i in the statistics of the others.
     A decision is redundant in the turns from ``necessary`` to before ``steps``, two facts that count steps ("score/NAME" of
-    rewards.WorkingSteps, turns being those of filters.StepTurns); the answer's turn comes after them. None is where none are named.
+    rewards.WorkingSteps, with the turns of filters.StepTurns); the answer's turn comes after them. Without named facts no decision is
+    redundant.
 
     - nothing redundant, or ``redundant`` = ``full`` with ``slope`` 0: GroupNormalized of full R, the same at every position.
     - one redundant position: the advantages at all other positions stay as they are.
-    - all rewards 0, or a group of one: A = 0. Equal rewards are 0 wherever the group is equally redundant.
+    - all rewards 0, or a group of one: A = 0. Equal rewards give 0 wherever the group is equally redundant.
 
     Published: rewards of 0 and 1, ``full`` 1.1, ``redundant`` 1, ``slope`` their difference; the released code has ``redundant`` 1.1. A
-    small model judges which step is the first to hold the answer. ``max_length`` was 16384; ours is that of the tiny runs.
+    small model judges which step first contains the answer. ``max_length`` was 16384; ours fits the tiny runs.
 
-    Confidence: verified; ours: what is masked in the middle counts as what is past the end.
+    Confidence: verified; ours: masked positions in the middle count like those past the end.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})
@@ -49,7 +50,7 @@ class PositionNormalized(AbstractAdvantage):
     def __post_init__(self) -> None:
         if bool(self.necessary) != bool(self.steps):
             raise ValueError(
-                "PositionNormalized tells redundant turns by two facts: name both necessary and steps, or neither"
+                "PositionNormalized identifies redundant turns by two facts: name both necessary and steps, or neither"
             )
         if self.max_length < 1:
             raise ValueError(f"PositionNormalized.max_length is {self.max_length}; it counts decisions, 1 or more")

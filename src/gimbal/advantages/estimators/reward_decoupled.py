@@ -23,18 +23,18 @@ class RewardDecoupled(AbstractAdvantage):
     """Normalises each reward separately, so that mixtures with the same sum keep different advantages (GDPO, arXiv:2601.05242).
 
     A_k = (r_k - mean_g r_k) / (std_g r_k + eps); S = sum_k w_k A_k; A = (S - mean S) / (std S + eps) over the rollouts of the
-    batch. ``rewards`` are names, () being all; ``weights`` stand in their order, () being 1 each (a reward's own weight is not read,
-    nor is anything that reward shapings add). With ``gate``, the other rewards count 0 where that one is below ``threshold``.
+    batch. ``rewards`` are names, () being all; ``weights`` are in the same order, () being 1 each (the rewards' own weights and
+    reward shapings are ignored). With ``gate``, the other rewards count 0 where the gate is below ``threshold``.
 
     - one reward: GroupNormalized, then whitened; with ``whiten`` "off" GroupNormalized exactly.
-    - a reward that is equal all over a group adds 0 there; a group of one gives 0 before the whitening.
+    - a reward that is equal across a group adds 0 there; a group of one gives 0 before whitening.
     - ``whiten`` "scale" divides only, so that the mean within a group stays 0 where groups differ in size.
-    - ``whiten`` "off" with Whitened as shaping: statistics over decisions, which weigh long rollouts more.
-    - ``ddof`` 0 with a reward of speed is the decoupled normalisation of LightningRL (arXiv:2603.13319).
+    - ``whiten`` "off" with Whitened as a shaping: statistics over decisions, so long rollouts weigh more.
+    - ``ddof`` 0 with a speed reward is the decoupled normalisation of LightningRL (arXiv:2603.13319).
 
     Published: ``eps`` 1e-4, ``whiten`` "full", weights of 1.
 
-    Confidence: partial; ours: ``gate`` for all other rewards alike, and whitening by scale alone.
+    Confidence: partial; ours: one ``gate`` for all other rewards, and whitening by scale only.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group_N"})

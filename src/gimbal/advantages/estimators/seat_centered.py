@@ -1,4 +1,4 @@
-"""Each seat against those who sat in it."""
+"""Each seat is compared with other rollouts of that seat."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class SeatCentered(AbstractAdvantage):
-    """The return less the mean of the same role in the group (GRPO's baseline, arXiv:2402.03300, role by role): what a deal is worth to
-    a seat is not the seat's doing.
+    """The return minus the mean of the same role in the group (GRPO's baseline, arXiv:2402.03300, per role): a seat gets no credit for
+    its deal.
 
     A_i = R_i - mean over rollouts j of i's group and role of R_j.
 

@@ -22,12 +22,12 @@ class SignedOutcome(AbstractAdvantage):
 
     A = positive if R > threshold, else -negative; R is the rollout's return, or the reward named ``right``. No baseline, no scale.
 
-    - ``positive`` = 0: negative sample reinforcement (NSR). What a wrong decision loses goes to the others in proportion to their
-      probability.
+    - ``positive`` = 0: negative sample reinforcement (NSR). Probability taken from a wrong decision goes to the others in
+      proportion to theirs.
     - ``negative`` = 0: positive sample reinforcement (PSR).
     - ``positive`` = ``negative`` = 1: REINFORCE with a reward of 1 or -1, and no baseline.
 
-    Groups are not compared, so groups of all wrong (and all right) rollouts teach too: filters.ZeroVariance would discard them. A
+    Rollouts are not compared within groups, so all-wrong and all-right groups teach too; filters.ZeroVariance would discard them. A
     rollout of weight 0 stays in the loss's denominator.
 
     Published: ``positive`` 0.1, ``negative`` 1, for rewards of 0 and 1; ours: the threshold.

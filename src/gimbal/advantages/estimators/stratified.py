@@ -1,4 +1,4 @@
-"""Rollouts are compared with those of their own kind."""
+"""Rollouts are compared within their own kind."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Stratified(AbstractAdvantage):
     arXiv:2510.06214).
 
     A = alpha A_stratum + (1 - alpha) A_group, each (R - mean R) / (std R + eps): over the rollouts of the group in the same stratum,
-    and over the whole group. The stratum of a rollout is the number of its turns, or the value of the fact ``strata`` names
-    ("score/NAME" of a reward, of weight 0 if need be).
+    and over the whole group. The stratum of a rollout is the number of its turns, or the value of the fact that ``strata``
+    names ("score/NAME" of a reward, with weight 0 if needed).
 
     - ``alpha`` = 0, or one stratum only: GroupNormalized.
     - every stratum of one rollout: (1 - alpha) times GroupNormalized.
-    - ``alpha`` = 1: what one stratum earns more than another is invisible, and so never learned.
+    - ``alpha`` = 1: differences between strata are invisible, and so never learned.
     - all rewards of a group equal, or a group of one: A = 0.
 
-    Confidence: partial; the estimator is read; ours: ``alpha`` 0.8 and strata by other facts than searches.
+    Confidence: partial; the estimator is from the paper; ours: ``alpha`` 0.8 and strata by facts other than searches.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N"})

@@ -1,4 +1,4 @@
-"""Advantages from a critic that knows turns and not tokens."""
+"""Advantages from a critic of turns, not tokens."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnGAE(AbstractAdvantage):
-    """GAE over turns: one value and one advantage per turn, whatever its number of tokens (VL-DAC, arXiv:2508.04280).
+    """GAE over turns: one value and one advantage per turn, regardless of its length (VL-DAC, arXiv:2508.04280).
 
     delta_k = r_k + gamma V_{k+1} - V_k;  A_k = sum_l (gamma lam)^l delta_{k+l}, for every decision of turn k; r_k is the sum of the
-    turn's rewards and V_k the value at its first decision, of what was seen before any of it was written. Train the critic there
-    alone: TurnValueLoss. No token is discounted against its neighbours, and thought and action need no weights.
+    turn's rewards and V_k the value at its first decision, before any of the turn is written. Train the critic only there
+    (TurnValueLoss). Tokens within a turn are not discounted, and thought and action need no weights.
 
     - turns of one decision: GAE.
     - one turn, V = 0: the sum of the rewards.
     - ``gamma`` = ``lam`` = 1: token-level GAE with V_k at all decisions of the turn, where rewards come at the ends of turns.
 
-    After the last turn V is ``bootstrap_N``: a time limit is no end.
+    After the last turn V is ``bootstrap_N``: a time limit is not a termination.
 
     Published: ``gamma`` .9, ``lam`` .95, with Whitened(level="turn").
 
@@ -58,5 +58,5 @@ class TurnGAE(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(FITS_TURNS):
             yield Advice(
-                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither"
+                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them only there: use both or neither"
             )

@@ -1,4 +1,4 @@
-"""Every turn is a sample of its own, paid by what the whole rollout earned."""
+"""Every turn is its own sample, with the reward of the whole rollout."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class TurnSamples(AbstractAdvantage):
     """Gives each turn the outcome of its rollout, with group statistics over turns (AgentFlow, arXiv:2510.05592).
 
     A_i = (R_i - mean R) / (std R + eps), over the group's rollouts, or with ``weighting`` "turn" over its turns, each with the reward
-    of its rollout. Then rollouts of many turns weigh more: where those are the good ones, the mean rises and all advantages fall.
+    of its rollout. "turn" gives long rollouts more weight: if those are the good ones, the mean rises and all advantages fall.
 
     - ``weighting`` = "trajectory", or one turn each: GroupNormalized.
-    - equally many turns each: both weightings coincide (with ``ddof`` 0; with 1 the deviation divides by one less turn).
+    - equally many turns each: both weightings coincide (with ``ddof`` 0; with 1 the deviation divides by turns - 1).
     - all rewards of a group equal, or a group of one: A = 0.
 
-    Published: the text has "trajectory" and the released code "turn". The method is named Flow-GRPO, and has nothing to do with the
-    method of that name for diffusion models.
+    Published: the text has "trajectory" and the released code "turn". The paper calls it Flow-GRPO; it is unrelated to the
+    Flow-GRPO for diffusion models.
 
     Confidence: verified; the order of means in the text is from memory.
     """
@@ -57,15 +57,15 @@ class TurnSamples(AbstractAdvantage):
 class TurnBalanced(AbstractAdvantage):
     """Gives every turn the same weight under ops.SequenceMean, whatever its length (AgentFlow, arXiv:2510.05592).
 
-    A'_t = A_t L / (K l_t),  L the rollout's decisions, l_t those of the decision's turn and K the rollout's turns: a loss in proportion
-    to A is then the mean over the decisions of a turn, over the turns of a rollout, over rollouts. With ``weighting`` "turn" K is the
-    batch's mean of turns a rollout, and rollouts of many turns weigh more, as if each turn were a row.
+    A'_t = A_t L / (K l_t),  L the number of decisions in the rollout, l_t in the decision's turn and K the number of turns: a loss
+    proportional to A is then the mean over the decisions of a turn, over the turns of a rollout, over rollouts. With ``weighting``
+    "turn", K is the batch's mean number of turns per rollout, and rollouts with many turns weigh more, as if each turn were a row.
 
     - one turn each, or turns of equal length with "trajectory": A.
 
     Regularisers and masks that renormalise keep their own mean over decisions.
 
-    Confidence: partial; the order of means is from memory; ours: that a shaping brings it about.
+    Confidence: partial; the order of means is from memory; ours: the shaping.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})
@@ -83,4 +83,4 @@ class TurnBalanced(AbstractAdvantage):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(ops.SequenceMean):
-            yield Advice("TurnBalanced counts on SequenceMean, and another aggregation weighs turns again")
+            yield Advice("TurnBalanced assumes SequenceMean; another aggregation weights turns again")

@@ -1,4 +1,4 @@
-"""One reward with a weight that a controller can move."""
+"""One reward whose weight a controller can move."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class AddedReward(AbstractRewardShaping):
     """Adds ``weight`` times the reward ``name`` at the last decision of each row, for mixtures that change during training (SMILES-
     GRPO, arXiv:2601.17687).
 
-    Give the reward itself weight 0: filters, curricula and evaluations then judge by the others alone, and a controller on
-    "reward_shaping.0.weight" may fade this one in or out. "" is the sum of all.
+    Give the reward itself weight 0: filters, curricula and evaluations then use only the others, and a controller on
+    "reward_shaping.0.weight" can fade this one in or out. "" is the sum of all.
 
     - ``weight`` = 0: the rewards as they are.
-    - a constant ``weight``: the reward with that weight, as far as the learner goes.
-    - the same value for a whole group: no difference to estimators that compare a group.
+    - a constant ``weight``: for the learner, the reward with that weight.
+    - the same value for a whole group: no effect on estimators that compare within a group.
 
     Confidence: verified.
     """

@@ -1,4 +1,4 @@
-"""What hangs on a small reward: rewards as they are, and a report."""
+"""How much depends on a small reward: unchanged rewards, and a report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class CliffProbe(AbstractRewardShaping):
 
     Each group of rollouts is a choice among them: under returns R the policy softmax(R / alpha), under R' = R - ``weight`` times the
     reward named ``omitted`` another. Reported: ``cliff/tied``, the share of groups whose best two returns under R' are no more than
-    ``margin`` apart, so that whatever was left out decides; and ``cliff/moved``, the mean total variation between the two policies,
+    ``margin`` apart, so that the omitted reward decides; and ``cliff/moved``, the mean total variation between the two policies,
     which is at most max |R - R'| / (2 alpha). Rewards stay as they are.
 
     - ``omitted`` = "": R' = R, and only ties are seen.
-    - ``alpha`` = 0: all on the first best one, so that cliff/moved is the share of groups where the choice turns. The larger, the
+    - ``alpha`` = 0: all on the first best one, so cliff/moved is the share of groups where the choice changes. Larger is
       smoother; inf: 0.
     - groups of one, or none: not counted, and 0 if none is left.
 

@@ -19,22 +19,22 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CostConstraint(AbstractRewardShaping):
-    """The reward minus a multiple of the cost, taken at the upper bound that a later test may find (HC-RLHF, arXiv:2506.08266).
+    """The reward minus a multiple of the cost, at the upper bound that a later test may find (HC-RLHF, arXiv:2506.08266).
 
     U = m + k s, m and s the mean and the standard deviation (ddof 1) of the cost C over the N rollouts of the batch;
-    k = inflation t_{1-delta, tests-1} / sqrt(tests) + own t_{1-delta, N-1} / sqrt(N): the widths of the bound on ``tests`` rollouts
-    that the policy never trained on, and of that on the batch.
+    k = inflation t_{1-delta, tests-1} / sqrt(tests) + own t_{1-delta, N-1} / sqrt(N): the widths of the bounds on ``tests``
+    rollouts the policy never trained on and on the batch.
     R <- (R - multiplier C') / (1 + multiplier),  C' = C + k (C^2 - 2 m C) / (2 s), whose policy gradient is that of U.
 
-    ``cost`` names a fact: "score/NAME" of a reward (of weight 0, so that it is no reward besides) or "truncated". Lagrangian moves
+    ``cost`` names a fact: "score/NAME" of a reward (with weight 0, so that it is not also a reward) or "truncated". Lagrangian moves
     ``multiplier`` by ``cost/upper``, which is U.
 
     - ``multiplier`` = 0, where Lagrangian(limit=inf) holds it: the rewards as they are.
     - ``inflation`` = ``own`` = 0: U is the mean, and the constraint that of Safe RLHF (arXiv:2310.12773).
-    - equal costs (s = 0): C' = C, a constant that every baseline takes away.
+    - equal costs (s = 0): C' = C, a constant that every baseline removes.
 
-    Published: the defaults of their code, but for ``normalise``, which is of Safe RLHF: their return is R - multiplier C', and their
-    multiplier moves by its logarithm. Their script of experiments has ``inflation`` 2 and ``own`` 4. Rollouts of one prompt are not
+    Published: the defaults of their code, except ``normalise``, which is from Safe RLHF: their return is R - multiplier C', and
+    their multiplier moves in its logarithm. Their experiment script has ``inflation`` 2 and ``own`` 4. Rollouts of one prompt are not
     independent, so U steers and proves nothing; SafetyTest proves.
 
     Confidence: verified.
@@ -85,4 +85,4 @@ class CostConstraint(AbstractRewardShaping):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if any(self.cost == f"score/{reward.name}" and reward.weight for reward in whole.run.rewards):
-            yield Advice("CostConstraint prices a cost that is a reward besides: give that reward weight 0")
+            yield Advice("CostConstraint prices a cost that is also a reward: give that reward weight 0")

@@ -21,16 +21,16 @@ class EntropyConsistency(AbstractRewardShaping):
     arXiv:2512.12858).
 
     R + information (H - min H) / (max H - min H) - stability |H - mean_g H| / gap, added on the last decision of a row; H is the mean
-    entropy of a rollout's decisions, least and most are the batch's, and ``gap`` 0 is their difference. g are the rollouts with one
-    value of the column ``over``: the group, or "score/family" of an Expected that numbers questions, whatever their wording.
+    entropy of a rollout's decisions, min and max are over the batch, and ``gap`` 0 is their difference. g is the set of rollouts
+    with one value of the column ``over``: the group, or "score/family" of an Expected that numbers questions across wordings.
 
     - ``information`` = ``stability`` = 0: R.
-    - a lone rollout, or equal H over g: no term of stability.
-    - H equal all over the batch: R.
+    - a single rollout, or equal H over g: no stability term.
+    - H equal across the batch: R.
 
-    Equal entropy is not equal content.
+    Equal entropy does not mean equal content.
 
-    Confidence: partial; ours: credit by rollout in place of a group's (which centring cancels), H of the policy's distributions,
+    Confidence: partial; ours: credit per rollout instead of per group (which centring cancels), H of the policy's distributions,
     and both weights of 0.5.
     """
 

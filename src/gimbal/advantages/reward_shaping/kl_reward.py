@@ -19,8 +19,8 @@ class KLReward(AbstractRewardShaping):
     """Subtracts each decision's log-ratio to the reference from its reward (RLHF practice, arXiv:2203.02155; REINFORCE++,
     arXiv:2501.03262).
 
-    r_t <- r_t - coef (proximal - reference)_t. Its expected policy gradient is that of the reverse KL. It comes before any baseline,
-    so a group's mean and standard deviation include it.
+    r_t <- r_t - coef (proximal - reference)_t. Its expected policy gradient is that of the reverse KL. It applies before any
+    baseline, so a group's mean and standard deviation include it.
 
     - ``coef`` = 0, or proximal = reference: the rewards as they are.
 

@@ -28,7 +28,7 @@ class LogTamed(AbstractRewardShaping):
     - ``limit`` = inf: the rewards as they are.
     - a reward at 0 stays 0; rewards in [0, 1] change little.
 
-    Published: ``limit`` "mean", ``eps`` 1e-6, rewards at 0 or above; ours for those below 0: -log(1 - r), and |mean| in h.
+    Published: ``limit`` "mean", ``eps`` 1e-6, rewards at or above 0; ours: -log(1 - r) below 0, and |mean| in h.
 
     Confidence: verified.
     """
@@ -75,5 +75,5 @@ class LogTamed(AbstractRewardShaping):
         weights = self.weights or (1.0,) * len(names)
         if any(weight != given.get(name) for name, weight in zip(names, weights, strict=True)):
             yield Advice(
-                "LogTamed has other weights than the rewards it tames, so what it takes away is not what they gave"
+                "LogTamed's weights differ from those of its rewards, so it subtracts other amounts than they added"
             )

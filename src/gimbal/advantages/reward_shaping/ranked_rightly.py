@@ -1,4 +1,4 @@
-"""A thought is worth what it does for the score that is read from it."""
+"""A thought is rewarded for its effect on the score."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class RankedRightly(AbstractRewardShaping):
     """Rewards a judge's reasoning if the head's score with it is on the correct side of the others' (DeScore, arXiv:2605.05922).
 
     Adds ``weight`` times the share of the rows compared with it that a row's score (the critic's value at its end, before the update)
-    is rightly above or below; who is compared is said by ``pair`` and ``preference``, as for RankingLoss. Equal scores are not right.
+    is rightly above or below; ``pair`` and ``preference`` say which rows are compared, as in RankingLoss. Equal scores are not right.
 
-    - ``weight`` = 0, or nobody to compare with: the rewards as they are.
-    - a head that ignores the thought: the same for all thoughts about one answer, so nothing once a group is centred.
+    - ``weight`` = 0, or no row to compare with: the rewards as they are.
+    - a head that ignores the thought: the same for all thoughts about one answer, so 0 once the group is centred.
 
-    Confidence: partial; that the reward joins form and the head's correctness is published; ours: the share, and ``weight``.
+    Confidence: partial; published: the reward combines form and the head's correctness; ours: the share, and ``weight``.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"value_NS", "reward_NS", "group_N"})

@@ -20,13 +20,13 @@ class RelativeLength(AbstractRewardShaping):
     """A bonus for the short and a penalty for the long answers of a group (length reward of Kimi k1.5, arXiv:2501.12599).
 
     lam_i = 1/2 - (L_i - min L) / (max L - min L), L counting the decisions of a rollout over its group; reward_i += weight lam_i where
-    the reward ``right`` reaches ``threshold``, else weight min(lam_i, 0): a wrong answer gains nothing by its brevity.
+    the reward ``right`` reaches ``threshold``, else weight min(lam_i, 0): a wrong answer gains nothing from being short.
 
-    - ``weight`` = 0, one answer a group, or all of one length: the rewards as they are.
+    - ``weight`` = 0, one answer per group, or all of one length: the rewards as they are.
     - two lengths, all right: plus and minus half the weight.
 
-    A right answer that is long enough may come out below its group's mean; ``length/penalised_right`` counts right answers whose length
-    costs them reward. Filters stand before it: ZeroVariance drops groups that differ in length alone.
+    A right answer that is long enough may come out below its group's mean; ``length/penalised_right`` counts right answers that lose
+    reward to their length. Filters run before it: ZeroVariance drops groups that differ only in length.
 
     Published without its weight, which is 0 while training warms up and constant afterwards: controllers.Delayed does that.
 

@@ -1,4 +1,4 @@
-"""Rewards on a scale that the run so far has set."""
+"""Rewards on a scale set by the run so far."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COUNT, MEAN, STD = "reward_moment/count", "reward_moment/mean", "reward_moment/s
 
 @dataclass(frozen=True, kw_only=True)
 class RunningNormalized(AbstractRewardShaping, AbstractRemembering):
-    """Divides rewards by their standard deviation over the whole run, then clips them (PPO-max, arXiv:2307.04964). The first of
-    reward_shaping.
+    """Divides rewards by their standard deviation over the whole run, then clips them (PPO-max, arXiv:2307.04964). Must be the
+    first of reward_shaping.
 
     R <- clip((R - m) / s, -limit, limit), R the sum of a rollout's rewards, m and s the mean and the standard deviation (ddof 1) of all
-    rollouts so far, those of this batch included. Each reward of a row is divided by s; what the mean and the clip take away comes off
-    its last decision. ``count``, ``mean`` and ``std`` are the moments before the first batch; from then on it remembers them.
+    rollouts so far, those of this batch included. Each reward of a row is divided by s; the mean and the clip are applied at its last
+    decision. ``count``, ``mean`` and ``std`` are the moments before the first batch; later ones are remembered.
 
     - ``count`` = 0, in the first step: the moments of the batch alone.
-    - ``count`` = inf: R <- clip((R - mean) / std, -limit, limit), the fixed scale of a sample drawn beforehand.
+    - ``count`` = inf: R <- clip((R - mean) / std, -limit, limit), the fixed scale of an earlier sample.
     - ``centre`` False and ``count`` = inf, ``std`` 1, ``limit`` = inf: the rewards as they are.
     - all rewards so far equal: 0, or without ``centre`` the rewards as they are, clipped.
 
@@ -88,5 +88,5 @@ class RunningNormalized(AbstractRewardShaping, AbstractRemembering):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if any(isinstance(shape, RunningNormalized) for shape in whole.all(AbstractRewardShaping)[1:]):
             yield Refusal(
-                "RunningNormalized after another reward shaping takes penalties into its scale: put it first in reward_shaping"
+                "RunningNormalized after another reward shaping includes penalties in its scale: put it first in reward_shaping"
             )

@@ -20,8 +20,8 @@ from gimbal.records import TrainBatch
 class SpreadReturn(AbstractRewardShaping):
     """Gives each decision an equal part of its rollout's return (SPO on control, arXiv:2401.04056).
 
-    r_t = sum_t r_t / length. It leaves the return as it is, so estimators that go by it see no change; those that go by steps
-    (GAE, ReturnToGo) get their reward early, and what remains to be earned falls along the way whatever is done.
+    r_t = sum_t r_t / length. The return stays as it is, so estimators that use the return see no change; those that use steps
+    (GAE, ReturnToGo) get their reward early, and the remaining reward falls along the way regardless of the actions.
 
     - one decision: the reward as it is.
 

@@ -1,4 +1,4 @@
-"""A price on decisions about which sampler and trainer disagree."""
+"""A penalty on decisions where sampler and trainer disagree."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DiscrepancyPenalty(AbstractAdvantage):
-    """Penalises decisions on which sampler and trainer disagree (DCMDP / DC-GRPO, arXiv:2606.08779).
+    """Penalises decisions where sampler and trainer disagree (DCMDP / DC-GRPO, arXiv:2606.08779).
 
     A' = A - strength max(delta - threshold, 0),  delta = |exp(proximal) - exp(behavior)|, in probabilities. ``strength`` is the
-    Lagrange multiplier that controllers.Lagrangian moves by the batch's mean delta.
+    Lagrange multiplier, which controllers.Lagrangian moves by the batch's mean delta.
 
     - ``strength`` = 0: A.
     - behavior = proximal: A.
 
     Made for probabilities; a density's exponential is cut at exp(20), so that it stays finite.
 
-    Confidence: partial; the form and the dual step are read in secondary sources; ours: the ``threshold`` (published: 0).
+    Confidence: partial; the form and the dual step are from secondary sources; ours: the ``threshold`` (published: 0).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "proximal_NS", "behavior_NS"})
@@ -45,6 +45,6 @@ class DiscrepancyPenalty(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.max_staleness > 0 and not whole.doing(AT_SAMPLING):
             yield Advice(
-                "DiscrepancyPenalty on stale data prices what was learned since besides the gap between the engines: "
+                "DiscrepancyPenalty on stale data also penalises what was learned since, not only the engine gap: set "
                 "anchor=SamplingVersion(window=...), or max_staleness=0"
             )

@@ -15,15 +15,15 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DiversityWeighted(AbstractAdvantage):
-    """Multiplies the advantages above 0 by how far a sample is from the others of its group (GARDO, arXiv:2512.24138).
+    """Multiplies positive advantages by how far a sample is from the others of its group (GARDO, arXiv:2512.24138).
 
     A'_i = A_i d_i / mean_g d where A_i > 0, else A_i; d is the score ``name``, 0 or above, such as that of rewards.SampleNovelty.
 
     - d the same for all samples of a group, or 0 for all: A.
-    - A <= 0: A, so that a bad sample is not sought for being unlike the others.
+    - A <= 0: A, so that a bad sample is not rewarded for being different.
 
-    The paper writes A d; its code divides by the mean, as here. By itself, without a gate on samples of doubtful reward (GatedStepKL),
-    it leads to where the reward is wrong: there nobody else is.
+    The paper writes A d; its code divides by the mean, as here. Without a gate on samples of doubtful reward (GatedStepKL), it leads
+    to regions where the reward is wrong: no other sample is there.
 
     Confidence: verified.
     """

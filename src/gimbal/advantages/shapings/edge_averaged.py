@@ -18,20 +18,20 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeAveraged(AbstractAdvantage):
-    """Averages the advantages of equal steps within a group, so that only decisive steps keep theirs (SALT, arXiv:2510.20022).
+    """Averages the advantages of equal steps within a group, so only decisive steps keep theirs (SALT, arXiv:2510.20022).
 
-    A'_t = A_t + mean_e a - a,  a being the step's mean advantage and e all steps of the group with the same decisions after the same
-    ``window`` steps before them. A step is a turn, or with ``level`` "token" one decision; what an environment said within it counts.
-    Which decisions are equal is the batch's fact ``label_NS``, or what its decisions say; where neither tells, none are.
+    A'_t = A_t + mean_e a - a,  with a the step's mean advantage and e all steps of the group with the same decisions after the same
+    ``window`` preceding steps. A step is a turn, or one decision with ``level`` "token"; environment output within it counts. Decisions
+    are equal by the batch's fact ``label_NS``, or by their content; without either, none are equal.
 
     - no step twice: A.
     - all rollouts of a group identical, with mean-centred A: 0. So is a first step that the whole group shares.
     - ``window`` = -1, all steps before: only common beginnings merge.
-    - only common beginnings merged, ratios of 1, equal weights: the gradient is that of A. Several updates, unequal lengths or a window
-      that forgets let it act.
-    - ``once``: a rollout that comes by the same step again and again counts once for it, by its mean.
+    - only common beginnings merged, ratios of 1, equal weights: the gradient is that of A. Several updates, unequal lengths or a finite
+      window give it an effect.
+    - ``once``: a rollout that repeats a step counts once for it, with its mean.
 
-    Confidence: partial; that shared steps are averaged and distinct ones kept is read; ours: what makes steps equal, and the window.
+    Confidence: partial; from the paper: shared steps are averaged, distinct ones kept; ours: what makes steps equal, and the window.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "group_N"})

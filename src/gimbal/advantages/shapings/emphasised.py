@@ -16,7 +16,7 @@ COLUMN = "emphasis"
 
 @dataclass(frozen=True, kw_only=True)
 class Emphasised(AbstractAdvantage):
-    """Multiplies the advantages of each rollout by the score ``name``, a weight that its task came with (Prompt-GDRO,
+    """Multiplies the advantages of each rollout by the score ``name``, a weight that comes with its task (Prompt-GDRO,
     arXiv:2601.19280).
 
     A' = w A. rewards.Expected(column="emphasis", name="emphasis", weight=0.0) gives the column of that name as a score.

@@ -52,6 +52,4 @@ class EntropyShaped(AbstractAdvantage):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(NoveltySharpened):
-            yield Advice(
-                "EntropyShaped and NoveltySharpened both raise unlikely decisions, and what they add has two caps, not one"
-            )
+            yield Advice("EntropyShaped and NoveltySharpened both raise unlikely decisions, with two separate caps")

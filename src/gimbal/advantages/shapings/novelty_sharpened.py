@@ -24,7 +24,7 @@ class NoveltySharpened(AbstractAdvantage):
     - eta >= 1 (as likely as its group, or alone in it), or A <= 0: A.
     - signs stay, and A' <= (1 + cap) A.
 
-    Confidence: partial; ours: ``strength`` 1 and ``cap`` 0.5, and that A <= 0 is left alone.
+    Confidence: partial; ours: ``strength`` 1, ``cap`` 0.5, and leaving A <= 0 unchanged.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS", "proximal_NS", "group_N"})

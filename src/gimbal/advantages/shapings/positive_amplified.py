@@ -15,15 +15,15 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveAmplified(AbstractAdvantage):
-    """Multiplies positive advantages by ``factor`` and gives full successes a constant; for GroupCentered and Reinforce (R3L,
+    """Multiplies positive advantages by ``factor`` and sets full successes to a constant; for GroupCentered and Reinforce (R3L,
     arXiv:2601.03715).
 
     A' = c / (1 + temperature),  c = 1 if R >= success, else factor A if A >= 0, else A; R sums the rollout's rewards.
 
     - ``factor`` = 1, ``success`` = inf: A / (1 + temperature).
     - ``temperature`` = 0 with ``success`` = inf: every A < 0 stays as it is.
-    - a group of full successes: 1 / (1 + temperature) for each, as in supervised learning, where other estimators give 0;
-      filters.ZeroVariance leaves such groups out.
+    - a group of full successes: 1 / (1 + temperature) each, as in supervised learning; other estimators give 0;
+      filters.ZeroVariance drops such groups.
 
     Published: ``factor`` 3, ``success`` 1, ``temperature`` 1.
 

@@ -1,4 +1,4 @@
-"""Advantages raised where hidden states spread out, or spread faster, than they did lately."""
+"""Advantages raised where hidden states spread more, or faster, than recently."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class RankShaped(AbstractAdvantage, AbstractRemembering):
     A' = A + min(relu(bonus), |A| / cap).
 
     - bonus <= 0, A = 0, or ``cap`` = inf: A. The sign of A' is that of A for ``cap`` above 1.
-    - ``gain`` = 0: both kinds of growth weigh the same.
-    - a ``rank`` baseline of 0 is not known yet: A. So are rollouts shorter than two strides left alone.
+    - ``gain`` = 0: both kinds of growth have the same weight.
+    - a ``rank`` baseline of 0 is not known yet: A. Rollouts shorter than two strides also keep A.
 
-    The baselines begin at ``rank``, ``velocity`` and ``acceleration``; each step they keep ``decay`` of themselves and take the rest
-    from the batch. Published: ``stride`` 40, ``gain`` 2, ``cap`` 2, baselines that start at 0, ``decay`` 0.7; ours: the means of a
-    batch are over rollouts of at least two strides.
+    The baselines start at ``rank``, ``velocity`` and ``acceleration`` and are exponential averages over batches with factor
+    ``decay``. Published: ``stride`` 40, ``gain`` 2, ``cap`` 2, baselines that start at 0, ``decay`` 0.7; ours: batch means
+    are over rollouts of at least two strides.
 
     Confidence: verified.
     """

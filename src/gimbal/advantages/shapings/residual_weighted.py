@@ -1,4 +1,4 @@
-"""What a wrong answer shares with right ones is not punished for it."""
+"""What a wrong answer shares with right ones is not penalised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST = 4  # decisions that span a subspace
 class ResidualWeighted(AbstractAdvantage):
     """Weights decisions of bad rollouts by how far their hidden states lie outside the span of the good ones' (ResRL, ICML 2026).
 
-    In each group that has both: y = LayerNorm(hidden) - mean over good decisions, V the leading right singular vectors of good y,
+    In each group with both kinds: y = LayerNorm(hidden) - mean over good decisions, V the leading right singular vectors of good y,
     at most ``rank``;  d = |y - V V^T y|^2 / H;  A' = w A on bad rollouts, w rising linearly from ``least`` at the ``low`` quantile of
     their d to 1 at the ``high`` one;  A' = positive A on good rollouts. A rollout is good if its advantages sum to more than 0, bad if
     to less. It refines W-REINFORCE (arXiv:2506.01347).
@@ -33,7 +33,7 @@ class ResidualWeighted(AbstractAdvantage):
 
     A ``rank`` near the width of the hidden states leaves nothing outside. Published: ``least`` 0.1, ``positive`` 0.1, ``rank`` 64,
     ``low`` 0.2, ``high`` 0.8, ``most`` 4096, hidden states before the last layer; ours: those after it, and singular vectors without
-    spread are left out.
+    spread are dropped.
 
     Confidence: verified.
     """

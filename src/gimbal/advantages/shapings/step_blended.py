@@ -1,4 +1,4 @@
-"""What a step is worth by itself joins what the rollout earned."""
+"""A step's own score is added to the rollout's advantage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class StepBlended(AbstractAdvantage):
     """Blends the rollout's advantage with that of each step's own score (ProRAG, arXiv:2601.21912).
 
     A'_t = A_t + strength (q - mean q) / sqrt(var q + eps),  q being the score of the decision's step, mean and variance over all
-    decisions of the group, so that long steps weigh more. A step is a turn. ``scores`` names an [N, S] column, of which a step's score
-    is the sum over its decisions; or an [N] fact that counts the leading right turns ("score/NAME"), which score 1, all others 0.
+    decisions of the group, so long steps weigh more. A step is a turn. ``scores`` names an [N, S] column, summed over a step's
+    decisions; or an [N] fact that counts the leading right turns ("score/NAME"), which score 1, all others 0.
 
     - ``strength`` = 0, or all steps of a group with the same score: A.
     - one decision in the group: A.

@@ -1,4 +1,4 @@
-"""What went well at another temperature is imitated."""
+"""Imitates good rollouts from another temperature."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TemperedImitation(AbstractAdvantage):
-    """Steers entropy by imitating good rollouts that were sampled hotter or colder (AEPO, arXiv:2510.08141).
+    """Steers entropy by imitating good rollouts sampled hotter or colder (AEPO, arXiv:2510.08141).
 
-    A' = (hot or cold) if A > threshold, else 0, on rollouts drawn above or below ``temperature``, the run's own; A' = A on the others.
-    The policy is trained at its own temperature throughout, so imitating hot samples flattens it and imitating cold ones sharpens it.
+    A' = (hot or cold) if A > threshold, else 0, on rollouts sampled above or below ``temperature``, the run's own; A' = A on the
+    others. The policy is trained at its own temperature throughout, so imitating hot samples flattens it and imitating cold ones
+    sharpens it.
 
     - no rollout at another temperature: A.
     - every rollout at another temperature, ``hot`` = ``cold`` = 1: supervised training on the good rollouts (RAFT).
     - ``hot`` = ``cold`` = 0: those rollouts teach nothing.
 
-    Groups of one temperature come from workflows.Tempered. The ratio to the sampler must not be corrected for: that would undo the
-    temperature. Published: ``threshold`` 0.05, advantage 1, half as many rollouts of cold groups as of hot ones in place of other
+    Groups of one temperature come from workflows.Tempered. Do not correct for the ratio to the sampler: that would undo the
+    temperature. Published: ``threshold`` 0.05, advantage 1, half as many rollouts of cold groups as of hot ones, replacing other
     rows; ours: half the weight, and no rows are replaced.
 
     Confidence: verified.
@@ -42,7 +43,9 @@ class TemperedImitation(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if self.hot < 0 or self.cold < 0 or self.threshold < 0:
-            raise ValueError("TemperedImitation imitates what went well: let hot, cold and threshold be 0 or above")
+            raise ValueError(
+                "TemperedImitation has hot, cold or threshold below 0; it imitates good rollouts, so all are 0 or above"
+            )
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         advantage_NS = batch.column("advantage_NS", self)
@@ -60,7 +63,7 @@ class TemperedImitation(AbstractAdvantage):
         }
 
     def _heat_N(self, batch: TrainBatch) -> Float[Tensor, " N"]:
-        """Above 0 where drawn hotter than the run, below where colder, 0 where as the run (or not on record)."""
+        """Above 0 where sampled hotter than the run, below 0 where colder, 0 where equal (or not recorded)."""
         drawn_N = batch.facts.get(
             "temperature", torch.full_like(batch.mask_NS[:, 0], self.temperature, dtype=torch.float32)
         )
@@ -72,7 +75,7 @@ class TemperedImitation(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.temperature != whole.run.sampling.temperature:
             yield Refusal(
-                "TemperedImitation tells tempered groups by their temperature: set its temperature to sampling.temperature"
+                "TemperedImitation recognises groups by their temperature: set its temperature to sampling.temperature"
             )
         if not whole.doing(TEMPERS):
             yield Advice(

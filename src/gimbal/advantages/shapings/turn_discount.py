@@ -17,13 +17,13 @@ from gimbal.records import TrainBatch
 class TurnDiscount(AbstractAdvantage):
     """Discounts advantages by the number of turns still to come, equally for all decisions of a turn (IPA, arXiv:2512.24873).
 
-    A <- gamma^(last - turn) A, ``last`` being the last turn with a counted decision.
+    A <- gamma^(last - turn) A, with ``last`` the last turn that has a counted decision.
 
     - ``gamma`` = 1, or one turn: A.
-    - ``gamma`` = 0: the last turn alone.
+    - ``gamma`` = 0: only the last turn.
     - after ReturnToGo, with the reward at the end: the discounted return of the chunk, as in IPA.
 
-    Confidence: partial; ours: ``gamma``, which is not published, and that the last turn is the one that decides.
+    Confidence: partial; ours: ``gamma``, which is not published, and which turn is last.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"advantage_NS"})
@@ -32,7 +32,7 @@ class TurnDiscount(AbstractAdvantage):
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:
-            raise ValueError(f"TurnDiscount.gamma is {self.gamma}; it must be in [0, 1], 1 being off")
+            raise ValueError(f"TurnDiscount.gamma is {self.gamma}; it must be in [0, 1], where 1 is off")
 
     def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         turn_NS = batch.turns_NS.where(batch.mask_NS, -1)

@@ -19,10 +19,10 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Whitened(AbstractAdvantage):
-    """Normalises advantages over the batch (PPO practice; REINFORCE++, arXiv:2501.03262). The first of the shapings.
+    """Normalises advantages over the batch (PPO practice; REINFORCE++, arXiv:2501.03262). Must be the first of the shapings.
 
-    A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are of the
-    mean advantages of turns or rollouts, each counted once however long it is (VL-DAC, arXiv:2508.04280).
+    A <- (A - mean) / (std + eps) over all counted decisions of the batch. With ``level`` "turn" or "sequence" the statistics are over
+    the mean advantages of turns or rollouts, each counted once regardless of length (VL-DAC, arXiv:2508.04280).
 
     - equal advantages everywhere: 0.
     - ``level`` "turn" and turns of equal length, each of one advantage: ``level`` "token".
@@ -53,4 +53,4 @@ class Whitened(AbstractAdvantage):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         shapes = [part for part in whole.all(AbstractAdvantage) if "advantage_NS" in part.needs]
         if any(isinstance(shape, Whitened) for shape in shapes[1:]):
-            yield Refusal("Whitened after another shaping would undo the signs that one gave: put it first in shaping")
+            yield Refusal("Whitened after another shaping would undo its signs: put Whitened first in shaping")

@@ -1,8 +1,8 @@
-"""What a drafter is: it guesses the next tokens of the live rows, and the engine draws several positions in one pass of the model.
+"""Drafters: a drafter guesses the next tokens of the live rows, and the engine samples several positions in one pass of the model.
 
-A drafted position is drawn as plain decoding draws it: from the model's own distribution, with the random number of that position. The
-draft only says which token the position after it is evaluated behind; as soon as the drawn token is another, what follows is void. So
-tokens are those of plain decoding whatever is drafted, up to how a wide pass rounds, and log-probabilities are the model's.
+A drafted position is sampled as in plain decoding: from the model's own distribution, with that position's random number. The draft
+only sets the context of the next position; once the sampled token differs, the rest is discarded. So tokens equal plain decoding's for
+any draft, up to the rounding of a wide pass, and log-probabilities are the model's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Fronts:
     prompts: Sequence[int]  # tokens of each
     ids_BL: Int[Tensor, "B L"]
     known_B: Int[Tensor, " B"]
-    # (model, ids, j) -> what is drawn at position known + j, with its random numbers, by a model that is fed these behind known - 1 + j
-    # tokens. It reads the engine's keys and values, and writes its own behind them, where the next wide pass writes the true ones.
+    # (model, ids, j) -> the samples at position known + j, with its random numbers, from a model fed these ids after known - 1 + j
+    # tokens. It reads the engine's keys and values and writes its own after them, where the next wide pass writes the true ones.
     guess: Callable[[Any, Int[Tensor, " B"], int], Int[Tensor, " B"]]
 
 
@@ -47,7 +47,7 @@ def read(model: Any) -> float:
 
 
 class AbstractDrafts(ABC):
-    """A live drafter. What it proposes may depend on anything that is saved with the run, and never on the clock."""
+    """A live drafter. Its proposals may depend on anything saved with the run, never on the clock."""
 
     @abstractmethod
     def propose(self, fronts: Fronts, most: Sequence[int]) -> list[list[int]]:
@@ -70,7 +70,7 @@ class AbstractDrafts(ABC):
 
 @dataclass(frozen=True)
 class Costs:
-    """Of forward passes, in bytes that are read meanwhile: of the model and of the drafter, each for one row."""
+    """Costs of a forward pass for one row, in bytes read in the same time: of the model and of the drafter."""
 
     model: float
     draft: float
@@ -78,7 +78,7 @@ class Costs:
     overhead: float
 
     def gain(self, rows: int, drafted: int, acceptance: float) -> float:
-        """Time of plain decoding by that of drafting so many tokens a pass, for as many tokens."""
+        """Speed-up over plain decoding of drafting that many tokens per pass."""
         tokens = sum(acceptance**j for j in range(drafted + 1))
 
         def takes(weights: float, width: int) -> float:
@@ -90,12 +90,12 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractDrafter(AbstractPart):
-    """The saved, frozen choice of a drafter, and when it drafts.
+    """The saved, frozen configuration of a drafter, and when it drafts.
 
-    A pass over ``rows`` rows with d drafted tokens each gives L = 1 + a + ... + a^d tokens a row, a the running acceptance of a drafted
-    token, in the time that ``Costs`` says. d <= ``longest`` is that of the largest gain, and 0 below 1 + ``margin``. ``slope``: what a
-    further token in a pass costs, as a share of reading the weights. ``overhead``: what calling a layer costs, in bytes of weights that
-    are read meanwhile. Both are the machine's; nothing goes by the clock.
+    A pass over ``rows`` rows with d drafted tokens each gives L = 1 + a + ... + a^d tokens per row, a the running acceptance of a
+    drafted token, in the time that ``Costs`` states. d <= ``longest`` is the one with the largest gain, and 0 below 1 + ``margin``.
+    ``slope``: the cost of one more token in a pass, as a share of reading the weights. ``overhead``: the cost of calling a layer, in
+    bytes of weights read in that time. Both describe the machine; nothing depends on the clock.
     """
 
     longest: int = 8
@@ -112,7 +112,7 @@ class AbstractDrafter(AbstractPart):
 
     @abstractmethod
     def start(self, model: Any) -> tuple[AbstractDrafts, Costs]:
-        """A live one beside the engine's own copy of the model."""
+        """A live drafter for the engine's own copy of the model."""
 
     def costs(self, model: Any, draft: float) -> Costs:
         """Where the drafter reads ``draft`` bytes for a token, 0 where it is no model."""
@@ -121,7 +121,7 @@ class AbstractDrafter(AbstractPart):
 
 
 class Length:
-    """How many tokens to draft: by what was accepted so far, how many rows there are, and the costs."""
+    """How many tokens to draft, given the acceptance so far, the number of rows and the costs."""
 
     def __init__(self, spec: AbstractDrafter, costs: Costs) -> None:
         self.spec, self.costs = spec, costs
@@ -140,7 +140,7 @@ class Length:
         return found
 
     def observe(self, proposed: Sequence[int], accepted: Sequence[int], drawn: int) -> None:
-        """Of one pass: drafted ([]: nothing was) and accepted tokens of each row, and what all rows drew."""
+        """For one pass: each row's drafted ([]: none) and accepted tokens, and the total sampled."""
         self.seen.update(passes=1, rows=len(accepted), tokens=drawn)
         if not any(proposed):
             self.idle += 1

@@ -1,4 +1,4 @@
-"""Drafts that are looked up: what followed the same words before."""
+"""Drafts by lookup: what followed the same tokens before."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gimbal.engines.drafting.base import AbstractDrafter, AbstractDrafts, Costs,
 
 @dataclass(frozen=True, kw_only=True)
 class PromptLookup(AbstractDrafter):
-    """Drafts what followed the newest tokens where they stood before: in the row, in the group's other rollouts, in earlier answers.
+    """Drafts what followed earlier occurrences of the newest tokens: in the row, the group's other rollouts, or earlier answers.
 
-    Of all places where the last ``least`` tokens or more occur, the one with the longest common past (up to ``most`` tokens) is gone on
-    with; the row itself comes before its neighbours, these before earlier answers of the same task, late places before early ones. The
-    last ``answers`` answers of each of the ``tasks`` tasks seen last are kept, and saved with the run.
+    Among all places where at least the last ``least`` tokens occur, it continues the one with the longest match (up to ``most``
+    tokens). The row itself comes before its neighbours, then earlier answers of the same task; late places come before early ones. The
+    last ``answers`` answers of each of the ``tasks`` most recent tasks are kept and saved with the run.
 
     - nothing occurs twice: plain decoding.
     - greedy rows that repeat an earlier answer: all of it is accepted.
 
-    A looked-up token x is accepted with its probability p(x), which is also what rejection sampling does with a draft that is certain.
+    A looked-up token x is accepted with its probability p(x), as rejection sampling does with a deterministic draft.
 
     After prompt lookup decoding (Saxena, 2023), and EfficientRollout's rule for when to draft (arXiv:2606.18967).
 
@@ -49,7 +49,7 @@ class PromptLookup(AbstractDrafter):
 
 
 class LookedUp(AbstractDrafts):
-    """The live one, with the answers that it remembers."""
+    """The live drafter, with the answers it remembers."""
 
     def __init__(self, spec: PromptLookup) -> None:
         self.spec = spec

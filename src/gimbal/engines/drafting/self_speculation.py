@@ -22,17 +22,17 @@ ROWS = 1 << 10  # output channels that are rounded at once
 
 @dataclass(frozen=True, kw_only=True)
 class SelfSpeculation(AbstractDrafter):
-    """Drafts with the policy itself, its matrices rounded to 8 bits at every load, and read by torch's int8 kernel for processors.
+    """Drafts with the policy itself, its matrices rounded to 8 bits at every load and read by torch's int8 CPU kernel.
 
     w ~ s round(w / s), s = max|w| / 127 for each output channel. The copy shares everything else with the engine's model: embeddings,
     norms, and the cache, whose keys and values are the model's own; a wide pass overwrites those of drafted tokens. So there is no
-    prefill, nothing to catch up with, and new weights cost one rounding. The copy draws with the random number that the position will
-    be drawn with: a draft is wrong only where u falls between the two running sums.
+    prefill or catch-up, and new weights cost one rounding. The copy uses the random number that will sample the position: a draft is
+    wrong only where u falls between the two cumulative sums.
 
     - a copy that equals the model: everything is accepted.
-    - a model as small as its overhead: the copy costs what the model costs, and nothing is drafted.
+    - a model as small as its overhead: the copy costs as much as the model, and nothing is drafted.
 
-    On processors only. Takes a byte a weight of memory.
+    CPU only. Takes one byte of memory per weight.
 
     After EfficientRollout (arXiv:2606.18967), which rounds to 4 bits.
 
@@ -59,7 +59,7 @@ class SelfSpeculation(AbstractDrafter):
 
 
 class Matrix(nn.Module):
-    """A linear layer, rounded. ``weight`` is the layer's own, from which it is rounded again."""
+    """A rounded linear layer. ``weight`` is the layer's own, the source of each rounding."""
 
     def __init__(self, layer: Any, transposed: bool) -> None:
         super().__init__()

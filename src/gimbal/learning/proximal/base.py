@@ -21,14 +21,14 @@ from gimbal.records import Group, TrainBatch
 
 @runtime_checkable
 class Evaluate(Protocol):
-    """logprob_NS without gradient; of the trainer's present weights, or of another policy's."""
+    """logprob_NS without gradient; under the trainer's current weights or another policy."""
 
     def __call__(self, batch: TrainBatch, policy: AbstractPolicy | None = None, /) -> Float[Tensor, "N S"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """How the learner evaluates rows: at this temperature, in micro-batches of at most so many tokens."""
+    """How the learner evaluates rows: at this temperature, in micro-batches of limited size."""
 
     temperature: float
     tokens: int
@@ -49,9 +49,9 @@ class Forward:
 class AbstractAnchor(AbstractPart, ABC):
     """(batch, evaluate) -> proximal_NS, before the first update on the batch.
 
-    A frozen dataclass. One that keeps weights of its own returns a live anchor from ``start``, which the learner then uses: it sees
-    every update (``observe``) and is saved with the run. ``absorbs`` names ratios that this choice folds into "update": with behaviour
-    as anchor there is no discrepancy left to correct.
+    A frozen dataclass. One that keeps its own weights returns a live anchor from ``start``, which the learner then uses: it sees
+    every update (``observe``) and is saved with the run. ``absorbs`` names ratios that this choice folds into "update": with Behavior
+    as anchor, no discrepancy is left to correct.
     """
 
     absorbs: ClassVar[frozenset[str]] = frozenset()
@@ -77,15 +77,15 @@ class AbstractAnchor(AbstractPart, ABC):
         return None
 
     def publish(self, policy: AbstractPolicy, version: int) -> None:
-        """Called after every learner step, with the version that its weights go by from now on."""
+        """Called after every learner step, with the new version of its weights."""
         return None
 
     def arrived(self, group: Group, forward: Forward) -> None:
-        """Told of a group as it begins to wait for its batch."""
+        """Called with a group when it starts waiting for its batch."""
         return None
 
     def before_update(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
-        """Called before every learner step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        """Called before every learner step; ``held`` gives everything sampled for later ones, including unfinished rollouts."""
         return None
 
     def nbytes(self) -> int:

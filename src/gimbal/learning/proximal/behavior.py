@@ -17,7 +17,7 @@ from gimbal.records import TrainBatch
 class Behavior(AbstractAnchor):
     """proximal = behavior: the clip then bounds the total ratio, staleness and discrepancy together. Costs no forward pass.
 
-    With an engine that is the trainer, at age 0, equal to Recompute.
+    If the engine is the trainer itself, at age 0, it equals Recompute.
     """
 
     absorbs: ClassVar[frozenset[str]] = frozenset({DISCREPANCY})

@@ -22,13 +22,13 @@ SIGNAL = "signal_frac"  # and of those that have an advantage: without one there
 class Ewma(AbstractAnchor):
     """proximal = log-probability under an exponential average of all weights so far (PPO-EWMA, arXiv:2110.00641).
 
-    theta_prox = sum_k decay^(t-k) theta_k / sum_k decay^(t-k), after every update; one extra forward pass a batch. Its centre of mass
-    lies decay / (1 - decay) updates back. With ``window`` = W > 0 the iterates are versions, averaged at the end of every learner step
-    however many updates it takes, and the decay is W / (W + 2), so that the centre lies in the middle of W versions
-    (arXiv:2605.12070). Where mask and clip leave a gradient to less than ``reset_below`` of the decisions that have an advantage, the
-    average begins anew at the present weights.
+    theta_prox = sum_k decay^(t-k) theta_k / sum_k decay^(t-k), after every update; one extra forward pass per batch. Its centre of
+    mass lies decay / (1 - decay) updates back. With ``window`` = W > 0 the iterates are versions, averaged at the end of every learner
+    step regardless of its number of updates, and the decay is W / (W + 2), so that the centre lies in the middle of W versions
+    (arXiv:2605.12070). Where mask and clip leave a gradient to less than ``reset_below`` of the decisions with an advantage, the
+    average restarts at the current weights.
 
-    - ``decay`` = 0: the present weights, Recompute.
+    - ``decay`` = 0: the current weights, Recompute.
     - ``decay`` near 1: the plain mean of all iterates.
     - ``reset_below`` = 0: never reset, plain PPO-EWMA.
 
@@ -43,7 +43,7 @@ class Ewma(AbstractAnchor):
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
-            raise ValueError(f"Ewma.decay is {self.decay}; it must be in [0, 1), 0 being the present weights")
+            raise ValueError(f"Ewma.decay is {self.decay}; it must be in [0, 1), where 0 is the current weights")
         if self.window < 0 or not 0 <= self.reset_below <= 1:
             raise ValueError(
                 "Ewma.window counts versions (0 is off), and reset_below is a share in [0, 1] (0 is never)"

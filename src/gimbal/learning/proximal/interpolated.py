@@ -24,11 +24,11 @@ class Interpolated(AbstractAnchor):
     - ``share`` = 0: Recompute.
     - ``share`` -> 1: Behavior, which is the anchor to use there.
     - geometric, first update on a batch: r = rho^share and w = rho^(1 - share), rho the ratio to the sampler. A clip of r at 1 + e is
-      a clip of rho at (1 + e)^(1 / share): the mix moves the bounds and tells mismatch from staleness no better than rho does.
+      a clip of rho at (1 + e)^(1 / share): the mix moves the bounds and separates mismatch from staleness no better than rho.
 
-    Published as the cheap middle policy that an average of weights (Ewma) and the exact version (SamplingVersion) outdo.
+    Published as the cheap middle policy, which an average of weights (Ewma) and the exact version (SamplingVersion) outperform.
 
-    Confidence: verified; ours: ``share``, and that the present policy is the one before the update.
+    Confidence: verified; ours: ``share``, and taking the policy before the update as current.
     """
 
     share: float = 0.5
@@ -37,7 +37,7 @@ class Interpolated(AbstractAnchor):
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
             raise ValueError(
-                f"Interpolated.share is {self.share}; it must be in [0, 1): for the sampler alone use anchor=Behavior()"
+                f"Interpolated.share is {self.share}; it must be in [0, 1): for only the sampler use anchor=Behavior()"
             )
 
     def __call__(self, batch: TrainBatch, evaluate: Evaluate) -> Float[Tensor, "N S"]:

@@ -1,4 +1,4 @@
-"""Old log-probabilities taken just before the weights that drew them are given up."""
+"""Old log-probabilities, computed just before their weights are dropped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Interruption(AbstractAnchor):
     """proximal = log pi_v(decision), v the version that sampled it, without keeping old weights: before each update the run pauses, and
     the outgoing weights evaluate everything they have sampled, unfinished rollouts included (arXiv:2605.12070).
 
-    Costs no copy of the weights, one number a waiting decision, and a forward pass over every rollout for each version that drew from
-    it. Generation must stand still while the weights move: runtime Local, engine Native. Of any age, so also for Reweight.
+    Costs no copy of the weights, one number per waiting decision, and a forward pass over every rollout for each version that sampled
+    part of it. Generation must pause while the weights move: runtime Local, engine Native. Works at any age, so also for Reweight.
 
-    - everything that SamplingVersion says, at equal weights, and of the engine's cache too.
-    - all data of the present version: Recompute.
+    - at equal weights: SamplingVersion, including its notes on the engine's cache.
+    - all data of the current version: Recompute.
 
     Confidence: verified.
     """
@@ -45,13 +45,13 @@ class Interruption(AbstractAnchor):
         still = whole.run.runtime.stands_still and isinstance(whole.run.engine, Native)
         if not still or whole.doing(DRIVES):
             yield Refusal(
-                "Interruption evaluates what is under way while generation stands still, as it does with runtime=Local(), "
+                "Interruption evaluates unfinished rollouts while generation is paused, as with runtime=Local(), "
                 "engine=Native() and workflow=SingleTurn(): use these, or anchor=SamplingVersion(window=...)"
             )
 
 
 class LiveInterruption(AbstractAnchor):
-    """The log-probabilities so far of all that waits, each beside what the sampler recorded of the same decisions."""
+    """The log-probabilities so far of all waiting decisions, paired with the sampler's records."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -90,7 +90,7 @@ class LiveInterruption(AbstractAnchor):
                 open_NS[row, :count] = False
         if bool(open_NS.any()):
             raise ValueError(
-                f"{int(open_NS.sum())} decisions of older versions were not evaluated while their weights were there: what drew or "
+                f"{int(open_NS.sum())} decisions of older versions were not evaluated while their weights existed: what sampled or "
                 "changed them does not show unfinished rollouts; use anchor=SamplingVersion(...)"
             )
         return result_NS.where(batch.mask_NS, 0)

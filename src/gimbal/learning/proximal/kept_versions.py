@@ -1,4 +1,4 @@
-"""Old weights by version, and what each evaluates of the decisions it drew."""
+"""Old weights by version, each evaluating the decisions it sampled."""
 
 from __future__ import annotations
 

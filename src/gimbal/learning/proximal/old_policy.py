@@ -1,4 +1,4 @@
-"""SamplingVersion in a process of its own, which evaluates groups as they arrive, while the engine draws and the learner trains."""
+"""SamplingVersion in its own process, which evaluates groups as they arrive, while the engine samples and the learner trains."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ class OldPolicyLost(ValueError):
 
 
 class OldPolicy(AbstractAnchor):
-    """The learner's half. Weights go to the process after every step, groups as they wait to be trained on; it works in that order.
+    """The learner's half. It sends weights to the process after every step and groups while they wait for training; the process works
+    in that order.
 
-    Both travel as pickled bytes. The process ends with this one, and does not hear Ctrl-C, which is the run's to deal with.
+    Both are sent as pickled bytes. The process ends with this one and ignores Ctrl-C, which the run handles.
     """
 
     def __init__(self, window: int, threads: int, policy: AbstractPolicy) -> None:
@@ -67,7 +68,7 @@ class OldPolicy(AbstractAnchor):
         for row, key in enumerate(keys_of(batch)):
             if (index := key[0]) not in self.asked:
                 raise ValueError(
-                    f"the old-policy process was not told of group {index}: call learner.arrived(group) for each group before prepare, "
+                    f"the old-policy process does not know group {index}: call learner.arrived(group) for each group before prepare, "
                     "or use SamplingVersion(apart=False)"
                 )
             keys, _, answer = self.asked[index]
@@ -112,8 +113,8 @@ class OldPolicy(AbstractAnchor):
 
 
 LOST = (
-    "the process with the old weights has died (killed, or out of memory), and with it the versions it held: go on from the newest "
-    "checkpoint with --resume, or with anchor.apart=false, which keeps them in the learner's process"
+    "the process with the old weights has died (killed, or out of memory), and with it the versions it held: continue from the newest "
+    "checkpoint with --resume, or set anchor.apart=false, which keeps them in the learner's process"
 )
 
 _live: KeptVersions  # in the process: the versions ...

@@ -1,4 +1,4 @@
-"""The weights that drew each decision, as the trainer evaluates them."""
+"""The weights that sampled each decision, as the trainer evaluates them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from gimbal.records import TrainBatch
 class SamplingVersion(AbstractAnchor):
     """proximal = log pi_v(decision), v the version that sampled it: the exact old policy, from stored weights (arXiv:2605.12070).
 
-    Then exp(proximal - behavior) is discrepancy and nothing else, and exp(logprob - proximal) all of the staleness, whatever its age
-    and, if the engine begins its cache anew with new weights (``cache`` "recompute"), even where versions change within a rollout;
-    with "keep" such a decision was drawn from keys and values of older versions too, and the gap counts as discrepancy. Costs
-    window + 1 copies of the weights, and a forward pass for each version over the rows that it drew from.
+    Then exp(proximal - behavior) is only discrepancy, and exp(logprob - proximal) all of the staleness, at any age. If the engine
+    rebuilds its cache with new weights (``cache`` "recompute"), this holds even where versions change within a rollout; with "keep"
+    such a decision also depends on keys and values of older versions, and the gap counts as discrepancy. Costs window + 1 copies of the
+    weights, and a forward pass per version over the rows it sampled from.
 
     - all data of the present version: Recompute.
-    - an engine without discrepancy: Behavior, but that a correction may stand beside it.
+    - an engine without discrepancy: Behavior, except that a correction may be combined with it.
 
-    ``window`` is the oldest age that is kept; let it be the run's max_staleness. An older decision is an error, never a guess.
-    ``apart`` keeps and evaluates old versions in a process of their own, in ``threads`` threads, on the learner's device: groups that
-    wait for their batch are evaluated meanwhile, and the learner waits for what is left.
+    ``window`` is the oldest age kept; set it to the run's max_staleness. An older decision is an error, never a guess.
+    ``apart`` keeps and evaluates old versions in their own process, in ``threads`` threads, on the learner's device: groups waiting for
+    their batch are evaluated meanwhile, and the learner waits only for the rest.
 
     Confidence: verified.
     """
@@ -58,7 +58,7 @@ class SamplingVersion(AbstractAnchor):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.window < whole.run.max_staleness:
             yield Refusal(
-                "SamplingVersion keeps fewer versions than max_staleness needs: set anchor.window to max_staleness"
+                "SamplingVersion keeps fewer versions than max_staleness requires: set anchor.window to max_staleness"
             )
         if whole.has(Reweight):
             yield Refusal(

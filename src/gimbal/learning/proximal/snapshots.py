@@ -20,11 +20,11 @@ from gimbal.records import TrainBatch
 class Snapshots(AbstractAnchor):
     """proximal = log-probability under the current weights; the fact ``anchor/k`` is the same under the k-th past snapshot.
 
-    A snapshot is taken after every ``every`` updates; ``count`` of them are kept, the present one included. Each past one costs a copy
-    of the weights and a forward pass a batch. For objectives that hold to several anchors (GTR, arXiv:2606.03382).
+    A snapshot is taken after every ``every`` updates; ``count`` of them are kept, including the current one. Each past one costs a
+    copy of the weights and a forward pass per batch. For objectives with several anchors (GTR, arXiv:2606.03382).
 
     - ``count`` = 1: Recompute.
-    - before ``every`` updates: Recompute too, there being no past yet.
+    - before ``every`` updates: Recompute too, as there is no past yet.
 
     Confidence: abstract-only; ours: ``count``, ``every``, and that the newest anchor is the policy before the update.
     """
@@ -50,7 +50,7 @@ class Snapshots(AbstractAnchor):
 
 
 class LiveSnapshots(AbstractAnchor):
-    """The snapshots themselves, newest first; the newest holds the present weights where updates come in multiples of ``every``."""
+    """The snapshots themselves, newest first; the newest holds the current weights where updates come in multiples of ``every``."""
 
     def __init__(self, spec: Snapshots, policy: AbstractPolicy) -> None:
         self.spec = spec

@@ -1,11 +1,11 @@
-"""What an update is: the models that learn, and the losses by which they do.
+"""Updates: the models that learn, and their losses.
 
-An update is a frozen dataclass. It says which models there are (``models``) and yields losses (``losses``), each with the names of the
-models that it moves. The learner does all else: it makes the models and their optimisers, cuts minibatches, adds gradients up over
-micro-batches and processes, refuses what is not finite, clips, moves, saves. So an actor-critic with targets and a denoising loss are
-one file each, as the policy gradient is.
+An update is a frozen dataclass. It declares its models (``models``) and yields losses (``losses``), each with the names of the models
+that it moves. The learner does the rest: it makes the models and their optimisers, cuts minibatches, adds gradients up over micro-
+batches and processes, refuses what is not finite, clips, moves, saves. So an actor-critic with targets and a denoising loss are one
+file each, as the policy gradient is.
 
-    for each minibatch                  survey(models, minibatch)       what must be known of all of it before it is split
+    for each minibatch                  survey(models, minibatch)       what is needed from all of it before it is split
         for each loss in losses(...)    backward, clip, move of         the next one is computed from the moved models
         then                            moved(models, metrics)
     at the end of the step              stepped(models, batch)
@@ -43,7 +43,7 @@ Metrics = dict[str, float]
 
 
 class NotFinite(ValueError):
-    """A loss or gradient was NaN or infinite; the update was not applied (earlier ones of the same step may have been)."""
+    """A loss or gradient was NaN or infinite. The update was not applied (earlier ones of the same step may have been)."""
 
 
 POLICY = "policy"  # the model that samplers draw by; every update has it
@@ -51,10 +51,10 @@ POLICY = "policy"  # the model that samplers draw by; every update has it
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """One model of an update, beside its name: where it comes from, and what moves it.
+    """One model of an update: where it comes from, and what moves it.
 
-    ``load`` makes it from the run's seed. ``first``: it is the policy as the run began. ``follows`` names a model of which it is a copy
-    that stays behind: after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
+    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy. ``follows`` names the model it trails as a copy:
+    after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
     """
 
     load: Callable[[int], nn.Module] | None = None
@@ -66,10 +66,10 @@ class ModelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What one move descends, and the models that it moves; no other model gets a gradient of it.
+    """The loss that one move descends, and the models it moves; no other model gets its gradient.
 
     ``value`` and ``metrics`` are this micro-batch's parts of sums over the whole minibatch: their denominators come from ``survey``.
-    The norm of the gradient of the model named first is what the metrics show.
+    The metrics show the gradient norm of the model named first.
     """
 
     of: tuple[str, ...]
@@ -79,7 +79,7 @@ class Loss:
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What a part remembers between steps, in plain numbers, strings, tensors and mappings of them."""
+    """A part's state between steps, as plain numbers, strings, tensors and mappings of them."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -87,7 +87,7 @@ class Stateful(Protocol):
 
 
 class Remembered:
-    """What a part remembers that is a frozen record itself: the live half of an ``AbstractRemembering``."""
+    """The state of a part that is itself a frozen record: the live half of an ``AbstractRemembering``."""
 
     def __init__(self, part: AbstractRemembering) -> None:
         self.state = part.init()
@@ -100,11 +100,11 @@ class Remembered:
 
 
 class Unmeasured(KeyError):
-    """No figure of the step has this name."""
+    """The step has no metric of this name."""
 
 
 class Signals(dict[str, float]):
-    """The metrics of a step as rules read them: one that is not there is told from any other KeyError of theirs."""
+    """A step's metrics as rules read them: a missing metric is distinguished from the rules' own KeyErrors."""
 
     def __missing__(self, name: str) -> float:
         raise Unmeasured(name)
@@ -116,7 +116,7 @@ def memories(update: AbstractUpdate) -> dict[str, Remembered]:
 
 
 class Models:
-    """The live half of an update: its models by name, their optimisers, what its parts remember, and how often the weights moved."""
+    """The live half of an update: its models by name, their optimisers, the state of its parts, and how often the weights moved."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Models:
         self.renewed.add(name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy, which is saved apart, and what is made anew from it or from the run's first policy."""
+        """Everything but the policy, which is saved separately, and what is rebuilt from it or from the initial policy."""
         kept = {
             name for name, spec in self.specs.items() if name != POLICY and (not spec.first or name in self.renewed)
         }
@@ -218,16 +218,16 @@ class Models:
         for name, part in self.parts.items():
             if name not in state["parts"]:
                 raise ValueError(
-                    f"the checkpoint does not hold what {name} remembers: it is of another recipe or of an earlier version of gimbal; "
-                    "begin a new run from its weights, policy.model=.../model"
+                    f"the checkpoint lacks the state of {name}: it is from another recipe or an earlier version of gimbal; "
+                    "start a new run from its weights, policy.model=.../model"
                 )
             part.load_state_dict(state["parts"][name])
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractUpdate(AbstractPart, ABC):
-    """Who learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers there;
-    ``stability`` is the closed loop that sets the learning rate and takes back what went too far.
+    """What learns, and from which losses. ``controllers`` maps dotted paths into this record to the rules that move numbers
+    there; ``stability`` is the closed loop that sets the learning rate and scales back steps that went too far.
     """
 
     off_policy: ClassVar[bool] = False  # whether decisions of any age teach it, whatever policy took them
@@ -238,7 +238,7 @@ class AbstractUpdate(AbstractPart, ABC):
 
     @abstractmethod
     def models(self) -> Mapping[str, ModelSpec]:
-        """Every model by its name, ``policy`` among them. A learning rate that a controller moves is read anew before each move."""
+        """Every model by its name, ``policy`` among them. A learning rate that a controller moves is read again before each move."""
 
     @abstractmethod
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
@@ -249,11 +249,11 @@ class AbstractUpdate(AbstractPart, ABC):
         return {}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """The batch with the columns that no update on it may change, and what there is to report of them."""
+        """The batch with the columns that no update on it may change, and their metrics."""
         return batch, {}
 
     def moves(self, batch: TrainBatch) -> list[Tensor] | None:
-        """The rows of each move of the weights, in order; None: ``optimization`` says how many there are, and rows are shuffled."""
+        """The rows of each move of the weights, in order; None: ``optimization`` sets their number, and rows are shuffled."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
@@ -285,11 +285,11 @@ class AbstractUpdate(AbstractPart, ABC):
         return {}
 
     def arrived(self, models: Models, group: Group) -> None:
-        """Told of a group as it begins to wait for its batch."""
+        """Called with a group when it starts waiting for its batch."""
         return None
 
     def before_update(self, models: Models, held: Callable[[], Sequence[Group]]) -> None:
-        """Called before every step; ``held`` gives all that was drawn for later ones, rollouts under way included."""
+        """Called before every step; ``held`` gives everything sampled for later ones, including unfinished rollouts."""
         return None
 
     def close(self, models: Models) -> None:
@@ -311,7 +311,7 @@ def assembled(
     modules = {name: module for name, module in given.items() if module is not None}
     if unknown := sorted(modules.keys() - specs.keys()):
         raise ValueError(
-            f"{type(update).__name__} learns with {', '.join(specs)}, and was given {unknown[0]!r} besides: leave it out, or set the "
+            f"{type(update).__name__} learns with {', '.join(specs)}, but also received {unknown[0]!r}: leave it out, or set the "
             "part that reads it"
         )
     device = next(modules[POLICY].parameters()).device

@@ -1,4 +1,4 @@
-"""Behavior cloning: the actions of the data, and nothing of what came of them."""
+"""Behavior cloning: imitates the data's actions, ignoring their outcomes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gimbal.records import TrainBatch
 class BehaviorCloning(AbstractOnDecisions):
     """Makes recorded actions likely (Pomerleau 1991). For each minibatch of steps (o, a), w being 1 / their number:
 
-        policy        - sum w log pi(a|o);   of a deterministic policy, with the bound b,   sum w mean_A ((pi(o) - a) / b)^2
+        policy        - sum w log pi(a|o);   for a deterministic policy with bound b,   sum w mean_A ((pi(o) - a) / b)^2
 
-    - As many steps of each action in every observation: a deterministic policy takes their mean.
+    - Equally many steps of each action in every observation: a deterministic policy takes their mean.
 
     Confidence: verified.
     """
@@ -31,7 +31,7 @@ class BehaviorCloning(AbstractOnDecisions):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(Greedy):
             yield Refusal(
-                "BehaviorCloning makes recorded choices likelier, and Greedy takes the largest of its values: "
+                "BehaviorCloning makes recorded choices likelier, but Greedy takes its largest value: set "
                 "policy='Categorical(observations=..., actions=...)'"
             )
 

@@ -1,4 +1,4 @@
-"""DQN: the values of choices, learned from whatever policy chose."""
+"""DQN: the values of choices, learned from any policy's data."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class DQN(AbstractOffPolicy):
-    """Q learning with a network (DQN, Mnih et al. 2015), its targets by double Q learning (arXiv:1509.06461).
+    """Q-learning with a network (DQN, Mnih et al. 2015) and double Q-learning targets (arXiv:1509.06461).
 
     For each minibatch of steps (o, a, r, o', ended), w being 1 / their number; h is x^2 / 2 up to |x| = ``huber``, and linear beyond:
 
         policy        sum w h(Q(o, a) - y),   y = r + gamma (1 - ended) Q'(o', argmax_a Q(o', a))
 
-    Q is the policy: it takes its best choice, and with probability ``explore`` any (``policies.Greedy``). Q' follows it by ``tau``
-    after each move, or is a copy of it that is taken every ``copy_every`` moves.
+    Q is the policy: it takes its best choice, or with probability ``explore`` any (``policies.Greedy``). Q' follows it by ``tau``
+    after each move, or is copied from it every ``copy_every`` moves.
 
     - ``double`` off: y = r + gamma (1 - ended) max_a Q'(o', a), DQN as first published.
     - ``gamma`` = 0: Q is fitted to rewards.
 
-    Published: ``huber`` = 1 on rewards of at most 1 that are rare, Q' a copy taken every 10,000 moves, explore 1 to .1 over a million
-    steps. Where returns reach 100 an end that Q did not expect is an error of 100, and ``huber`` = 1 hardly hears it.
+    Published: ``huber`` = 1 on rare rewards of at most 1, Q' copied every 10,000 moves, explore 1 to .1 over a million steps. Where
+    returns reach 100, an unexpected end is an error of 100, and ``huber`` = 1 hardly responds to it.
 
     Confidence: verified.
     """

@@ -32,24 +32,25 @@ ACTION, NOISE, PICK = "noise/action", "noise/world", "noise/member"  # of a bran
 
 @dataclass(frozen=True, kw_only=True)
 class Dyna(AbstractUpdate):
-    """Learns a world, and lets an off-policy update learn from it (Dyna, Sutton 1991; with SAC inside, MBPO, arXiv:1906.08253).
+    """Learns a world model, and an off-policy update learns from it (Dyna, Sutton 1991; with SAC inside, MBPO, arXiv:1906.08253).
 
-    For each minibatch of K real steps that the store drew, in this order, w being 1 / K:
+    For each minibatch of K real steps sampled from the store, in this order, w being 1 / K:
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
-        branches  from the observations of some of the rows ``horizon`` steps by the present policy and world, each step by a member
-                  that is drawn for it; their number is such that of the K steps that ``inside`` learns from ``share`` are imagined
+        branches  from the observations of some of the rows, ``horizon`` steps by the current policy and world, each step by a random
+                  member; so many that ``share`` of the K steps that ``inside`` learns from are imagined
         inside    its losses on the branches and the first of the real steps
 
-    A branch that comes to its horizon is cut off, not ended: ``inside`` bootstraps from its last observation. Where the world ends it,
-    what would be behind counts as 0. Nothing imagined is kept: each branch is of the present policy.
+    A branch that reaches its horizon is truncated, not terminated: ``inside`` bootstraps from its last observation. Where the world
+    ends it, later value counts as 0. Imagined steps are not kept: each branch is of the current policy.
 
-    What it foresees of real steps that have just come in is measured as ``ModelLearning`` does.
+    Its predictions of newly arrived real steps are measured as in ``ModelLearning``.
 
-    - ``share`` = 0 or ``horizon`` = 0: ``inside`` alone, bit for bit; the world is learned beside it.
-    - ``share`` = 1: nothing but imagined steps.
+    - ``share`` = 0 or ``horizon`` = 0: only ``inside``, bit for bit; the world is still learned.
+    - ``share`` = 1: only imagined steps.
 
-    Published (MBPO): 7 members of 4 x 200, horizons of 1 to 15, .95 imagined, 20 updates a step, held-out data choose 5 of the members.
+    Published (MBPO): 7 members of 4 x 200, horizons of 1 to 15, .95 imagined, 20 updates per step, held-out data choose 5 of the
+    members.
 
     Confidence: partial; ours: branches are not kept, the world is trained by each update's own real steps, all members are used.
     """
@@ -74,7 +75,7 @@ class Dyna(AbstractUpdate):
             raise ValueError("imitation is of recorded actions, and a branch has none: leave out inside.imitation")
         if self.inside.controllers or self.inside.stability is not None:
             raise ValueError(
-                "controllers and stability are read of the whole update: give them to Dyna, with paths such as inside.alpha"
+                "controllers and stability belong to the whole update: give them to Dyna, with paths such as inside.alpha"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -99,7 +100,7 @@ class Dyna(AbstractUpdate):
         return batch, told | more
 
     def _noise(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
-        """All that branches will draw, and in place of the noise of ``inside`` for each row that for each step of a branch."""
+        """All randomness of the branches, and for ``inside`` noise per branch step instead of per row."""
         n, h, policy = batch.shape[0], self.horizon, models.policy
         assert isinstance(policy, AbstractControlPolicy)
         random, targets = models.random(NOISE), self.world.observations + 1

@@ -1,7 +1,7 @@
-"""Updates that learn from finished samples: each is noised again, and the network's word on that is pulled or pushed.
+"""Updates that learn from finished samples: each is noised again, and the network's prediction is pulled or pushed.
 
-Nothing of the path that led to a sample is read, so samples may be drawn by the ODE or any other solver (sampling.sampler=ode).
-For each sample x0 and each of ``draws`` places and noises: x_t = signal x0 + noise eps, v* what the network should say of it.
+The path that led to a sample is not read, so any solver works, such as the ODE (sampling.sampler=ode). For each sample x0 and each of
+``draws`` times and noises: x_t = signal x0 + noise eps, v* the network's target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Noised:
     draws: int
 
     def said(self, policy: DenoiserPolicy) -> Float[Tensor, "J ..."]:
-        """What a network says of them."""
+        """A network's predictions for them."""
         return policy.found(self.state_JD, self.time_J, self.label_J)
 
     def missed(self, said_JD: Float[Tensor, "J ..."]) -> Float[Tensor, "N K"]:
@@ -55,7 +55,7 @@ class Noised:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractForwardProcess(AbstractUpdate, ABC):
-    """Noises samples again, ``draws`` times a pass, and weighs them by ``advantage``, one number a sample."""
+    """Noises samples again, ``draws`` times per pass, and weights them by ``advantage``, one number per sample."""
 
     by_group: ClassVar[bool] = False  # whether all samples of a group get the same places and noises
 
@@ -87,7 +87,7 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
         return self.advantage.fewest
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """With places and noises drawn for all of it, so that they do not depend on how it is cut up."""
+        """With times and noises sampled for all of it, so that they do not depend on how it is split."""
         samples_ND = paths(batch).sample_ND
         n, shape = len(samples_ND), tuple(samples_ND.shape[1:])
         report = dict(self.advantage.report(batch))
@@ -130,21 +130,21 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionNFT(AbstractForwardProcess):
-    """Contrastive matching: towards good samples, and by its mirror image away from bad ones (DiffusionNFT, arXiv:2509.16117).
+    """Contrastive matching: towards good samples and, by the mirror image, away from bad ones (DiffusionNFT, arXiv:2509.16117).
 
-    r = clip(1/2 + A / (2 limit), 0, 1);  v+ = (1 - b) v_old + b v,  v- = (1 + b) v_old - b v;  x0+, x0- the clean samples by these;
+    r = clip(1/2 + A / (2 limit), 0, 1);  v+ = (1 - b) v_old + b v,  v- = (1 + b) v_old - b v;  x0+, x0- the clean samples they predict;
     l = md (x0 hat - x0)^2 / sg max(md |x0 hat - x0|, 1e-5);  loss = (limit / b) (r l+ + (1 - r) l-) + coef md |v - v_ref|^2.
 
-    v_old are the weights as the run began, which follow: old <- decay old + (1 - decay) policy after each step, with
+    v_old uses the run's initial weights, then old <- decay old + (1 - decay) policy after each step, with
     decay = min(slow x steps, most).
 
-    - r = 1/2 everywhere: the policy stays where old is.
+    - r = 1/2 everywhere: the policy stays at old.
     - ``b`` = 1 and r = 1: matching on the samples (self-normalised).
-    - ``slow`` = 0: old is the policy as each step begins.
+    - ``slow`` = 0: old is the policy at the start of each step.
     - without the self-normalisation, at policy = old the gradient is b times that of (2 r - 1) |v - v*|^2: AWM with A / limit.
 
-    Published: b 1 (or .1 for several rewards), limit 5, coef 1e-4, slow .001, most .5; samples drawn by old. Ours: by the policy, whose
-    weights samplers have, and places drawn anew in place of the sampler's own. In two dimensions b below .5 diverged.
+    Published: b 1 (or .1 for several rewards), limit 5, coef 1e-4, slow .001, most .5; samples from old. Ours: from the policy, whose
+    weights samplers have, at new random times instead of the sampler's own. In two dimensions b below .5 diverged.
 
     Confidence: verified.
     """
@@ -204,15 +204,15 @@ class DiffusionNFT(AbstractForwardProcess):
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageWeightedMatching(AbstractForwardProcess):
-    """The clipped surrogate on the matching loss in place of a log-probability (AWM, arXiv:2509.25050).
+    """The clipped surrogate on the matching loss instead of a log-probability (AWM, arXiv:2509.25050).
 
-    lp = - md |v - v*|^2 at the same places and noises for policy and the policy as the step began: r = exp(lp - lp_old);
-    loss = - min(r A, clip(r, 1 - clip, 1 + clip) A) + coef md |v - v_average|^2, ``average`` following the policy by ``rate`` a move.
+    lp = - md |v - v*|^2 at the same times and noises for the policy now and at the start of the step: r = exp(lp - lp_old);
+    loss = - min(r A, clip(r, 1 - clip, 1 + clip) A) + coef md |v - v_average|^2, ``average`` following the policy by ``rate`` per move.
 
     - at r = 1 its gradient is that of A md |v - v*|^2: matching weighted by the advantage.
     - ``clip`` = inf and ``coef`` = 0: no bound at all, which diverged in two dimensions.
 
-    Published: clip 1e-5 (large images), coef .1, rate .1; weights of time besides the uniform one are left out here.
+    Published: clip 1e-5 (large images), coef .1, rate .1; only uniform time weights are implemented here.
 
     Confidence: verified.
     """
@@ -254,17 +254,17 @@ class AdvantageWeightedMatching(AbstractForwardProcess):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionDPO(AbstractForwardProcess):
-    """Preferences among the samples of a group, by how much better than the reference each is matched (Diffusion-DPO,
+    """Preferences among a group's samples, by how much better than the reference the policy matches each (Diffusion-DPO,
     arXiv:2311.12908, in its group form, DGPO, arXiv:2510.08425).
 
-    d_i = md |v - v*|^2 - md |v_ref - v*|^2, one place and noise for the whole group; u_g = sg sigmoid((beta / 2) sum_g A_i d_i);
+    d_i = md |v - v*|^2 - md |v_ref - v*|^2, one time and noise for the whole group; u_g = sg sigmoid((beta / 2) sum_g A_i d_i);
     loss = u_g A_i md |v - v*|^2. Its gradient is that of - log sigmoid(- (beta / 2) sum_g A_i d_i), up to beta / 2.
 
     - groups of two with A = +1 and -1: the gradient of Diffusion-DPO.
     - policy = reference: u_g = 1/2 everywhere.
-    - all rewards of a group equal: nothing.
+    - all rewards of a group equal: no loss.
 
-    beta is 2,000 to 5,000 for means over 16,000 to 65,000 dimensions there, and must fit the spread of d here: the metric
+    beta is 2,000 to 5,000 for means over 16,000 to 65,000 dimensions there; here it must fit the spread of d: the metric
     ``dpo/margin`` is the mean of |(beta / 2) sum_g A_i d_i|, and should be about 1.
 
     Confidence: verified.

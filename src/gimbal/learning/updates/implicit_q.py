@@ -25,22 +25,22 @@ VALUE = "value"
 
 @dataclass(frozen=True, kw_only=True)
 class ImplicitQ(AbstractOffPolicy):
-    """Values by an expectile of those of recorded actions, and a policy by weighted imitation (IQL, arXiv:2110.06169).
+    """State values as an expectile over recorded actions, and a policy by weighted imitation (IQL, arXiv:2110.06169).
 
     For each minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number and A = min_m Q'_m(o, a) - V(o):
 
-        value         sum w |expectile - [A < 0]| A^2,   the gradient of V alone
+        value         sum w |expectile - [A < 0]| A^2,   the gradient only of V
         policy        - sum w min(exp(beta A), most) log pi(a|o)
         critic        sum w sum_m (Q_m(o, a) - y)^2,   y = r + gamma (1 - ended) V(o')
 
     Q' follows Q by ``tau`` after each move of Q. ``beta`` is per unit of return. ``weight/clipped`` is the share of steps at ``most``.
 
-    - ``expectile`` = 1/2: V is the mean of Q' over the data, and Q that of the policy that recorded them (SARSA).
+    - ``expectile`` = 1/2: V is the mean of Q' over the data, and Q belongs to the policy that recorded them (SARSA).
     - ``beta`` = 0: behavior cloning.
     - ``gamma`` = 0: Q is fitted to rewards.
 
     Published: expectile .7 (locomotion) and .9 (mazes), beta 3 and 10 on rewards scaled to returns of 1000, most 100, tau .005, all
-    rates 3e-4, 256 steps a minibatch, networks of 256 x 256, a Gaussian policy whose deviation does not depend on the observation.
+    rates 3e-4, 256 steps per minibatch, networks of 256 x 256, a Gaussian policy whose deviation does not depend on the observation.
 
     Confidence: verified.
     """

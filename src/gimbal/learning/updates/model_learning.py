@@ -1,4 +1,4 @@
-"""Worlds that learn from real steps: the loss, what they foresee of steps they have not seen, and planning policies trained so."""
+"""World models that learn from real steps: the loss, their predictions on unseen steps, and planning policies trained so."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLearning(AbstractOnDecisions):
-    """Trains the world of a policy that plans, by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
+    """Trains a planning policy's world by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
 
-    Held-out error: real steps that have just come in, before anything is trained on them or counts in the units of the world. ``gap``
-    is what a member foresees the rewards of a fresh row of real steps to add up to, by its own observations and the real actions, less
-    what they do; the mean over members and rows.
+    Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
+    minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
+    members and rows.
 
     - A Gaussian linear environment: the loss has its minimum at the environment's own mean and deviation.
 
-    Published: 5 members of 3 x 500 (Pendulum: fewer do), CEM, retrained after each episode. Ours: trained as steps come in.
+    Published: 5 members of 3 x 500 (Pendulum: fewer suffice), CEM, retrained after each episode. Ours: trained as steps arrive.
     """
 
     explore: Explore = Explore(first=1.0, last=0.15, over=200)
@@ -45,7 +45,7 @@ class ModelLearning(AbstractOnDecisions):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Planned):
             yield Refusal(
-                f"ModelLearning trains the world of a policy that plans, and {type(whole.run.policy).__name__} has none: "
+                f"ModelLearning trains the world of a planning policy, but {type(whole.run.policy).__name__} has none: set "
                 "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
             )
         yield from single_steps(self, whole)
@@ -65,7 +65,7 @@ def _world(models: Models) -> DynamicsNetwork:
     policy = models.policy
     if not isinstance(policy, PlanningPolicy):
         raise ValueError(
-            f"ModelLearning trains the world of a policy that plans, and {type(policy).__name__} has none: policy='Planned(...)'"
+            f"ModelLearning trains the world of a planning policy, but {type(policy).__name__} has none: set policy='Planned(...)'"
         )
     return policy.world
 
@@ -75,14 +75,14 @@ def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
     store, name = whole.run.store, type(update).__name__
     if not isinstance(store, Transitions):
         yield Refusal(
-            f"{name} draws real steps from a buffer of them, and {type(store).__name__} is none: store='Transitions()'"
+            f"{name} samples real steps from a buffer, but {type(store).__name__} is not one: set store='Transitions()'"
         )
     elif store.n > 1:
-        yield Refusal(f"{name} learns what follows on a single step, and store.n is {store.n}: store.n=1")
+        yield Refusal(f"{name} learns what follows a single step, but store.n is {store.n}: set store.n=1")
 
 
 def fresh(batch: TrainBatch) -> TrainBatch | None:
-    """The steps that have just come in, in their order: all, where no store says which are drawn again."""
+    """The steps that have just arrived, in order: all, where no store marks replayed ones."""
     if batch.shape[1] != 1:
         raise ValueError(
             f"a world learns from single steps, and these rows have up to {batch.shape[1]}: draw them from Transitions()"

@@ -20,7 +20,7 @@ SEEN = "seen"  # what is remembered: how many decisions have come in
 
 
 class DataCount:
-    """Decisions that have come in so far."""
+    """Decisions received so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class DataCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Explore:
-    """How much a policy explores: ``first``, then on a straight line to ``last`` over the first ``over`` decisions that come in."""
+    """How much a policy explores: ``first``, then linearly to ``last`` over the first ``over`` decisions."""
 
     first: float = 1.0
     last: float = 0.1
@@ -54,14 +54,14 @@ class Explore:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractOnDecisions(AbstractUpdate):
-    """Learns from single decisions of any age. The rows of a move are those that the store drew for it (``Transitions``,
+    """Learns from single decisions of any age. The store samples the rows of each move (``Transitions``,
     ``Recordings``); without such a store each step is ``optimization.minibatches`` moves on its own rows.
     """
 
     off_policy: ClassVar[bool] = True
 
     def explores(self) -> Explore | None:
-        """How much its policy explores, where the update says so and not the policy itself."""
+        """How much its policy explores, where the update sets it rather than the policy."""
         return None
 
     def noises(self, models: Models, batch: TrainBatch) -> Mapping[str, Tensor]:
@@ -105,9 +105,9 @@ class AbstractOnDecisions(AbstractUpdate):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractOffPolicy(AbstractOnDecisions):
-    """Bootstraps from what came next: y = R + d Q'(o', .) with R the discounted rewards of the steps that a row has, o' what was
-    observed behind the last of them, and d = ``gamma``^steps, 0 where the environment ended there. A limit on the length is no end:
-    o' is then the last observation of the episode itself, never the first of the next one.
+    """Bootstraps from the next observation: y = R + d Q'(o', .) with R the discounted rewards of a row's steps, o' the
+    observation after the last of them, and d = ``gamma``^steps, 0 where the environment ended there. A length limit is not an end: o'
+    is then the episode's own last observation, never the first of the next one.
 
     Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q.
     """

@@ -43,8 +43,8 @@ class AbstractPolicyGradient(AbstractUpdate):
     """The parts of a policy gradient. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks,
     correction, objective, aggregation, step_size.
 
-    At each version in ``reference_resets`` the reference becomes the present policy, and when ``renewal`` says so; it is the first
-    policy before.
+    The reference is the initial policy; at each version in ``reference_resets``, or on ``renewal``, it becomes the current
+    policy.
     """
 
     objective: AbstractObjective
@@ -192,7 +192,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         return minibatch.with_columns(facts), metrics
 
     def _current(self, models: Models, minibatch: TrainBatch) -> TrainBatch:
-        """With what the policy says of the minibatch as this update begins, where a part needs that of all of it."""
+        """With the policy's outputs on the minibatch at the start of this update, where a part needs all of them."""
         late, provides = needs_of(*self.summed, *self.masks), models.policy.provides
         foreseen = not late.isdisjoint(preview.COLUMNS)
         if "current_NS" in late and late.isdisjoint(provides) and not foreseen and has_not_moved(models, minibatch):
@@ -290,7 +290,7 @@ class AbstractPolicyGradient(AbstractUpdate):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradient(AbstractPolicyGradient):
-    """The learning half of a run alone, for a ``Learner`` in somebody else's loop."""
+    """Only the learning half of a run, for a ``Learner`` in another loop."""
 
 
 def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:
@@ -305,7 +305,7 @@ def needs_of(*parts: Any) -> frozenset[str]:
 
 
 def of_reference(needs: frozenset[str]) -> frozenset[str]:
-    """The columns among these that the reference is to evaluate, besides its log-probability of each decision."""
+    """The columns among these that the reference must evaluate, in addition to its log-probability of each decision."""
     return frozenset(name.removeprefix(OF_REFERENCE) for name in needs if name.startswith(OF_REFERENCE))
 
 
@@ -325,7 +325,7 @@ def score_norm_N(models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
 def _of_objective(
     term: Float[Tensor, ""], logprob_NS: Float[Tensor, "N S"], share_NS: Float[Tensor, "N S"], micro: TrainBatch
 ) -> Metrics:
-    """What is logged of the objective besides what it says itself."""
+    """Logged metrics of the objective, in addition to its own."""
     metrics = {"loss": float(term.detach())}
     if micro.proximal_NS is not None:  # how far the policy is from its anchor as this update begins
         apart_NS = logprob_NS.detach() - micro.column("proximal_NS", _of_objective)

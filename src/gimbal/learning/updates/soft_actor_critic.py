@@ -1,4 +1,4 @@
-"""Soft actor-critic: a stochastic policy from values of actions, learned from whatever policy acted."""
+"""Soft actor-critic: a stochastic policy from action values, learned from any policy's data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANYWHERE, HERE, THERE = (
 
 
 class Temperature(nn.Module):
-    """alpha = exp(l): what a nat of entropy is worth."""
+    """alpha = exp(l): the price of a nat of entropy."""
 
     def __init__(self, initial: float) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class Temperature(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Conservative:
-    """Lowers Q on all actions and raises it on those of the data (CQL(H), arXiv:2006.04779). Added to the critic's loss:
+    """Lowers Q on all actions and raises it on the data's actions (CQL(H), arXiv:2006.04779). Added to the critic's loss:
 
         ``weight`` sum w sum_m (log int exp Q_m(o, a) da - Q_m(o, a_data))
 
     The integral, over actions in units of the policy's bound, is the mean of exp Q / density over ``actions`` uniform actions, as many
-    of pi in o and as many of pi in o'; the first move of the policy makes them denser where Q is large.
+    from pi in o and as many from pi in o'; once the policy moves, they are denser where Q is large.
 
     - ``weight`` = 0: SAC.
 
@@ -99,21 +99,21 @@ class SoftActorCritic(AbstractOffPolicy):
     For each minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number:
 
         critic        sum w sum_m (Q_m(o, a) - y)^2,   y = r + gamma (1 - ended) (min_m Q'_m(o', a') - alpha log pi(a'|o')),  a' ~ pi
-        policy        sum w (alpha log pi(a~|o) - min_m Q_m(o, a~)),   a~ = a~(noise) drawn from pi, through which the gradient flows
+        policy        sum w (alpha log pi(a~|o) - min_m Q_m(o, a~)),   a~ = a~(noise) sampled from pi, with gradient through it
         temperature   - l sum w (log pi(a~|o) + entropy),   alpha = exp(l)
 
-    Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi actions count in units of the policy's bound; ``entropy`` is
-    what is held of it, by default minus the number of actions. ``conservative`` adds to the critic's loss, for data alone. With n
+    Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi, actions are in units of the policy's bound; ``entropy`` is
+    the target, by default minus the number of action dimensions. ``conservative`` adds to the critic's loss, for offline data. With n
     steps (``store.n``) y is their discounted rewards and gamma^n.
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
-    - ``tune`` off: alpha stays at ``alpha``, SAC as first published. With alpha near 0 and a policy without spread, DDPG with two Q.
+    - ``tune`` off: alpha stays at ``alpha``, SAC as first published. With alpha near 0 and a deterministic policy: DDPG with two Q.
     - log pi = -entropy on average: the temperature stays.
 
-    Published: gamma .99, tau .005, all rates 3e-4, 256 steps a minibatch, networks of 256 x 256, one move a step of the environment.
+    Published: gamma .99, tau .005, all rates 3e-4, 256 steps per minibatch, networks of 256 x 256, one move per environment step.
 
-    Confidence: verified; ours: the order of the three (critic first), their joint clip by ``max_grad_norm``, each apart.
+    Confidence: verified; ours: the order of the three (critic first), each clipped by ``max_grad_norm`` separately.
     """
 
     critic: ActionValues
@@ -203,7 +203,7 @@ def _acting(models: Models) -> SquashedGaussianPolicy:
 
 def _unsuitable(name: str) -> str:
     return (
-        f"SoftActorCritic sends its gradient through drawn actions, and {name} draws none that it could: "
+        f"SoftActorCritic sends its gradient through sampled actions, but {name} has no such samples: set "
         "policy='SquashedGaussian(observations=..., actions=..., bound=...)'"
     )
 

@@ -25,14 +25,14 @@ SCALE = "imitation/scale"  # fact: lambda, what a unit of value counts beside im
 
 @dataclass(frozen=True, kw_only=True)
 class Imitation:
-    """Holds the policy to the actions of the data (TD3+BC, arXiv:2106.06860):
+    """Holds the policy to the data's actions (TD3+BC, arXiv:2106.06860):
 
         policy        sum w (- lambda Q_1(o, pi(o)) + mean_A ((pi(o) - a) / b)^2),   lambda = ``alpha`` / sum w |Q_1(o, pi(o))|
 
-    lambda is a constant of the move, by Q_1 as it was before it.
+    lambda is constant within a move, from Q_1 before it.
 
     - ``alpha`` = 0: behavior cloning.
-    - ``alpha`` to infinity: TD3, whose gradient is the first term's up to its size.
+    - ``alpha`` to infinity: TD3, whose gradient is the first term's up to scale.
 
     Published: alpha 2.5, observations in units of their own spread (``policy.normalize``).
 
@@ -44,7 +44,7 @@ class Imitation:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:
             raise ValueError(
-                f"Imitation.alpha is {self.alpha}; it is what value counts beside the data, 0 or above (imitation=None: TD3)"
+                f"Imitation.alpha is {self.alpha}; it weights value against the data, 0 or above (imitation=None: TD3)"
             )
 
 
@@ -58,15 +58,15 @@ class TD3(AbstractOffPolicy):
                       a' = clip(pi'(o') + clip(b smoothing e, -b reach, b reach), -b, b),   e ~ N(0, 1)
         policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move
 
-    Q' and pi' follow Q and pi by ``tau`` after each move of them. What acts adds noise to pi: see ``policies.Deterministic``, whose
-    ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for data alone.
+    Q' and pi' follow Q and pi by ``tau`` after each move of them. The sampler adds noise to pi: see ``policies.Deterministic``,
+    whose ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for offline data.
 
     - ``smoothing`` = 0, ``delay`` = 1, one critic: DDPG.
     - ``gamma`` = 0: Q is fitted to rewards.
 
     Published: gamma .99, tau .005, delay 2, smoothing .2, reach .5, noise .1, all rates 3e-4 (1e-3 at first), 256 steps a minibatch.
 
-    Confidence: verified; ours: Q' moves with every move of Q, not with the policy's alone, and exploration that falls.
+    Confidence: verified; ours: Q' moves with every move of Q, not only the policy's, and exploration decays.
     """
 
     critic: ActionValues
@@ -99,8 +99,8 @@ class TD3(AbstractOffPolicy):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Deterministic):
             yield Refusal(
-                f"TD3 sends its gradient through the action of a deterministic policy, and {type(whole.run.policy).__name__} is none: "
-                "policy='Deterministic(observations=..., actions=..., bound=...)'"
+                f"TD3 sends its gradient through actions of a deterministic policy, but {type(whole.run.policy).__name__} is not one: "
+                "set policy='Deterministic(observations=..., actions=..., bound=...)'"
             )
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:

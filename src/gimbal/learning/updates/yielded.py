@@ -15,7 +15,7 @@ OPTIMIZER = "ModelSpec(optimizer=AdamW(learning_rate=1e-5))"  # as it is typed
 
 
 def moves_the_policy(update: AbstractUpdate) -> None:
-    """Refuses an update that has no policy, or none that learns, before anything is drawn."""
+    """Refuses an update without a policy that learns, before anything is sampled."""
     spec = update.models().get(POLICY)
     if spec is None or spec.optimizer is None:
         lacks = "no model" if spec is None else "no optimizer for its model"
@@ -53,7 +53,7 @@ def accepted(update: AbstractUpdate, models: Models, loss: Any) -> Loss:
 def without_gradient(update: AbstractUpdate, loss: Loss) -> OwnError:
     of = " and ".join(loss.of)
     return OwnError(
-        f"the loss of {of} that {_name(update)} yields has no gradient (its value is {loss.value.item():.3g}), so nothing would be "
+        f"the loss of {of} that {_name(update)} yields has no gradient (its value is {loss.value.item():.3g}), so nothing is "
         "learned: models.evaluated(batch) and the columns of the batch are constants; compute it from "
         "models.policy.evaluate(batch.decisions, temperature=models.forward.temperature).logprob_NS"
     )

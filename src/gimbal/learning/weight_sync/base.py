@@ -17,11 +17,11 @@ Since = Callable[[Stamp | None], list[Packet]]
 
 
 class AbstractDistantEngine(AbstractEngine):
-    """An engine whose copies of the weights are in other processes, each at a version of its own."""
+    """An engine whose copies of the weights are in other processes, each at its own version."""
 
     @abstractmethod
     def load_packets(self, version: int, since: Since) -> None:
-        """``load`` by packets: each copy is sent what ``since`` says of the stamp it holds, now or, if it comes later, then."""
+        """``load`` by packets: each copy receives what ``since`` gives for its stamp, now or when it joins."""
 
 
 class AbstractWeightSync(ABC):
@@ -42,7 +42,7 @@ class AbstractWeightSync(ABC):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs beside the weights, whose present version it publishes again."""
+        """What a resumed run needs in addition to the weights, whose current version it publishes again."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class AbstractWeightSync(ABC):
 
 
 class AbstractWeightSyncSpec(AbstractPart, ABC):
-    """The saved, frozen choice of a way for the weights; ``start`` makes the live one."""
+    """The saved, frozen configuration of weight transfer; ``start`` makes the live one."""
 
     @abstractmethod
     def start(self) -> AbstractWeightSync: ...

@@ -1,17 +1,17 @@
-"""Lossless sparse deltas: only the weights whose bits changed travel, and the receiver rebuilds all of them to the last bit.
+"""Lossless sparse deltas: only weights whose bits changed are sent, and the receiver rebuilds all of them to the last bit.
 
 A policy trained in float32 at a small learning rate moves most weights by less than half a unit in the last place of the sampler's
-bfloat16: after the cast they are what they were. With ``W`` and ``W'`` the cast weights of two versions, as integers,
+bfloat16: after the cast they are unchanged. With ``W`` and ``W'`` the cast weights of two versions, as integers,
 
     I = { i : bits(W_i) != bits(W'_i) },    payload = gaps of I, bits(W'_I) - bits(W_I) modulo 2^16,
 
 both split into byte planes and entropy-coded. Bits are compared, not numbers, so NaN and -0.0 are kept. A tensor whose payload
-would be no smaller than itself travels whole; float32 weights change almost everywhere, so there a delta saves little.
+would be no smaller than itself is sent whole; float32 weights change almost everywhere, so a delta saves little there.
 
 A version is known by its *stamp*, (number, digest of all its bits). A delta names the stamp it builds on and the one it leads to:
-a receiver applies it only to that base and accepts the result only under that digest (blake2b, about a second a GB). Whoever missed
-a version, was restarted or holds bits of another life of the learner says so by its stamp, and is sent what leads on from
-there, or a full copy. So nothing has to be acknowledged, and nothing can drift.
+a receiver applies it only to that base and accepts the result only under that digest (blake2b, about a second a GB). The stamp
+shows if a receiver missed a version, was restarted or holds weights of an earlier run; it then gets the deltas from there, or a full
+copy. So nothing must be acknowledged, and nothing can drift.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ Stamp = tuple[int, str]
 
 
 class SyncError(ValueError):
-    """A packet does not fit the weights it is applied to, or leads to other bits than it should."""
+    """A packet does not fit the weights it is applied to, or produces wrong bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packet:
-    """One version on its way: plain bytes, so it fits any transport (a queue, a file, an object store: put the packet itself).
+    """One version in transit: plain bytes, so any transport works (a queue, a file, an object store: put the packet itself).
 
-    ``base`` is the stamp it builds on; None is a full copy. Each of ``buckets`` is a safetensors file with its own address book
-    and can be sent apart. ``share`` is the part of the elements whose bits changed (1 for a full copy); ``checksum`` is of the buckets.
+    ``base`` is the stamp it builds on; None is a full copy. Each of ``buckets`` is a safetensors file with its own index and
+    can be sent separately. ``share`` is the fraction of elements whose bits changed (1 for a full copy); ``checksum`` covers the
+    buckets.
     """
 
     stamp: Stamp
@@ -61,11 +62,11 @@ class Packet:
 
 
 class Sender:
-    """The learner's half: casts each version to what travels, keeps its bits and the last ``keep`` deltas.
+    """The learner's half: casts each version for sending, keeps its bits and the last ``keep`` deltas.
 
-    ``dtype`` is what floating tensors are cast to (the sampler's precision); None sends them as they are trained. Memory: one copy of
-    the weights in that precision, on the CPU. Tied weights are sent once. ``publish`` replaces what is held and changes none of it, so
-    a shallow copy stays at its version, for a thread that answers questions while the next is published.
+    ``dtype`` is the type floating tensors are cast to (the sampler's precision); None sends them as trained. Memory: one copy of
+    the weights in that precision, on the CPU. Tied weights are sent once. ``publish`` replaces the held tensors without modifying
+    them, so a shallow copy stays at its version, for a thread that answers requests while the next version is published.
     """
 
     def __init__(self, dtype: torch.dtype | None = torch.bfloat16, keep: int = 20) -> None:
@@ -107,7 +108,7 @@ class Sender:
         return self._full
 
     def since(self, held: Stamp | None) -> list[Packet]:
-        """What leads whoever holds this stamp (None: nothing) to the newest version: nothing, deltas, or a full copy."""
+        """The packets from this stamp (None: nothing held) to the newest version: none, deltas, or a full copy."""
         if held is not None and held == self.stamp:
             return []
         places = [i for i, packet in enumerate(self.deltas) if packet.base == held and held is not None]
@@ -139,7 +140,7 @@ class Sender:
 
 
 class Receiver:
-    """The sampler's half: holds the weights last received, on the CPU, and brings them forward packet by packet."""
+    """The sampler's half: holds the last received weights on the CPU and updates them packet by packet."""
 
     def __init__(self) -> None:
         self.stamp: Stamp | None = None
@@ -154,7 +155,7 @@ class Receiver:
         return self._held | {name: self._held[source] for name, source in self._tied.items()}
 
     def catch_up(self, since: Callable[[Stamp | None], Iterable[Packet]]) -> None:
-        """Ask for what leads on from here and apply it; if that does not fit, once more for a full copy."""
+        """Request the next packets and apply them; if they do not fit, request a full copy."""
         try:
             for packet in since(self.stamp):
                 self.apply(packet)

@@ -12,7 +12,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync, AbstractWeightS
 
 
 class Memory(AbstractWeightSync):
-    """No copy of its own is kept, so a version must be delivered before the learner's next step."""
+    """It keeps no copy, so a version must be delivered before the learner's next step."""
 
     def __init__(self) -> None:
         self._newest: tuple[int, Mapping[str, Tensor]] | None = None

@@ -1,19 +1,19 @@
-"""Delivery proof: after every sync each copy of the weights is what the trainer has, and says what the trainer says.
+"""Delivery proof: after every sync each copy of the weights equals the trainer's and gives the trainer's log-probabilities.
 
-Two tests. Bits (``receipts.py``): at every load, in every process, all that a copy holds is compared with the trainer's weights.
+Two tests. Bits (``receipts.py``): at every load, in every process, everything a copy holds is compared with the trainer's weights.
 Canary: the engine must reproduce the trainer's log-probabilities of a few rollouts, for what bits do not show: a sampling path
 that does not use them. Level: the mean |log-prob gap| lies within what the engine's numerics may cause. Movement: since the last proved
 version the engine's log-probabilities moved along with the trainer's. The second sees a lost delivery even where a coarse
 precision hides the first: with a and b the movements of trainer and engine over the canary's decisions, the slope <a, b> / <a, a> is 1
 for delivered weights and 0 for lost ones. It is decided once the trainer has moved well beyond the numerical noise; until then
-versions are counted as unproved by movement. Where the bits are seen and right, half as much is enough: int4 weights of a policy that
-sharpened fast once followed by 0.44. A sampler that has not moved by a single bit is refused sooner than one that moved
-otherwise than expected, for coarse weights move by leaps; and at once where half of what it holds has changed by its receipts, for
-then its log-probabilities do, at any learning rate.
+versions are counted as unproved by movement. Where the bits are seen and correct, half as much is enough: int4 weights of a policy
+that sharpened fast once gave 0.44. A sampler that has not moved by a single bit is refused sooner than one that moved
+unexpectedly, since coarse weights move in jumps; and at once if its receipts show that half of its weights changed, since then its
+log-probabilities must change at any learning rate.
 
-At equal bits the same program says the same. So where the bits are seen the canary is asked at two versions running of every
-``CANARY_EVERY``, and where they are not, at every version. It is the beginning of a few rollouts of one task, whose prompt one
-forward pass reads once.
+With equal bits the same program gives the same output. So where the bits are seen, the canary runs at two consecutive
+versions of every ``CANARY_EVERY``, otherwise at every version. It is the start of a few rollouts of one task, whose prompt is read in
+one forward pass.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def asked(form: Form | None, version: int) -> bool:
 
 @dataclass(kw_only=True)
 class Seen:
-    """Of one witness: what both sides said at its last proved version, and how far they were apart."""
+    """For one witness: both sides' values at its last proved version, and their distance."""
 
     proved: tuple[Tensor, Tensor] | None = None  # trainer's and engine's log-probs
     unproved: int = 0  # versions since the last one proved by movement
@@ -61,9 +61,9 @@ class Seen:
 
 
 class DeliveryProof:
-    """Holds the canary (a few recorded rollouts) and what was seen of each copy of the weights.
+    """Holds the canary (a few recorded rollouts) and the observations of each copy of the weights.
 
-    Copies in other processes answer when they get to it, so the trainer's side is kept for the last ``KEPT`` versions.
+    Copies in other processes answer with a delay, so the trainer's side is kept for the last ``KEPT`` versions.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class DeliveryProof:
 
     @cached_property
     def rounding(self) -> float:
-        """What the trainer's own precision may cause: its numbers are as coarse as those of a sampler that runs in it."""
+        """The tolerance for the trainer's own precision: its numbers are as coarse as a sampler's in that precision."""
         types = {w.dtype for w in self.source.weights().values()} | {self.source.compute or torch.float32}
         coarse = any(kind.is_floating_point and kind.itemsize < 4 for kind in types)
         return TOLERANCE["bfloat16"] if coarse else 0.0
 
     def resumed(self, engine: AbstractEngine, version: int) -> None:
-        """What a run that goes on was given: its bits alone, for the canary of this version has been asked before."""
+        """A continued run's check: only its bits, since this version's canary already ran."""
         self.receipts.arrived(engine, version)
         self.receipts.count = 0
 
@@ -121,8 +121,8 @@ class DeliveryProof:
         trainer_D, sampler_D, seen = self.trainer[version], witness.logprob_D, self.seen.setdefault(witness.who, Seen())
         if seen.said is not None and torch.equal(sampler_D, seen.said[1]) and self._otherwise(seen.said[0], version):
             raise NotDelivered(
-                f"weights of version {version} are not used: the sampler {who}holds them and says of the canary what it said at "
-                f"version {seen.said[0]}, to the last bit, although most tensors have changed since"
+                f"weights of version {version} are not used: the sampler {who}holds them, but its canary log-probabilities equal those "
+                f"of version {seen.said[0]} to the last bit, although most tensors have changed since"
             )
         seen.said = (version, sampler_D)
         gap = float((sampler_D - trainer_D).abs().mean())
@@ -156,8 +156,8 @@ class DeliveryProof:
         if not self._read(version):
             return ""
         return (
-            ". The bits that it holds are right, so it computes something else with them, or the policy has become too sharp for so "
-            "coarse a precision: engine.precision=float32 tells which"
+            ". Its weights are bit-exact, so it computes something else with them, or the policy is too sharp for this precision: "
+            "engine.precision=float32 tells which"
         )
 
     def _read(self, version: int) -> bool:

@@ -18,14 +18,14 @@ Travels = Callable[[Tensor], Tensor]  # what the way makes of a tensor
 
 
 class NotDelivered(ValueError):
-    """The sampler does not run the weights that it is said to run."""
+    """The sampler does not run the weights that it claims to run."""
 
 
 class Receipts:
-    """The trainer's side: the manifest of each version, and which version each copy of the weights was found to hold.
+    """The trainer's side: the manifest of each version, and the version each copy of the weights was found to hold.
 
-    A copy is read just after a load and just before the next. So what it drew in between, it drew with the weights of that version: a
-    sampler that shares the trainer's memory moves before it is told to, and a bit that flips is still flipped.
+    A copy is read just after a load and just before the next. So everything it sampled in between used that version's weights: a
+    sampler that shares the trainer's memory would have moved too early, and a flipped bit would still be flipped.
     """
 
     def __init__(self, source: AbstractPolicy | AbstractTrained, travels: Travels = lambda tensor: tensor) -> None:
@@ -40,7 +40,7 @@ class Receipts:
             self._same("", self.found[""], reading, "no longer what was delivered")
 
     def arrived(self, engine: AbstractEngine, version: int) -> None:
-        """After a load, which is the newest: the copy here is what it is to be, and so is each elsewhere that has answered."""
+        """After the newest load: the copy here is correct, and so is each remote copy that has answered."""
         manifest = engine.manifest({**self.source.tensors(), **self._sent()})
         if manifest is None:
             return
@@ -78,7 +78,7 @@ class Receipts:
                 f"the sampler {_of(who)}is at version {reading.version}, not {version}: the sync did not reach it"
             )
         if version not in self.manifests:
-            raise NotDelivered(f"the sampler {_of(who)}answers for version {version}, which was not sent of late")
+            raise NotDelivered(f"the sampler {_of(who)}answers for version {version}, which was not sent recently")
         if wrong := differences(self.manifests[version], reading.prints):
             raise NotDelivered(
                 f"weights of version {version} were not delivered: of {len(self.manifests[version])} tensors of the sampler "
@@ -91,7 +91,7 @@ def _of(who: str) -> str:
 
 
 def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Receipts:
-    """These weights, into an engine that is nobody else's. NotDelivered where it does not hold them then."""
+    """Load these weights into an engine that is not shared. NotDelivered if it does not hold them afterwards."""
     engine.load(version, source.state_dict())
     receipts = Receipts(source)
     receipts.arrived(engine, version)
@@ -100,7 +100,7 @@ def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, versi
 
 @contextmanager
 def running(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Iterator[None]:
-    """An engine of one's own with these weights: it must hold them when the body begins, and still when it has ended."""
+    """An unshared engine with these weights: it must hold them when the body begins, and still when it ends."""
     receipts = load(engine, source, version)
     yield
     receipts.still(engine)

@@ -26,11 +26,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse(AbstractWeightSyncSpec):
-    """Sends only weights whose bits changed, cast to ``dtype``; the sampler's are restored bit for bit (``delta.py``).
+    """Sends only weights whose bits changed, cast to ``dtype``; the sampler restores them bit for bit (``delta.py``).
 
     ``dtype`` should be the sampler's own precision. ``directory`` "" delivers within the process, and through the object store to the
-    workers of ``runtime=Ray()``; else packets are also files there, for samplers that read them, with a full copy every ``full_every``
-    versions.
+    workers of ``runtime=Ray()``; else packets are also written there as files for samplers to read, with a full copy every
+    ``full_every`` versions.
     """
 
     dtype: str = "bfloat16"
@@ -49,9 +49,9 @@ class Sparse(AbstractWeightSyncSpec):
 
 
 class DeltaSync(AbstractWeightSync):
-    """Packets over memory. Each engine has its own receiver, so one that comes late or missed versions is brought forward.
+    """Packets in memory. Each engine has its own receiver, so one that is late or missed versions catches up.
 
-    Receivers of a distant engine are where its weights are, one beside each copy.
+    Receivers of a remote engine are where its weights are, one per copy.
     """
 
     def __init__(self, dtype: torch.dtype | None = torch.bfloat16) -> None:
@@ -78,9 +78,9 @@ class DeltaSync(AbstractWeightSync):
 class FileSync(AbstractWeightSync):
     """Packets as directories ``v00000012.full`` and ``v00000012.delta``; one process publishes, any number deliver from there.
 
-    A packet is written under another name and renamed when it is complete and on disk. What is older than the full copy before the
-    newest is removed; a reader that was overtaken by that looks again. A learner that starts removes what an earlier life
-    left: samplers that hold its weights find no way on from there and take the full copy.
+    A packet is written under another name and renamed when it is complete and on disk. Packets older than the second-newest full
+    copy are removed; an overtaken reader looks again. A starting learner removes an earlier run's packets: samplers that hold those
+    weights cannot continue from them and take the full copy.
     """
 
     def __init__(self, directory: Path, dtype: torch.dtype | None = torch.bfloat16, full_every: int = 20) -> None:
@@ -118,13 +118,13 @@ class FileSync(AbstractWeightSync):
         return _metrics(self.newest)
 
     def since(self, held: Stamp | None) -> list[Packet]:
-        """What leads whoever holds this stamp to the newest version in the directory."""
+        """The packets from this stamp to the newest version in the directory."""
         for _ in range(ATTEMPTS):
             try:
                 return [_read(path) for path in self._way(held)]
             except FileNotFoundError:
                 continue
-        raise SyncError(f"the packets in {self.directory} vanish while they are read; do two learners write there?")
+        raise SyncError(f"packets in {self.directory} disappear while being read; do two learners write there?")
 
     def _way(self, held: Stamp | None) -> list[Path]:
         heads = {path.parent: json.loads(path.read_text()) for path in sorted(self.directory.glob(f"v*/{HEAD}"))}
@@ -148,7 +148,7 @@ class FileSync(AbstractWeightSync):
         return [full, *follow(tuple(heads[full]["stamp"]))]
 
     def _remove_old(self) -> None:
-        """All before the second newest full copy, for readers under way may still need what begins there."""
+        """Everything before the second-newest full copy, since current readers may still need what follows it."""
         fulls = sorted(self.directory.glob("v*.full"))
         for path in self.directory.glob("v*.*"):
             if path.stem < fulls[max(0, len(fulls) - 2)].stem:

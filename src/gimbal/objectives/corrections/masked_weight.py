@@ -1,4 +1,4 @@
-"""Importance weights for the sampler's distribution; what lies outside a band is dropped, not cut."""
+"""Importance weights for the sampler's distribution; weights outside a band are dropped, not clipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MaskedWeight(AbstractCorrection):
     """Masked importance sampling (IcePop, arXiv:2510.18855; MIS, Liu et al. 2025).
 
     weight = w if low <= w <= high else 0 (1 instead of w without ``weigh``), w = exp(proximal - behavior) of the decision, of the
-    sequence (product) or its geometric mean. ``veto`` also drops a sequence in which any decision has w < veto.
+    sequence (product) or its geometric mean. ``veto`` also drops any sequence with a decision of w < veto.
 
     - w = 1: 1 everywhere.
     - ``low`` = 0, ``high`` = inf: exact importance weights.
@@ -41,7 +41,7 @@ class MaskedWeight(AbstractCorrection):
     def __post_init__(self) -> None:
         if not self.low <= 1 <= self.high:
             raise ValueError(
-                f"MaskedWeight keeps [{self.low}, {self.high}]; the band must hold 1, the weight of equal engines"
+                f"MaskedWeight keeps [{self.low}, {self.high}]; the band must contain 1, the weight of equal engines"
             )
         if self.level not in ("token", "sequence", "geometric"):
             raise ValueError(f"MaskedWeight.level is {self.level!r}; choose token, sequence or geometric")

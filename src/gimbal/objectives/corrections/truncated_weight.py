@@ -22,7 +22,7 @@ class TruncatedWeight(AbstractCorrection):
 
     - behavior = proximal: 1 everywhere.
     - ``cap`` = inf: exact importance weights.
-    - ``cap`` = 1: only weighs down.
+    - ``cap`` = 1: weights only decrease.
 
     ``normalise`` divides by the mean weight after truncation. Usual caps: 2 for decisions, 2..10 for sequences; decoupled PPO
     (arXiv:2505.24298) uses 5.

@@ -41,14 +41,14 @@ class CovarianceMask(AbstractMask):
     Cov, arXiv:2505.22617).
 
     c = (current - mean current) (A - mean A) over the decisions of the minibatch. Of those with low < c < high that
-    clip(r, 1 - clip_low, 1 + clip_high) leaves a gradient, floor(share x decisions), but one at least, are dropped at random.
+    clip(r, 1 - clip_low, 1 + clip_high) leaves a gradient, floor(share x decisions), but at least one, are dropped at random.
 
     - ``share`` = 0, or no decision in the band (all A equal, or all equally likely): all are kept.
     - ``share`` = 1: the whole band is dropped.
-    - ``clip_low`` = ``clip_high`` = inf: what the objective clips may be chosen too.
+    - ``clip_low`` = ``clip_high`` = inf: clipped decisions may be chosen too.
 
-    ``clip_low`` and ``clip_high`` should be the objective's. A decision's lot hangs on what the sampler recorded of its row, so it is
-    the same in every epoch. What is dropped stays in the loss's denominator and in the regularisers.
+    ``clip_low`` and ``clip_high`` should match the objective's. The random choice is seeded by the row's recorded data, so it is the
+    same in every epoch. Dropped decisions stay in the loss's denominator and in the regularisers.
 
     Published: ``share`` 2e-4, ``low`` 1, ``high`` 5. Ours: the meaning of ``share`` 0.
 

@@ -16,22 +16,22 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureMask(AbstractMask, AbstractRemembering):
-    """Excludes decisions whose own step would move the last layer too far, predicted to second order (CAPO, arXiv:2510.00819).
+    """Excludes decisions whose own step is predicted (to second order) to move the last layer too far (CAPO, arXiv:2510.00819).
 
-    With logits W h, v = onehot - pi, G the direction in which the run's optimiser (AdamW, with the moments it has) would move W by this
-    decision's gradient A v h^T alone, and u = G h:  policy = (alpha v.u)^2 / 2,  curvature = A ((v.u)^2 - u^T (diag pi - pi pi^T) u),
-    objective = alpha A v.u + alpha^2 curvature / 2.  keep = policy < policy_shift and |objective| < objective_shift; ``one_sided`` also
-    drops steps that would lower the objective. The learner finds v.u (``step_slope_NS``) and the quadratic form, which is the variance
-    of u under pi (``step_variance_NS``), from the 32 likeliest tokens.
+    With logits W h, v = onehot - pi, G the direction in which the run's optimiser (AdamW, with the moments it has) would move W given
+    only this decision's gradient A v h^T, and u = G h:  policy = (alpha v.u)^2 / 2,  curvature = A ((v.u)^2 - u^T (diag pi - pi pi^T)
+    u), objective = alpha A v.u + alpha^2 curvature / 2.  keep = policy < policy_shift and |objective| < objective_shift; ``one_sided``
+    also drops steps that would lower the objective. The learner finds v.u (``step_slope_NS``) and the quadratic form, which is the
+    variance of u under pi (``step_variance_NS``), from the 32 likeliest tokens.
 
     - both shifts inf (and not ``one_sided``): all are kept.
     - ``learning_rate`` = 0, or A = 0: all are kept.
 
-    ``learning_rate`` is that of the first step, and should be the run's; later it is that of the step before. A shift in AdamW's steps
-    hardly depends on the size of an advantage, grows with the learning rate squared, and with how unsure the decision was; so the
-    thresholds belong to a learning rate and a model. Published: ``policy_shift`` 1e-4 and ``objective_shift`` 1e-2 for GRPO, 1e-3 and
-    5e-4 for Dr. GRPO, at a learning rate of 1.5e-5, where under 8 % of the decisions are left out (``mask/CurvatureMask`` is the share
-    kept). Masks of whole rollouts and batches are not done here.
+    ``learning_rate`` is used for the first step and should be the run's; later steps use the previous step's rate. With AdamW a shift
+    hardly depends on the size of the advantage but grows with the square of the learning rate and with the decision's uncertainty, so
+    thresholds are specific to a learning rate and a model. Published: ``policy_shift`` 1e-4 and ``objective_shift`` 1e-2 for GRPO, 1e-3
+    and 5e-4 for Dr. GRPO, at a learning rate of 1.5e-5, where under 8 % of the decisions are dropped (``mask/CurvatureMask`` is the
+    share kept). Masks of whole rollouts and batches are not done here.
 
     Confidence: verified.
     """
@@ -76,7 +76,9 @@ class CurvatureMask(AbstractMask, AbstractRemembering):
         optimization = whole.run.learns.optimization
         if optimization.optimizer != "adamw":
             yield Refusal(
-                f"CurvatureMask predicts steps of AdamW, and optimization.optimizer is {optimization.optimizer}: optimizer=adamw"
+                f"CurvatureMask predicts steps of AdamW, but optimization.optimizer is {optimization.optimizer}: set optimizer=adamw"
             )
         if self.learning_rate != optimization.learning_rate:
-            yield Advice("CurvatureMask predicts the shift of another learning rate than optimization.learning_rate")
+            yield Advice(
+                "CurvatureMask.learning_rate differs from optimization.learning_rate, so it predicts other shifts"
+            )

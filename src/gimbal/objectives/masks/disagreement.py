@@ -30,14 +30,14 @@ def check_share(part: object, share: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DisagreementMask(AbstractMask):
-    """Excludes decisions on whose value the critics agree: they teach little and invite over-fitting (ASYPPO, arXiv:2510.01656).
+    """Excludes decisions where the critics agree: they teach little and invite over-fitting (ASYPPO, arXiv:2510.01656).
 
     Dropped are the floor(share n) of the minibatch's n decisions with the smallest deviation of V_m over the members m, as they were
-    before the update. Ranks and not a threshold, so that equal members drop exactly that many too, by lot.
+    before the update. It ranks rather than thresholds, so equal members also drop exactly that many, at random.
 
     - ``share`` = 0: all are kept; ``share`` = 1: none.
 
-    What is dropped stays in the loss's denominator and in the regularisers. The control for it is a mask of equal size at random:
+    Dropped decisions stay in the loss's denominator and in the regularisers. The control for it is a mask of equal size at random:
     CovarianceMask with the same share and every bound infinite.
 
     Confidence: verified.
@@ -59,4 +59,4 @@ class DisagreementMask(AbstractMask):
 
 def one_critic(whole: Composition) -> Iterator[Verdict]:
     if not whole.doing(DISAGREES):
-        yield Advice("one critic cannot disagree with itself: critic=Ensemble(critics=(..., ...))")
+        yield Advice("one critic cannot disagree with itself: set critic=Ensemble(critics=(..., ...))")

@@ -18,13 +18,13 @@ from gimbal.records import TrainBatch
 class DiscrepancyBand(AbstractMask):
     """Trains only on chunks whose geometric mean weight lies in a band (IPA, arXiv:2512.24873).
 
-    keep = low <= exp(mean(proximal - behavior)) <= high, the mean being over the decision's turn, or its sequence, or itself.
+    keep = low <= exp(mean(proximal - behavior)) <= high, the mean over the decision's turn, its sequence, or the decision itself.
 
     - proximal = behavior: everything.
     - ``low`` = 0, ``high`` = inf: everything.
     - ``level`` "token" and "sequence" keep what MaskedWeight(weigh=False) with level "token" and "geometric" keeps.
 
-    IPA bounds from above only. As a mask it consumes no ratio and goes with a correction.
+    IPA bounds from above only. As a mask it consumes no ratio and can be combined with a correction.
 
     Confidence: partial; ours: ``high``, which is not published.
     """
@@ -39,7 +39,7 @@ class DiscrepancyBand(AbstractMask):
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1 <= self.high:
             raise ValueError(
-                f"DiscrepancyBand keeps [{self.low}, {self.high}]; the band must hold 1, the weight of equal engines"
+                f"DiscrepancyBand keeps [{self.low}, {self.high}]; the band must contain 1, the weight of equal engines"
             )
         if self.level not in ("token", "turn", "sequence"):
             raise ValueError(f"DiscrepancyBand.level is {self.level!r}; choose token, turn or sequence")

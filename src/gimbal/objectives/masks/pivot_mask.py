@@ -25,7 +25,7 @@ class PivotMask(AbstractMask):
 
     - an even group, whose median lies between two rollouts: all are kept, unless those two tie.
     - all returns of a group equal: its first rollout goes, whichever way their advantages would be 0.
-    - a group of one: it goes.
+    - a group of one: excluded.
 
     Confidence: verified.
     """
@@ -45,5 +45,5 @@ class PivotMask(AbstractMask):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(ZERO_AT_MEDIAN):
             yield Refusal(
-                "PivotMask drops the rollout at the median, which has an advantage of its own unless advantage=MedianCentered()"
+                "PivotMask drops the rollout at the median, whose advantage is 0 only with advantage=MedianCentered()"
             )

@@ -16,17 +16,17 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class StepEntropy(AbstractMask):
-    """The steps of highest entropy train (DART, arXiv:2509.23866).
+    """Trains only the steps with the highest entropy (DART, arXiv:2509.23866).
 
-    H_s = mean entropy over the counted decisions of step s, a turn of a rollout; of the K steps of a minibatch the ceil(``keep`` K) of
-    highest H_s are kept, and what ties with the last of them. All others stay as context and, unless ``renormalise``, in the
-    denominators. Entropies are of the policy as the update begins. ``mask/StepEntropy`` is the share of decisions that is kept. Steps
-    come from an environment's turns or filters.StepTurns; without, a rollout is one step.
+    H_s = mean entropy over the counted decisions of step s, a turn of a rollout; of the K steps of a minibatch the ceil(``keep`` K)
+    with the highest H_s are kept, plus ties with the last. All others stay as context and, unless ``renormalise``, in the denominators.
+    Entropies use the policy at the start of the update. ``mask/StepEntropy`` is the share of decisions kept. Steps come from an
+    environment's turns or filters.StepTurns; otherwise a rollout is one step.
 
     - ``keep`` = 1, or all entropies equal: everything is kept.
     - ``keep`` = 0: nothing is.
 
-    Published: 0.8, from memory; the filter is there and switched off in the released code.
+    Published: 0.8, from memory; the released code contains the filter but switches it off.
 
     Confidence: partial.
     """

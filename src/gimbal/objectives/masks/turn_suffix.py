@@ -14,10 +14,10 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TurnSuffix(AbstractMask):
-    """Excludes the prefix that a retry shares with the attempt it branched from, which has no contrast (pivotal credit, R3L,
+    """Excludes the prefix a retry shares with the attempt it branched from: it has no contrast (pivotal credit, R3L,
     arXiv:2601.03715).
 
-    keep = turn >= first + k,  k being the rollout's fact ``restart`` ("score/NAME": the turn in which a retry set in, of both
+    keep = turn >= first + k,  k being the rollout's fact ``restart`` ("score/NAME": the turn in which a retry began, for both
     rollouts of the pair; 0 for the others), or 0 if none is named. With ``renormalise`` the prefix leaves the denominators too.
 
     - k = 0 with ``first`` = 0: the whole rollout trains.

@@ -1,1 +1,1 @@
-"""What is added to the surrogate: divergences, entropies, likelihoods beside it."""
+"""Terms added to the surrogate: divergences, entropies, likelihoods."""

@@ -20,11 +20,11 @@ SETTLED = "settled"  # fact: 1 on decisions whose entropy is rewarded
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementEntropyBonus(AbstractObjective):
-    """An entropy bonus that leaves out decisions on whose value the critics disagree (ASYPPO, arXiv:2510.01656).
+    """An entropy bonus that skips decisions where the critics disagree (ASYPPO, arXiv:2510.01656).
 
     loss = -coef H, but 0 on the floor(share n) of the minibatch's n decisions with the largest deviation of V_m over the members m.
 
-    - ``share`` = 0: EntropyBonus; ``share`` = 1: nothing but the metric.
+    - ``share`` = 0: EntropyBonus; ``share`` = 1: only the metric.
 
     Confidence: partial; ours: ``coef``, which is not published.
     """

@@ -25,8 +25,8 @@ class ConvexKL(AbstractObjective):
     - ``mix`` = 0: a proximal penalty alone, with no pull to the reference.
     - logprob = reference = proximal: value 0; gradient 0 for k2 and k3.
 
-    Published: ``mix`` falls from 1 to 0.5 by steps of 0.1 (the controller Staircase). After the first phase the reference is renewed:
-    ``reference_resets`` of the run.
+    Published: ``mix`` falls from 1 to 0.5 in steps of 0.1 (controller Staircase). After the first phase the reference is renewed (the
+    run's ``reference_resets``).
 
     Confidence: verified (secondary); ours: ``coef`` and the estimator.
     """

@@ -19,7 +19,7 @@ class EntropyBonus(AbstractObjective):
 
     loss = -coef H.
 
-    - ``coef`` = 0: nothing but the metric. ``coef`` < 0 sharpens.
+    - ``coef`` = 0: only the metric. ``coef`` < 0 sharpens.
 
     Confidence: verified.
     """

@@ -1,4 +1,4 @@
-"""A pull towards the reference that sets in late, and harder where the policy is sure of itself."""
+"""A pull towards the reference above a threshold, stronger where the policy is certain."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ class EntropyGatedKL(AbstractObjective, AbstractRemembering):
     - ``decay`` = 0, ``scale`` = 0, ``least`` = 1: no memory and no gate, the asymmetric penalty of the same authors.
     - logprob = reference: value 0 and gradient 0.
 
-    ``smoothed`` is what the average of earlier steps begins with; PhasedPID moves ``threshold``. Their code
-    adds the penalty as a number, which has no gradient and so no effect on the weights; ours is the gradient it would have, through
-    the squared log-ratio (for that of the mean log-ratio itself is 0 in expectation). Theirs moves the average with every update, ours
-    with every step.
+    ``smoothed`` is the initial value of the running average; PhasedPID moves ``threshold``. Their code adds
+    the penalty as a number without gradient, so it has no effect on the weights; ours has the gradient, through the squared log-ratio
+    (the gradient of the mean log-ratio itself is 0 in expectation). They update the average with every update, we with every step.
 
     Metrics: ``kl/k1``, the mean log-ratio; ``kl/rein``, the factor.
 
-    Confidence: partial; penalty, gate and numbers are read in their code; ours: the gradient.
+    Confidence: partial; penalty, gate and numbers are from their code; ours: the gradient.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference_NS", "current_NS", "entropy_NS"})

@@ -1,4 +1,4 @@
-"""An entropy bonus that keeps to its own history."""
+"""An entropy bonus that stays near its own history."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
     the last for all later turns. With ``form`` "indicator" P = penalty where H / c is not between low and high, which has no gradient.
 
     - ``penalty`` = 0, ``smoothing`` = 0, or ``form`` = "indicator": the gradient of EntropyBonus.
-    - ``coef`` = 0: nothing but the metrics.
-    - a centre of 0 is not known yet, and prices nothing.
+    - ``coef`` = 0: only the metrics.
+    - a centre of 0 is not known yet and adds no penalty.
 
-    ``centres`` is what it begins with, one number a turn; from the first step on a centre is the mean over all steps of the metric
+    ``centres`` holds the initial values, one per turn; from the first step on a centre is the mean over all steps of the metric
     entropy/turn_K, the mean entropy of turn K. TwoPhaseDecay moves ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to 0.1,
     ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the turns, ``form`` "indicator"; ours: the hinge.
 
@@ -50,9 +50,7 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
                 f"EntropySmoothing.low is {self.low} and high {self.high}; they bound H / centre, so 0 <= low <= high"
             )
         if not self.centres:
-            raise ValueError(
-                "EntropySmoothing.centres is empty; it holds one number for each turn that it distinguishes, 0 being unknown"
-            )
+            raise ValueError("EntropySmoothing.centres is empty; it must hold one number per turn, where 0 is unknown")
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
         """For each row the decisions of the minibatch in all and by turn, so that a mean over decisions is one over a turn's."""

@@ -24,11 +24,11 @@ class ExactKL(AbstractObjective):
 
     - policy = reference: value 0 and gradient 0, without noise.
     - Gradient in the logits (temperature 1): coef policy(v) (log policy(v) - log reference(v) - KL).
-    - Its value is the expectation of k1 and of k3 over what the policy draws, its gradient that of k2's (KLPenalty).
+    - Its value is the expectation of k1 and of k3 over the policy's samples, its gradient that of k2's (KLPenalty).
     - ``coef`` = 0: nothing.
 
-    Who drew the decision does not matter; the contexts are the recorded ones, so what a decision does to later ones is left out, as it
-    is by KLPenalty. ``kl/ref`` is the exact figure here, and a k3 estimate elsewhere.
+    It does not matter which policy sampled the decision. Contexts are the recorded ones, so a decision's effect on later ones is
+    ignored, as in KLPenalty. ``kl/ref`` is exact here and a k3 estimate elsewhere.
 
     Confidence: verified.
     """

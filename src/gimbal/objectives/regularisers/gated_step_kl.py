@@ -1,4 +1,4 @@
-"""A pull towards the reference on the samples alone whose reward is to be doubted."""
+"""A pull towards the reference, only on samples whose reward is doubtful."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FRACTION, WEIGHT, DOUBT = "gate/frac", "gate/weight", "gate/doubt"
 
 @dataclass(frozen=True, kw_only=True)
 class GatedStepKL(AbstractObjective):
-    """StepKL on the ``share`` of samples that win by their reward and not by others (GARDO, arXiv:2512.24138).
+    """StepKL on the ``share`` of samples that win by their own reward but not by others (GARDO, arXiv:2512.24138).
 
     U_i = w(reward_i) - mean over ``auxiliary`` of w(score_i),  w(y_i) = (1 / B) #{j: y_j < y_i} in the minibatch of B samples. The gate
-    M is 1 for the ceil(share B) samples of the largest U, as far as U >= 0; loss = coef sum_i M_i KL_i / max(1, sum_i M_i), KL_i the
-    mean over the drawn steps of sample i, whose numbers are taken to be equal.
+    M is 1 for the ceil(share B) samples of the largest U, if U >= 0; loss = coef sum_i M_i KL_i / max(1, sum_i M_i), KL_i the mean
+    over the recorded steps of sample i (assumed equally many for all).
 
     - ``share`` = 1: StepKL, whatever U is.
     - ``share`` = 0, or U < 0 everywhere: nothing.
     - an auxiliary reward that orders samples as the reward does: U = 0 everywhere.
     - without ``auxiliary``: the samples of the largest reward.
 
-    ``auxiliary`` names rewards of the run, of weight 0: they are compared, never optimised. Metrics: ``gate/frac``, the share of
+    ``auxiliary`` names rewards of the run with weight 0: they are compared, never optimised. Metrics: ``gate/frac``, the share of
     samples in the gate; ``gate/doubt``, the mean of U where it is not negative; ``kl/ref``, of all samples.
 
     Published: share from .02 to .2, moved by NewExtremes from .1; coef .04 to .07; two auxiliary rewards. The released code ranks from

@@ -52,5 +52,5 @@ class KLPenalty(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.estimator == "k1":
             yield Advice(
-                "KLPenalty with k1 has no expected gradient, only noise: k2 pulls towards the reference, KLReward does so in the reward"
+                "KLPenalty with k1 has no expected gradient, only noise: use k2, or KLReward to put it in the reward"
             )

@@ -1,4 +1,4 @@
-"""Prediction of what the environment says."""
+"""Prediction of the environment's output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gimbal.records import Part, Terms, TrainBatch
 class ObservationLikelihood(AbstractObjective):
     """Trains the policy to predict the observations of its own rollouts, failed ones included (ECHO, arXiv:2605.24517).
 
-    loss_t = -coef logprob_t on observations (Part.OBSERVATION, which the policy did not draw), without advantage or ratio. The first
-    ``skip`` decisions of each observation, a prefix that says nothing, have no loss but stay in its mean. The logits are there from
-    the forward pass of the rollout. With TokenMean the mean is over all observed tokens of the minibatch.
+    loss_t = -coef logprob_t on observations (Part.OBSERVATION, which the policy did not sample), without advantage or ratio. The
+    first ``skip`` decisions of each observation, an uninformative prefix, have no loss but stay in its mean. The rollout's forward pass
+    already gives the logits. With TokenMean the mean is over all observed tokens of the minibatch.
 
     - no observations, or ``coef`` = 0: nothing.
     - as the objective itself, with ``coef`` 1: Likelihood of observations, which learns without any reward.
 
-    Published: ``coef`` 0.05, useful from 0.01; 0.1 begins to hurt, and 0.2 drew the policy to what is easily foreseen. Constant
-    prefixes are trimmed; ours: that they are told by their length.
+    Published: ``coef`` 0.05, useful from 0.01; 0.1 begins to hurt, and 0.2 drew the policy to easily predicted observations.
+    Constant prefixes are trimmed; ours: by length.
 
     Confidence: verified.
     """
@@ -59,5 +59,5 @@ class ObservationLikelihood(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(OBSERVES):
             yield Advice(
-                "ObservationLikelihood learns from observations, and nothing in this run yields any: workflow=Dialogue()"
+                "ObservationLikelihood learns from observations, but this run has none: set workflow=Dialogue()"
             )

@@ -19,14 +19,14 @@ class RightLikelihood(AbstractObjective):
     arXiv:2603.13319; VAPO, arXiv:2504.05118).
 
     loss = -coef logprob on rollouts whose return, or whose reward named ``right``, is above ``threshold``; its mean is over their
-    decisions alone, so it does not fade as they become rare.
+    decisions only, so it does not fade as they become rare.
 
     - no right rollout, or ``coef`` = 0: nothing.
     - all right and ``coef`` = 1: Likelihood.
 
     Published: ``coef`` 0.1.
 
-    Confidence: partial; the term and its weight are read; ours: which rollouts count as right.
+    Confidence: partial; the term and its weight are from the papers; ours: which rollouts count as right.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS"})

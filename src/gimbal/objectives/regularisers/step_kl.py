@@ -21,12 +21,12 @@ class StepKL(AbstractObjective):
     loss = coef c |mean - mean_ref|^2 / (2 std^2), c = 1 for log-probabilities that are sums over the D dimensions, 1 / D for means.
 
     - policy = reference: value 0 and gradient 0, without noise.
-    - Its value is the expectation of k1 and of k3 over what the policy draws.
+    - Its value is the expectation of k1 and of k3 over the policy's samples.
     - For the Flow-SDE it is (dt / 2) ((g (1 - t)) / (2 t) + 1 / g)^2 |v - v_ref|^2.
     - ``coef`` = 0: nothing.
 
-    Flow-GRPO's released loss divides by 2 g^2 in place of 2 std^2 = 2 g^2 dt, which is dt times this one. ``kl/ref`` is the exact
-    figure here.
+    Flow-GRPO's released loss divides by 2 g^2 in place of 2 std^2 = 2 g^2 dt, which is dt times this one. ``kl/ref`` is exact
+    here.
 
     Confidence: verified.
     """

@@ -22,13 +22,13 @@ class AdvantageRegression(AbstractObjective):
     """Fits beta log(policy / reference) of a row to its advantage (Direct Advantage Policy Optimization, arXiv:2412.18279).
 
     With h_i = beta sum_t (logprob - reference) and A_i the mean advantage of row i's decisions: loss_i = (h_i - A_i)^2 / 2, with
-    ``free`` (h_i - mean_g h - (A_i - mean_g A))^2 / 2. The loss of a row lies even over its decisions, so that SequenceSum makes it
-    the mean over rows. A group holds the candidates for one state: whole answers, or the next steps after one prefix, where the critic
-    that scores them is trained beforehand and A = V(after the step) - V(before it), of which GroupCentered drops the second term.
+    ``free`` (h_i - mean_g h - (A_i - mean_g A))^2 / 2. A row's loss is spread evenly over its decisions, so SequenceSum makes it
+    the mean over rows. A group holds the candidates for one state: whole answers, or the next steps after one prefix. For steps, train
+    the critic beforehand; then A = V(after the step) - V(before it), and GroupCentered drops the second term.
 
     - policy = reference: the gradient of Reinforce with SequenceSum, beta A.
     - A = 0: the reference is the minimum.
-    - two in a group, ``free``: (h_1 - h_2 - (A_1 - A_2))^2 / 8 a row, the squared pair loss of IPO (arXiv:2310.12036).
+    - two in a group, ``free``: (h_1 - h_2 - (A_1 - A_2))^2 / 8 per row, the squared pair loss of IPO (arXiv:2310.12036).
     - ``free``, all actions scored: the minimum is reference exp(A / beta) / Z for any A; without, only where Z = 1.
 
     Published: offline, on steps; a squared loss between log-ratio and advantage, scaled. ``beta`` 0.1 is ours.
@@ -67,4 +67,4 @@ class AdvantageRegression(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SequenceSum):
-            yield Advice("the loss of AdvantageRegression is of whole rollouts: aggregation=SequenceSum()")
+            yield Advice("the loss of AdvantageRegression is over whole rollouts: set aggregation=SequenceSum()")

@@ -29,10 +29,10 @@ class BalancedClip(AbstractObjective):
     - ``target`` = 0: the first bounds.
 
     Published: target .5; lower bound .6 to .8, upper 1.2 to 2 (to 3 in the paper), step .05. Raising the lower bound takes gradient
-    from bad decisions, although by this measure it weighs them more. Which bound moves first differs between paper (upper) and released
-    recipe (lower, the default here): ``first``.
+    from bad decisions, although by this measure it weighs them more. ``first`` is the bound that moves first: upper in the paper, lower
+    in the released recipe (the default here).
 
-    Confidence: partial; the loss is read in the official code; ours: that clipped decisions stay in P and M while bounds move.
+    Confidence: partial; the loss is from the official code; ours: clipped decisions stay in P and M while bounds move.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE})

@@ -16,7 +16,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedStep(AbstractObjective):
-    """The clipped surrogate, one ratio a denoising step (DDPO, arXiv:2305.13301; Flow-GRPO, arXiv:2505.05470).
+    """The clipped surrogate with one ratio per denoising step (DDPO, arXiv:2305.13301; Flow-GRPO, arXiv:2505.05470).
 
     loss = -min(r A, clip(r, 1 - c clip_low, 1 + c clip_high) A),  r = exp(logprob - proximal), where c = 1 for log-probabilities
     that are sums over the D dimensions of a sample and c = 1 / D for means (the record says which: ``reduce``).
@@ -25,7 +25,7 @@ class ClippedStep(AbstractObjective):
     - D = 1: sum and mean are one.
     - at logprob = proximal its gradient is that of Reinforce.
 
-    Published ranges of 1e-5 to 1e-4 are of means over D = 65,536: here ``clip_low`` is their product with D.
+    Published ranges of 1e-5 to 1e-4 are for means over D = 65,536; here ``clip_low`` is that times D.
     Metrics: the shares of steps clipped on each side; ``kl/old``.
 
     Confidence: verified.

@@ -23,14 +23,14 @@ class ClippedWeight(AbstractObjective):
     r > 1 + mask_high) or (A < 0 and r < 1 - mask_low), else 1.
 
     - r = 1: Reinforce.
-    - no clamp (both clips inf) and masks at PPO's bounds: exactly the gradient of ClippedRatio.
+    - no clip (both clips inf) and masks at PPO's bounds: exactly the gradient of ClippedRatio.
     - both clips 0: the weight is 1, Reinforce on stale data; ``clip_low`` = 1 and ``clip_high`` = inf: exact weights by decision.
-    - ``bad_low`` and ``bad_high`` are the clips where A < 0 (DISPO, arXiv:2602.00983); left out, or equal to the others: CISPO.
+    - ``bad_low`` and ``bad_high`` are the clips where A < 0 (DISPO, arXiv:2602.00983); omitted, or equal to the others: CISPO.
 
     The lower clip is inactive by default; the published upper bound is tuned (1 + clip_high of 1.28 to 5). DISPO: bounds
-    where A < 0 must be loose, for tight ones end in repetition or in vanishing lengths; its numbers were not found.
+    where A < 0 must be loose, since tight ones end in repetition or vanishing lengths; we did not find its numbers.
 
-    Confidence: verified; DISPO partial: the form follows from its text, ours: any number for its bounds.
+    Confidence: verified; DISPO partial: the form follows from its text; ours: the numbers for its bounds.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE})

@@ -25,16 +25,16 @@ class ContrastiveLikelihood(AbstractObjective):
     For each group with right and wrong rollouts, s = mean_t logprob:
     J = sum_right w_i s_i / sum_right w_i - tau log(mean_wrong exp(s_j / tau)),  w_i = exp((1 - length_i / budget) / strength).
     The loss is the mean of -J over all groups of the minibatch, as loss_t = -c_i logprob_t with c_i from a survey (a right one's
-    share of w, a wrong one's negative softmax of s / tau), times rows / groups; so it is meant for SequenceMean, and its value is that
-    of the linear part. Right is a return above ``threshold``, or the reward named ``right``; ``preference`` names a reward in place
-    of 1 - length / budget. It reads no advantages.
+    share of w, a wrong one's negative softmax of s / tau), times rows / groups; so use it with SequenceMean; its value is that of the
+    linear part. Right is a return above ``threshold``, or the reward named ``right``; ``preference`` names a reward to use
+    instead of 1 - length / budget. It reads no advantages.
 
     - ``strength`` = inf: uniform weights over right answers (DisCO, arXiv:2505.12366).
     - ``tau`` = inf: the mean of wrong answers' s.
     - a group all right or all wrong: no gradient from it.
     - right answers of one length: ``strength`` does not matter.
 
-    Published: ``strength`` 0.1, ``tau`` 10, ``budget`` 8192 (the run's longest answer) and KLHinge beside it.
+    Published: ``strength`` 0.1, ``tau`` 10, ``budget`` 8192 (the run's longest answer), with KLHinge.
 
     Confidence: verified.
     """
@@ -85,7 +85,7 @@ class ContrastiveLikelihood(AbstractObjective):
             yield Advice("ContrastiveLikelihood without KLHinge: nothing bounds the update")
         if not whole.has(SequenceMean):
             yield Advice(
-                "ContrastiveLikelihood weighs rollouts itself, as SequenceMean leaves them; another aggregation weighs them again"
+                "ContrastiveLikelihood weights rollouts itself and assumes SequenceMean; another aggregation weights them again"
             )
 
 

@@ -23,12 +23,12 @@ class CovarianceKL(AbstractObjective):
     """The surrogate without a clip, and a KL on the decisions with the highest covariance with the advantage (KL-Cov,
     arXiv:2505.22617).
 
-    loss = -r A + coef h |logprob - proximal|,  r = exp(logprob - proximal); h = 1 on the floor(share x decisions), one at least, with
+    loss = -r A + coef h |logprob - proximal|,  r = exp(logprob - proximal); h = 1 on the floor(share x decisions), at least one, with
     the largest (current - mean current) (A - mean A) in the minibatch, else 0.
 
     - ``share`` = 0, or ``coef`` = 0: the unclipped surrogate, ClippedRatio with both bounds inf.
-    - logprob = proximal: nothing is held yet, for |x| has no gradient at 0; a first update on fresh data is that of Reinforce.
-    - ``share`` = 1: every decision is held.
+    - logprob = proximal: no pull, since |x| has no gradient at 0; a first update on fresh data is that of Reinforce.
+    - ``share`` = 1: every decision is penalised.
 
     Published: ``share`` 2e-3 (7B) or 2e-4 (32B), ``coef`` 1 (0.1 in later code). Ours: the meaning of ``share`` 0.
 

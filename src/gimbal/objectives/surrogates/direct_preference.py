@@ -23,15 +23,15 @@ class DirectPreference(AbstractObjective):
 
     Rows i and j of a group are a pair where i's return is above j's. With S = sum_t logprob and S_ref likewise,
     u_ij = beta ((S_i - S_ref_i) - (S_j - S_ref_j)),  loss_ij = -(1 - smoothing) log sigmoid(u_ij) - smoothing log sigmoid(-u_ij).
-    Half of a pair's loss lies on each of its rows, even over the row's decisions and times rows / pairs, so that SequenceSum makes it
-    the mean over all pairs of the minibatch. It reads no advantages. beta (S - S_ref) is the reward the policy implies.
+    Each of a pair's rows carries half its loss, spread evenly over the row's decisions and times rows / pairs, so SequenceSum makes
+    it the mean over all pairs of the minibatch. It reads no advantages. beta (S - S_ref) is the reward the policy implies.
 
-    - policy = reference: log 2 a pair, gradient -(1 - 2 smoothing) beta / 2 (grad S_i - grad S_j).
+    - policy = reference: log 2 per pair, gradient -(1 - 2 smoothing) beta / 2 (grad S_i - grad S_j).
     - groups of two: the published loss on the preferred and the other answer.
-    - equal returns, or a group of one: no pair, and nothing.
-    - ``smoothing`` = 0.5: labels count for nothing, and the reference is the minimum.
+    - equal returns, or a group of one: no pair, no loss.
+    - ``smoothing`` = 0.5: labels have no effect, and the reference is the minimum.
 
-    Published: ``beta`` 0.1, ``smoothing`` 0; pairs are fixed beforehand and their winner is a person's, ours is the higher return.
+    Published: ``beta`` 0.1, ``smoothing`` 0; pairs are fixed beforehand and people pick the winner; ours: the higher return wins.
 
     Confidence: verified.
     """
@@ -79,7 +79,7 @@ class DirectPreference(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SequenceSum):
-            yield Advice("the loss of DirectPreference is of whole rollouts: aggregation=SequenceSum()")
+            yield Advice("the loss of DirectPreference is over whole rollouts: set aggregation=SequenceSum()")
 
 
 def _over_rows(x_NN: Float[Tensor, "N N"]) -> Float[Tensor, " N"]:

@@ -22,10 +22,10 @@ PAST = "anchor/"  # facts of Snapshots: log-probabilities under older weights, b
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrust(AbstractObjective):
-    """The surrogate with a bounded pull to recent policies, which fades with distance (GTR, arXiv:2606.03382).
+    """The surrogate with a bounded pull to recent policies that fades with distance (GTR, arXiv:2606.03382).
 
     loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + strength (1 - sum_k p_k exp(-d_k^2 / (2 sigma^2))),
-    d_k = logprob - anchor_k, p_k ~ decay^k; anchor 0 is ``proximal``, the older ones are there with the anchor Snapshots. With
+    d_k = logprob - anchor_k, p_k ~ decay^k; anchor 0 is ``proximal``, the older ones come from the anchor Snapshots. With
     ``responsible`` p_k ~ sg[decay^k exp(-d_k^2 / (2 sigma^2))]: the nearest anchor pulls. The pull on logprob is (strength / sigma^2)
     sum_k p_k d_k exp(...): that of a spring near an anchor, greatest at sigma, never above strength / (sigma sqrt(e)), and 0 far away.
 
@@ -34,7 +34,7 @@ class GaussianTrust(AbstractObjective):
     - ``decay`` = 0, or no snapshots: the kernel of ``proximal`` alone.
     - at r = 1 with one anchor: the gradient of Reinforce.
 
-    Published in abstract only, without numbers. A clip of .2 to .4 goes well with it.
+    Only the abstract is public, without numbers. A clip of .2 to .4 works well with it.
 
     Confidence: abstract-only; ours: the form of kernel and mixture, and every default.
     """
@@ -82,5 +82,5 @@ class GaussianTrust(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.updates > 1 and math.inf in (self.clip_low, self.clip_high):
             yield Advice(
-                "GaussianTrust without a clip and several updates a batch: its pull fades far away, so nothing bounds the ratio"
+                "GaussianTrust without a clip and several updates per batch: its pull fades far away, so nothing bounds the ratio"
             )

@@ -18,9 +18,9 @@ from gimbal.records import Terms, TrainBatch
 class GuardedTurns(AbstractObjective):
     """The clipped surrogate; turns where a ratio exceeds ``guard`` use only the clipped term (VL-DAC, arXiv:2508.04280).
 
-    loss = -clip(r, 1 - clip_low, 1 + clip_high) A in such a turn, else -min(r A, clip(r, ...) A). So no decision of the turn that is
-    outside the bounds moves further, on whichever side and whatever the sign of A; above all, an unlikely decision of a bad turn that
-    became far likelier does not blow up the step.
+    loss = -clip(r, 1 - clip_low, 1 + clip_high) A in such a turn, else -min(r A, clip(r, ...) A). So no decision of the turn outside
+    the bounds moves further, on either side and for either sign of A. In particular, an unlikely decision of a bad turn that became far
+    likelier does not blow up the step.
 
     - ``guard`` = inf, or r <= ``guard`` throughout: ClippedRatio.
     - ``guard`` = 0: the clipped term everywhere.

@@ -21,20 +21,20 @@ GUIDED = "score/guided"  # fact: how many of a row's last decisions are a guide'
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedRatio(AbstractObjective):
-    """Clips the policy's own decisions and shapes a guide's, which have no old policy (SCOPE, arXiv:2602.24110; LUFFY,
+    """Clips the policy's own decisions and shapes the guide's, which have no old policy (SCOPE, arXiv:2602.24110; LUFFY,
     arXiv:2504.14945).
 
     loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) on own decisions, as ClippedRatio; on the guide's, with pi the policy's
-    probability, -A strength pi / (pi + shape) if ``form`` is "shaped", whose gradient goes by shape pi / (pi + shape)^2 and is largest
-    at pi = shape; or -strength log pi if it is "likelihood". The guide's decisions are the last n of a row, n being the fact
-    "score/guided" (filters.StepRepair writes it); a batch without that fact has none.
+    probability, -A strength pi / (pi + shape) if ``form`` is "shaped", whose gradient is proportional to shape pi / (pi + shape)^2 and
+    largest at pi = shape; or -strength log pi if it is "likelihood". The guide's decisions are the last n of a row, with n the fact
+    "score/guided" (written by filters.StepRepair); a batch without that fact has none.
 
     - no guided decision: ClippedRatio.
-    - all of a row guided: its off-policy imitation, as in LUFFY.
+    - a fully guided row: off-policy imitation, as in LUFFY.
     - ``form`` "likelihood", all guided, ``strength`` 1: Likelihood.
-    - pi far above ``shape``: hardly any gradient, what is known is not learned again.
+    - pi far above ``shape``: hardly any gradient: what is known is not learned again.
 
-    Published: ``shape`` 0.1 (LUFFY). Discrepancy weights do not fit a guide, which no engine sampled: use it without correction.
+    Published: ``shape`` 0.1 (LUFFY). No engine sampled the guide, so discrepancy weights do not apply: use it without a correction.
 
     Confidence: abstract-only; ours: the loss of SCOPE, taken from LUFFY, and the choice of ``form``.
     """
@@ -78,5 +78,5 @@ class GuidedRatio(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(AbstractCorrection):
             yield Refusal(
-                "GuidedRatio has its own rule for decisions that a guide drew, and a correction weighs them again: correction=None"
+                "GuidedRatio already weights a guide's decisions, and a correction weights them again: set correction=None"
             )

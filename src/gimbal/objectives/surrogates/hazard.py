@@ -1,4 +1,4 @@
-"""A smooth, bounded surrogate in place of a clip."""
+"""A smooth, bounded surrogate instead of a clip."""
 
 from __future__ import annotations
 

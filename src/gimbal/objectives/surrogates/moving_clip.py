@@ -20,7 +20,7 @@ class MovingClip(AbstractObjective):
     """The surrogate of the ratio to the sampler, clipped around its value before the update (ReMix, arXiv:2507.06892).
 
     loss = -min(q A, clip(q, v - clip_low, v + clip_high) A),  q = exp(logprob - behavior),  v = exp(proximal - behavior): the centre is
-    1 on fresh data and moves with the age of the data. Both ratios are consumed; it goes with the anchor Recompute and no correction.
+    1 on fresh data and moves with the age of the data. It consumes both ratios: use it with the anchor Recompute and no correction.
 
     - behavior = proximal (fresh data, equal engines): ClippedRatio.
     - ``clip_low`` = ``clip_high`` = inf: -q A, exact importance weights by decision.
@@ -28,7 +28,7 @@ class MovingClip(AbstractObjective):
 
     Published: clips .2, data of up to two versions ago in 4 of 10 rows, two passes over a batch.
 
-    Confidence: verified (secondary); ours: ``behavior`` is the engine's own log-probability, so v holds the discrepancy too.
+    Confidence: verified (secondary); ours: ``behavior`` is the engine's own log-probability, so v includes the discrepancy.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE, DISCREPANCY})

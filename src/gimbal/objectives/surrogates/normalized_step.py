@@ -21,12 +21,12 @@ class NormalizedStep(AbstractObjective):
     log r = std (logprob - behavior) + c |mean - mean_s|^2 / (2 std), mean_s the sampler's mean, c = 1 for log-probabilities that are
     sums over the D dimensions and 1 / D for means. loss = -min(r A, clip(r, 1 - c clip_low, 1 + c clip_high) A).
 
-    - log r = c z . (mean - mean_s), z the noise that the sampler drew: over what it draws the mean is 0 and the deviation that of a
-      shift of the mean, at all noise levels. The plain log-ratio has a mean below 0, and hardly meets the upper bound.
+    - log r = c z . (mean - mean_s), z the sampler's noise: over its samples the mean is 0 and the deviation that of a shift of the
+      mean, at all noise levels. The plain log-ratio has a mean below 0 and hardly reaches the upper bound.
     - mean = mean_s: r = 1, and the gradient is std times that of Reinforce.
 
-    The ratio is to the sampler, so staleness and discrepancy are both in it. ``clip_low`` and ``clip_high`` are of sums, and about a
-    standard deviation of a step smaller than ClippedStep's. The paper's weights of the steps are left out; published clips are 1e-6 to
+    The ratio is to the sampler, so it includes staleness and discrepancy. ``clip_low`` and ``clip_high`` are for sums, and about a
+    step's standard deviation times ClippedStep's. The paper's step weights are left out; published clips are 1e-6 to
     1e-5 of means over 65,536 dimensions.
 
     Confidence: verified for the ratio.

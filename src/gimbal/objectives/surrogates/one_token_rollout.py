@@ -19,9 +19,9 @@ from gimbal.records import Terms, TrainBatch
 class OneTokenRollout(AbstractObjective):
     """Samples one token after each prefix of a demonstration, and rewards it with 1 if it matches (OTR, arXiv:2509.26313).
 
-    With q = softmax(log policy / temperature) held constant, a ~ q, y the token that is there, r(y) = 1 and else ``other``:
+    With q = softmax(log policy / temperature) held constant, a ~ q, y the demonstrated token, r(y) = 1 and else ``other``:
     loss = -E_q[r(a) log policy(a)] = -(1 - other) q(y) logprob - other sum_a q(a) log policy(a).
-    The mean over the vocabulary is taken as it is, so there is nothing to draw. ``temperature`` is over that of ``sampling``.
+    The mean over the vocabulary is computed exactly, so nothing is sampled. ``temperature`` is relative to that of ``sampling``.
 
     - ``other`` = 0, ``temperature`` = 1: cross-entropy times the token's own probability (DFT, arXiv:2508.05629).
     - ``temperature`` = 1: ``other`` only scales the gradient, by 1 - ``other``, as a baseline does: the gradient of
@@ -29,10 +29,10 @@ class OneTokenRollout(AbstractObjective):
     - ``temperature`` = inf, ``other`` = 0: Likelihood over the size of the vocabulary.
     - q(y) = 1: the token is known, and the gradient is 0.
 
-    Published: the mean over 256 draws in place of E_q; 1.3 and -0.1. It reads the whole distribution of every token (logprob_NSV):
-    with a large vocabulary lower optimization.microbatch_tokens.
+    Published: the mean over 256 samples instead of E_q; 1.3 and -0.1. It reads the whole distribution of every token
+    (logprob_NSV): with a large vocabulary, lower optimization.microbatch_tokens.
 
-    Confidence: partial; ours: the numbers are from memory, the expectation in place of draws.
+    Confidence: partial; ours: the numbers are from memory, the expectation replaces sampling.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logprob_NSV"})
@@ -43,8 +43,8 @@ class OneTokenRollout(AbstractObjective):
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.other >= 1:
             raise ValueError(
-                f"OneTokenRollout draws at temperature {self.temperature} and pays other tokens {self.other}; the first is above 0 "
-                "and the second below the 1 of the right token"
+                f"OneTokenRollout samples at temperature {self.temperature} and rewards others {self.other}; the first is above 0, "
+                "the second below 1 (the right token's)"
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
@@ -59,4 +59,4 @@ class OneTokenRollout(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.sampling.temperature != 1:
-            yield Advice("OneTokenRollout has a temperature of its own, on top of sampling.temperature")
+            yield Advice("OneTokenRollout has its own temperature, on top of sampling.temperature")

@@ -1,4 +1,4 @@
-"""The clipped surrogate with a trust region of its own for continuous latents."""
+"""The clipped surrogate with a separate trust region for continuous latents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartsClipped(AbstractObjective):
     Mises-Fisher distribution about the normalised hidden state, kappa mu.z + const. Use with PartMean(latent=.5).
 
     - no latent positions, or equal bounds: ClippedRatio.
-    - PartMean(latent=0): the tokens alone.
+    - PartMean(latent=0): only the tokens.
 
     Published: tokens .2 and .28, latents .1, dual clip 3.
 
@@ -66,5 +66,5 @@ class PartsClipped(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.policy.family.unit == "tokens":
             yield Advice(
-                "PartsClipped has bounds of its own for latent decisions, and a CausalLM draws none: it is ClippedRatio here"
+                "PartsClipped has separate bounds for latent decisions, but a CausalLM samples none: it is ClippedRatio here"
             )

@@ -1,4 +1,4 @@
-"""A price on the variance of the ratio in place of a clip."""
+"""A penalty on the variance of the ratio instead of a clip."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class RatioVariance(AbstractObjective):
     r = 1 + A / (2 strength).
 
     - ``strength`` = 0: the unclipped surrogate, ClippedRatio with both clips inf.
-    - r = 1: the gradient of Reinforce; the price has none.
+    - r = 1: the gradient of Reinforce; the penalty has none.
     - fixed ``strength``: a penalty on the chi-square divergence. To second order KL is half the variance.
 
-    With the anchor Behavior r is the total ratio, as replay wants it. Log-ratios are cut at ±10.
+    With the anchor Behavior, r is the total ratio, as replay needs. Log-ratios are cut at ±10.
 
     Confidence: abstract-only; ours: the Lagrangian form, its limits and steps (delta .01 to .04, up to .1 with replay).
     """
@@ -63,4 +63,4 @@ class RatioVariance(AbstractObjective):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not self.strength and whole.updates > 1 and not whole.run.learns.controllers:
-            yield Advice("RatioVariance of strength 0 with several updates a batch: nothing bounds the ratio")
+            yield Advice("RatioVariance of strength 0 with several updates per batch: nothing bounds the ratio")

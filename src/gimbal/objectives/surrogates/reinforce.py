@@ -20,7 +20,7 @@ class Reinforce(AbstractObjective):
 
     - a baseline of 0 (advantage = return) is plain REINFORCE.
     - at logprob = proximal, ClippedRatio has the identical gradient.
-    - with TruncatedWeight(cap=inf) as correction it is importance-weighted for the sampler's distribution.
+    - with TruncatedWeight(cap=inf) as correction it corrects for the sampler's distribution by importance weights.
 
     Confidence: verified.
     """

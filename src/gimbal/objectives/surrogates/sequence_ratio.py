@@ -53,5 +53,5 @@ class SequenceRatio(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(ops.SequenceMean):
             yield Advice(
-                "SequenceRatio with another aggregation than SequenceMean weighs long sequences more than the method means"
+                "SequenceRatio with an aggregation other than SequenceMean weights long sequences more than the method intends"
             )

@@ -1,4 +1,4 @@
-"""The policy gradient of whole sequences, weighted for the policy that drew them."""
+"""The policy gradient of whole sequences, weighted for the policy that sampled them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SequenceWeight(AbstractObjective):
     """A policy gradient weighted by the capped ratio of the whole sequence (VCPO, arXiv:2602.17616).
 
     loss = -sg[min(w_i, cap)] A logprob,  w_i = exp(sum_t m (logprob - behavior)). Use with SequenceSum. ``ess/sequence``
-    is (sum_i w_i)^2 / (N sum_i w_i^2) over the whole minibatch, of weights that no cap has touched: what EffectiveSampleSize goes by.
+    is (sum_i w_i)^2 / (N sum_i w_i^2) over the whole minibatch, of uncapped weights; EffectiveSampleSize uses it.
 
     - logprob = behavior: Reinforce, and ``ess/sequence`` 1.
     - ``cap`` = inf: exact importance weights of sequences, unbiased and heavy-tailed.
     - rows of one decision: TotalRatioWeight without clips.
 
-    Published: cap 8, no clip, no KL. It consumes both ratios, so no correction goes with it.
+    Published: cap 8, no clip, no KL. It consumes both ratios, so use no correction.
 
     Confidence: verified.
     """
@@ -67,5 +67,5 @@ class SequenceWeight(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(ops.TokenMean, ops.SequenceMean):
             yield Advice(
-                "SequenceWeight is the gradient of whole sequences, and this aggregation divides it by lengths: use ConstantMean()"
+                "SequenceWeight is the gradient of whole sequences, but this aggregation divides it by lengths: use ConstantMean()"
             )

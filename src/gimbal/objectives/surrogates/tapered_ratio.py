@@ -20,16 +20,17 @@ class TaperedRatio(AbstractObjective):
     """A policy gradient with weight 1 on good decisions; on bad ones the ratio of their chunk, at most 1 (IPA, arXiv:2512.24873).
 
     loss = -sg[v] A logprob;  v = 1 where A > 0, else min(rho, 1), rho = exp(pool(logprob - proximal)) over the decision's chunk, which
-    is a turn by default. What has become unlikely is no longer pushed down, so the negative part stays bounded on stale data.
+    is a turn by default. Decisions that have become unlikely are no longer pushed down, so the negative part stays bounded on stale
+    data.
 
     - one turn: ``level`` "sequence".
     - ``level`` "token": a ratio for each decision.
     - logprob = proximal, or no A < 0: Reinforce.
     - ``level`` "sequence", ``how`` "sum" and the anchor Behavior: tapered off-policy REINFORCE (TOPR, arXiv:2503.14286).
 
-    IPA goes with TurnDiscount (the credit of a chunk) and DiscrepancyBand (chunks that sampler and trainer see differently).
+    Use with TurnDiscount (a chunk's credit) and DiscrepancyBand (chunks that sampler and trainer see differently), as IPA does.
 
-    Confidence: partial; ours: where IPA speaks of the sign of the return we go by the sign of the advantage.
+    Confidence: partial; ours: where IPA uses the sign of the return, we use the sign of the advantage.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE})

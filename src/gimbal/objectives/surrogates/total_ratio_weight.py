@@ -22,12 +22,12 @@ class TotalRatioWeight(AbstractObjective):
     r < 1 - clip_low), r = exp(logprob - proximal). Use with SequenceSum and GroupCentered: neither lengths nor deviations divide.
 
     - behavior = proximal = logprob: Reinforce.
-    - one update a batch (r = 1): importance weights alone, no mask.
-    - to first order in rho - 1 the sum over a sequence is the sequence's own ratio; what is left out falls with its square.
+    - one update per batch (r = 1): only importance weights, no mask.
+    - to first order in rho - 1 the sum over a sequence is the sequence's own ratio; the remainder is of second order.
 
-    Published: clip_low .2, clip_high .27. It consumes both ratios, so no correction goes with it.
+    Published: clip_low .2, clip_high .27. It consumes both ratios, so use no correction.
 
-    Confidence: partial; read in summaries; ours: ``cap``, and that advantages are not scaled, are recalled.
+    Confidence: partial; from summaries; ``cap`` and unscaled advantages are from memory.
     """
 
     consumes: ClassVar[frozenset[str]] = frozenset({UPDATE, DISCREPANCY})

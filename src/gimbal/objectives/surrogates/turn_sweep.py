@@ -23,9 +23,9 @@ PRESENT = "turn_now"  # fact, the same for all rows: the turn whose update this 
 class TurnSweep(AbstractObjective):
     """One ratio per turn and one update per turn, in reverse order: backward induction without a critic (SeeUPO, arXiv:2602.06554).
 
-    For k = K..1, on the decisions of turn k alone:  loss = -min(r_k M_k, clip(r_k, 1 - clip_low, 1 + clip_high) M_k),
-    r_k = exp(pool_{t in k}(logprob - proximal)),  M_k = A clip(prod_{j > k} r_j, compound_low, compound_high) with the products of the
-    turns updated before, at the present weights. A minibatch takes as many updates as its rollouts have turns. Use with GroupCentered
+    For k = K..1, on the decisions of turn k only:  loss = -min(r_k M_k, clip(r_k, 1 - clip_low, 1 + clip_high) M_k),
+    r_k = exp(pool_{t in k}(logprob - proximal)),  M_k = A clip(prod_{j > k} r_j, compound_low, compound_high) with the ratios of
+    already updated turns at the current weights. A minibatch takes as many updates as its rollouts have turns. Use with GroupCentered
     (a division by the group's deviation loses the guarantee) and SequenceMean.
 
     - one turn: the clipped surrogate with the ratio of the sequence; ``how`` "mean" has the gradient of SequenceRatio.
@@ -33,7 +33,7 @@ class TurnSweep(AbstractObjective):
     - a turn of one decision, "together": ClippedRatio.
     - ``order`` "forward" begins with the first turn, and compounds the turns before it.
 
-    ``how`` "sum" is the turn's own ratio (bounds as PPO's), "mean" its geometric mean (bounds as GSPO's).
+    ``how`` "sum" is the turn's own ratio (PPO's bounds), "mean" its geometric mean (GSPO's bounds).
 
     Confidence: partial; ours: the compounding follows the theory of sequential updates, its bounds are our choice.
     """

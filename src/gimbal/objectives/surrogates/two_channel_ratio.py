@@ -1,4 +1,4 @@
-"""Two advantages of one rollout, each in a clipped surrogate of its own."""
+"""Two advantages of one rollout, each in its own clipped surrogate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class TwoChannelRatio(AbstractObjective):
-    """Trains economy among correct answers only, in a surrogate beside the one for correctness (HDPO, arXiv:2604.08545).
+    """Trains economy among correct answers only, in a second surrogate (HDPO, arXiv:2604.08545).
 
-    loss = clip(r, A) + economy_weight clip(r, B), clip being that of ClippedRatio. A is the batch's advantage.
+    loss = clip(r, A) + economy_weight clip(r, B), with ClippedRatio's clip. A is the batch's advantage.
     B = (e - mean e) / (std e + eps) over those rollouts of the group whose ``outcome`` reaches ``threshold`` and whose ``economy`` e
-    is above 0; 0 for all others, and where fewer than two qualify. Both are names of rewards, of weight 0 if they should not enter A.
+    is above 0; 0 for all others, and where fewer than two qualify. Both are names of rewards; give them weight 0 to keep them out of A.
 
     - ``economy_weight`` = 0, or all right answers of a group equally economic: ClippedRatio.
-    - nobody is right: ClippedRatio. The second channel falls silent by itself.
+    - no right answer: ClippedRatio. The second channel is then inactive.
     - at logprob = proximal the gradient is ClippedRatio's with A + economy_weight B; away from it, where A and B differ in sign, it
       is not.
 

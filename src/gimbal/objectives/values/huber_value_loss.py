@@ -16,7 +16,7 @@ from gimbal.records import Terms, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class HuberValueLoss(AbstractObjective):
-    """The Huber loss of the critic, averaged with that of its estimate clipped around the old value (SAFE, arXiv:2602.04651).
+    """The critic's Huber loss, averaged with the loss of its estimate clipped around the old value (SAFE, arXiv:2602.04651).
 
     loss = coef/2 (h(V - target) + h(V_old + clip(V - V_old, -clip, clip) - target)),  h(e) = e^2/2 where |e| <= delta, else
     delta (|e| - delta/2).

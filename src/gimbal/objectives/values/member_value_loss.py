@@ -25,14 +25,14 @@ class EnsembleValueLoss(AbstractObjective):
     """Fits each member of an ensemble to the return on its own share of every group (ASYPPO, arXiv:2510.01656).
 
     loss = coef/2 M max((V_m - target)^2, (V_m_old + clip(V_m - V_m_old, -clip, clip) - target)^2),  m the member whose shard holds
-    the rollout: the G rollouts of a group are dealt out to the M members in turn, so each knows every prompt and no two know the same
-    answers. With equal shards that is the sum over members of the mean over the member's shard.
+    the rollout: the G rollouts of a group are dealt to the M members in turn, so each sees every prompt and no two see the same
+    answers. With equal shards this is the sum over members of the mean over the member's shard.
 
     - one member: ValueLoss.
     - ``disjoint`` = False: every member on every rollout, the sum of their losses; equal members then stay equal.
 
-    Which rollouts a member gets hangs on what the sampler recorded of them, so it is the same in every epoch. Groups should hold at
-    least as many rollouts as there are members. ``value/disagreement`` is the members' deviation before the update.
+    The split depends on the recorded data of the rollouts, so it is the same in every epoch. Groups should have at least as many
+    rollouts as there are members. ``value/disagreement`` is the members' deviation before the update.
 
     Published: two members, squared error without a clip. Ours: ``coef`` is that of ValueLoss.
 
@@ -81,7 +81,7 @@ class EnsembleValueLoss(AbstractObjective):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHorizonValueLoss(AbstractObjective):
-    """Fits one head of the critic to each discount; the actor uses the last only (Target Decoupling, arXiv:2604.13517).
+    """Fits one critic head to each discount; the actor uses only the last (Target Decoupling, arXiv:2604.13517).
 
     loss = coef/2 mean_h max((V_h - G_h)^2, (V_h_old + clip(V_h - V_h_old, -clip, clip) - G_h)^2),
     G_h = GAE_h + V_h_old with discount ``gammas``[h] and ``lam``. Short horizons are auxiliary tasks of the critic's trunk.
@@ -89,8 +89,8 @@ class MultiHorizonValueLoss(AbstractObjective):
     - one discount: ValueLoss after GAE with that discount and ``lam``.
     - ``gammas`` all equal: heads that begin alike stay alike.
 
-    The advantage is GAE with the last discount, which should be the longest; an advantage that weighs the horizons lets the actor
-    choose how it is judged, and fails. Where actor and critic share no layers, the other heads can only regularise the critic.
+    The advantage is GAE with the last discount, which should be the longest; an advantage that weights the horizons lets the
+    actor choose how it is judged, and fails. Where actor and critic share no layers, the other heads can only regularise the critic.
 
     Published: ``gammas`` .5, .9, .99, .999; ours has two of them.
 
@@ -108,7 +108,7 @@ class MultiHorizonValueLoss(AbstractObjective):
         _check_clip(self, self.clip)
         if not self.gammas or not all(0 <= x <= 1 for x in (*self.gammas, self.lam)):
             raise ValueError(
-                f"MultiHorizonValueLoss has gammas {self.gammas} and lam {self.lam}; it takes a discount at least, all in [0, 1]"
+                f"MultiHorizonValueLoss has gammas {self.gammas} and lam {self.lam}; it needs at least one discount, all in [0, 1]"
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:

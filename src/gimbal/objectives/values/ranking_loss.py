@@ -20,18 +20,19 @@ class RankingLoss(AbstractObjective):
     """Fits the critic's value at the end of a text as a preference score (DeScore, arXiv:2605.05922, after Bradley and Terry).
 
     s is the value at a row's last decision. Rows with the same number in the fact ``pair`` ("" is the group) are compared, n above m
-    where the fact ``preference`` ("" is the return) of n is higher. With the mean old score of those that a row should beat, below, and
-    of those that should beat it, above: loss = -coef (log sigmoid(s - below) + log sigmoid(above - s)), the same on every decision, so
-    that SequenceMean makes it a mean over rows. Nothing is sent through the tokens, and into the policy only what the critic lets.
+    where the fact ``preference`` ("" is the return) of n is higher. With `below` the mean old score of the rows that a row should beat,
+    and `above` of those that should beat it: loss = -coef (log sigmoid(s - below) + log sigmoid(above - s)), the same on every
+    decision, so that SequenceMean makes it a mean over rows. No gradient flows through the tokens; the critic decides whether any
+    reaches the policy.
 
-    - a pair of one row each: both rows' gradients together are that of -log sigmoid(s_w - s_l), while the score has not moved.
+    - a pair of one row each: the two rows' gradients add up to that of -log sigmoid(s_w - s_l) while the score has not moved.
     - s far above: 0, and its gradient too. Equal scores: log 2 and a gradient of 1/2.
-    - equal preferences, or nobody to compare with: 0.
-    - ``coef`` = 0, or no critic at all: a judge that states its score in words is all there is.
+    - equal preferences, or no row to compare with: 0.
+    - ``coef`` = 0, or no critic at all: only a judge that states its score in words is left.
 
     Published: the loss, and that it is joined to GRPO on the thoughts.
 
-    Confidence: partial; ours: ``coef``, means over several rows, and the score of others from before the update.
+    Confidence: partial; ours: ``coef``, means over several rows, and the others' scores from before the update.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"new_value_NS", "value_NS", "reward_NS", "group_N"})

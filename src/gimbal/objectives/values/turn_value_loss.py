@@ -23,7 +23,7 @@ class TurnValueLoss(AbstractObjective):
 
     - turns of one decision: ValueLoss.
 
-    Its mean counts turns and not decisions, so long turns weigh no more than short ones. Use with TurnGAE.
+    Its mean is over turns, not decisions, so long turns weigh no more than short ones. Use with TurnGAE.
 
     Confidence: verified.
     """
@@ -52,5 +52,5 @@ class TurnValueLoss(AbstractObjective):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(READS_TURNS):
             yield Advice(
-                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them there alone: use both or neither"
+                "TurnGAE reads values at the first decisions of turns and TurnValueLoss fits them only there: use both or neither"
             )
