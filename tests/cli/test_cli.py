@@ -438,9 +438,9 @@ FOR_A_DRY_RUN_TOO = [
     (["--seeds", "x"], "--seeds is x; it must be"),
     (["--seeds", "2", "--jobs", "0"], "--jobs is 0; it must be"),
     (["--runs", ""], "--runs needs a value"),
-    (["--runs", "rows.jsonl"], "no run can be written there"),
-    (["--runs", "rows.jsonl/runs"], "no run can be written there"),
-    (["--runs", "/proc/x"], "no run can be written there"),
+    (["--runs", "rows.jsonl"], "but runs cannot be written there"),
+    (["--runs", "rows.jsonl/runs"], "but runs cannot be written there"),
+    (["--runs", "/proc/x"], "but runs cannot be written there"),
     (["--track", ""], "--track needs a value"),
     (["--track", "tensorboard,"], "there is no tracker ''"),
     (["--name", "a/b"], "it must be a single directory name"),
@@ -549,7 +549,10 @@ def test_from_says_with_which_weights_it_begins(trained, capsys):
     shutil.copytree(CausalLM().path, model)
     capsys.readouterr()
     cli.main(["train", "--from", "first", "--name", "second"])
-    said = "gimbal: the recipe of runs/first, from the initial weights; model=runs/first/model begins with its trained ones\n"
+    said = (
+        "gimbal: using the recipe of runs/first with the initial weights; "
+        "to start from its trained weights, add model=runs/first/model\n"
+    )
     assert capsys.readouterr().err == said
     cli.main(["train", "--from", "first", f"model={model}", "--name", "third"])
     assert not capsys.readouterr().err

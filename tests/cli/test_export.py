@@ -103,9 +103,9 @@ def test_exported_as_transformers_and_vllm_take_it(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--step", "3"), "--step is 3; the checkpoints of .* are of steps 2, 4, 5"),
+        (("--step", "3"), "--step is 3, but .* has checkpoints only for steps 2, 4, 5"),
         (("--step", "2", "--best"), "--step and --best name different models"),
-        (("--dtype", "int8"), "--dtype is int8; choose among float64, float32, bfloat16, float16"),
+        (("--dtype", "int8"), "--dtype is int8; choose from float64, float32, bfloat16, float16"),
         (("--adapter", "--dtype", "float32"), "drop --dtype"),
         (("lr=1",), "takes no key lr"),
     ],
