@@ -473,7 +473,7 @@ def test_a_name_is_free_again_while_nothing_was_done_under_it(trained, capsys):
     assert begin("--dry-run") == (0, "") and begin() == (0, "")
     assert begin()[0] == 0, "killed while it was loaded, for the stub does no step"
     code, err = begin("seed=3")
-    assert code == 2 and "with another recipe, of which no step was done; choose another name, or remove it" in err
+    assert code == 2 and "with another recipe and no finished step; choose another name, or remove it" in err
     held = os.open("runs/one", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     assert "runs/one already exists; choose another name, continue that run" in begin()[1]
@@ -557,7 +557,7 @@ def test_from_says_with_which_weights_it_begins(trained, capsys):
     cli.main(["train", "--from", "first", f"model={model}", "--name", "third"])
     assert not capsys.readouterr().err
     assert cli.main(["train", "--resume", "first", "seed=3"]) == 2
-    way = "gimbal train --from runs/first [key=value ...], with model=runs/first/model to begin with its trained weights\n"
+    way = "gimbal train --from runs/first [key=value ...], with model=runs/first/model to start from its trained weights\n"
     assert capsys.readouterr().err.endswith(way)
 
 
