@@ -255,7 +255,7 @@ def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
     for words in (["grpo", "max_staleness=4"], ["mine.yaml", "max_staleness=4"]):  # more than the recipe ships with
         assert cli.main(["train", *words]) == 0
         err = capsys.readouterr().err
-        assert "With max_staleness=4 and one update a batch that costs much" in err and err.count("\n") == 1
+        assert "With max_staleness=4 and one update per batch it matters" in err and err.count("\n") == 1
 
 
 def test_a_learning_rate_for_small_networks_is_warned_of_in_a_pretrained_model(tmp_path):

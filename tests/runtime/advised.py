@@ -108,7 +108,7 @@ ADVICE = [
         "slows the closed loop to its least rate",
         {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
-    ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
+    ({"oversampling": 2.0}, "oversampling has no effect without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
