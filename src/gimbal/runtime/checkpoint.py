@@ -6,9 +6,9 @@
         recipe.yaml      of the run at this step
         manifest.json    size and digest of every file, and of the run's logs as they were; written last
 
-A checkpoint is written under a temporary name and renamed when all of it is on disk, and only then are older ones removed: at
-every moment one is whole. A step that is saved again becomes step_000025.2, beside which the first stays until it is whole. One
-whose digests do not match, or whose logs have lost a line since, is skipped with a message, and the one before it is used.
+A checkpoint is written under a temporary name and renamed once it is completely on disk; only then are older ones removed, so
+that one is always complete. A step saved again becomes step_000025.2, and the first stays until that is complete. A checkpoint
+whose digests do not match, or whose logs have lost a line since, is skipped with a message, and the previous one is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHUNK = 1 << 20
 
 
 class CheckpointError(ValueError):
-    """A checkpoint could not be written, or is not what was written."""
+    """A checkpoint could not be written, or differs from what was written."""
 
 
 def save(
@@ -149,7 +149,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}): is it from another version of gimbal or torch?"
+            f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}); it may be from another version of gimbal or torch"
         ) from error
     if (found := state.get("format", 1)) != FORMAT:
         raise CheckpointError(
@@ -165,13 +165,13 @@ def all_of(directory: Path) -> list[Path]:
 
 
 def spoilt(checkpoint: Path, part: str = "") -> str:
-    """What is wrong with its files, or ""."""
+    """A message on what is wrong with its files, or ""."""
     try:
         for name, digest in _manifest(checkpoint)["files"].items():
             if name.startswith(part) and _digest(checkpoint / name) != digest:
                 return f"{checkpoint / name} differs from what was written: the checkpoint is corrupted"
     except (OSError, CheckpointError) as error:
-        return f"{checkpoint} is no whole checkpoint ({error})"
+        return f"{checkpoint} is not a complete checkpoint ({error})"
     return ""
 
 
@@ -213,7 +213,7 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
         if not (
             said := fault(path)
             if (path / MANIFEST).is_file()
-            else f"{path} is no whole checkpoint: it has no {MANIFEST}"
+            else f"{path} is not a complete checkpoint: it has no {MANIFEST}"
         ):
             for sentence in passed:
                 note(f"{sentence}; {path.name} is used instead")
@@ -227,13 +227,13 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
             f"{passed[0]}; there is no other checkpoint to continue from. {way}"
-            + (f", with policy.model={model} from the weights that it had" if model else "")
+            + (f", with policy.model={model} from its weights" if model else "")
         )
     return None
 
 
 def _logs_changed(directory: Path, checkpoint: Path) -> str:
-    """Which log is not what it was, beyond what was added since, or ""."""
+    """A message on which log changed other than by added lines, or ""."""
     manifest = _manifest(checkpoint)
     for name, was in manifest["logs"].items():
         path = directory / name

@@ -75,8 +75,8 @@ class Devices(AbstractPart):
         wanted, found = self.learner if elsewhere else self.wanted, torch.cuda.device_count()
         if found < wanted:
             yield Refusal(
-                f"devices wants {wanted} GPUs on this machine ({self.learner} for the learner, {self.samplers} x {self.gpus} for "
-                f"samplers), which has {found}: lower them, or drop devices="
+                f"devices needs {wanted} GPUs on this machine ({self.learner} for the learner, {self.samplers} x {self.gpus} for "
+                f"samplers), but it has {found}: lower them, or drop devices="
             )
 
 

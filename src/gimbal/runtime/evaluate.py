@@ -37,11 +37,11 @@ SAMPLED, GREEDY = "sampled", "greedy"
 
 @dataclass(frozen=True, kw_only=True)
 class EvalResult:
-    """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is of the mode's rollout.
+    """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is for the greedy rollout.
 
-    Where rewards say what a solved task is (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
-    is the share that the mode solves; ``vote_at`` maps k to maj@k, the share that the commonest answer of k samples solves, where a
-    reward says what a text answers. They are empty and None where the environment's own return is the score.
+    If rewards define a solved task (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
+    is the share solved greedily; ``vote_at`` maps k to maj@k, the share solved by the most common answer of k samples, if a
+    reward extracts answers. They are empty and None if the environment's return is the score.
     """
 
     tasks: int
@@ -85,7 +85,7 @@ def evaluate_held_out(
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
     if by_loss(run):
         raise ValueError(
-            "this evaluation is the loss on held-out rows: eval/loss in the run's metrics.jsonl and summary.json. To draw answers "
+            "this evaluation is the loss on held-out rows: eval/loss in the run's metrics.jsonl and summary.json. To sample answers "
             "add held_out.engine='Native()' held_out.workflow='SingleTurn()' held_out.rewards=FILE.py:FUNCTION"
         )
     engine = run.evaluator.start(policy)
@@ -126,9 +126,7 @@ def held_out_loss(
     """The loss that training lowers, of the present weights on all held-out rows at once; nothing is learned from it."""
     assert run.held_out is not None
     if not isinstance(learner, Learner):
-        raise ValueError(
-            "a loss on held-out rows is measured in one process only: leave out torchrun, or add held_out=none"
-        )
+        raise ValueError("the loss on held-out rows needs a single process: leave out torchrun, or add held_out=none")
     tasks, engine = run.held_out.tasks, run.evaluator.start(policy)
     with closing(engine), running(engine, learner, learner.version):
         for index in range(len(tasks)):

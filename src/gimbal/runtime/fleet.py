@@ -1,4 +1,4 @@
-"""A fleet: members in processes of their own that are called, timed, replaced when they die or hang, added and removed.
+"""A fleet: members in their own processes that are called, timed, replaced when they die or hang, added and removed.
 
 Calls on one member are executed in the order in which they are made. One thread (the pump) waits for answers and hands them to the
 owner; the owner's hooks run under the fleet's lock. Nothing here knows how a member is run: see ``AbstractBackend``.
@@ -221,7 +221,7 @@ class Fleet:
         doing = "its start"
         if not any(other.up for other in self.members.values()):
             self.failure = self.failure or Unserved(
-                f"no {self.name} was up after {now - one.since:.0f} s: are there CPUs and memory left for it?"
+                f"no {self.name} was up after {now - one.since:.0f} s: check that it has CPUs and memory left"
             )
         if one.aside is not None:
             reference, asked = one.aside

@@ -1,6 +1,6 @@
-"""The whole loop. The learner is in this process; where generation and rewards are is the runtime's choice.
+"""The whole loop. The learner is in this process; the runtime decides where generation and rewards run.
 
-With ``Local`` everything is here and deterministic: what runs in many processes is held against it.
+With ``Local`` everything is here and deterministic: runs in many processes are compared with it.
 
 batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove -> controllers -> record -> checkpoint
 """
@@ -161,7 +161,7 @@ class Trainer:
         self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
-        """One learner step: (its metrics, the groups it took in, the same as the rows that it trained on or kept for later)."""
+        """One learner step: (its metrics, the groups it received, the same as rows that it trained on or kept for later)."""
         self.begin()
         if self.unserved is not None:
             raise self.unserved
@@ -340,8 +340,8 @@ def run_local(
     before a first rollout is past: the model is loaded, tasks and rewards are looked at, the sampler holds the weights. It hears
     whether files that the run is made of were edited since the checkpoint.
 
-    Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
-    (KeyboardInterrupt is raised then); a second one ends it at once.
+    Ctrl-C, or a scheduler's SIGTERM, ends the run at a checkpoint after the current step
+    (raising KeyboardInterrupt); a second one ends it at once.
     """
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
@@ -356,7 +356,7 @@ def run_local(
         with waiting("loading the model, and starting the sampler and the rewards"):
             trainer = Trainer(run, start, console.note)
         try:
-            with waiting("giving the weights to the sampler, and drawing the text that proves it"):
+            with waiting("sending the weights to the sampler, and sampling the text that proves it"):
                 trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
             begun(trainer.edited)
             checkpoint.rewind(directory, start)
@@ -420,7 +420,7 @@ class TrainingSession:
         trainer, run = self.trainer, self.trainer.run
         started = time.perf_counter()
         try:
-            with waiting("drawing the first batch, and training on it") if self.first else nullcontext():
+            with waiting("sampling the first batch, and training on it") if self.first else nullcontext():
                 metrics, groups, batch = trainer.advance()
         except (RewardError, Rewritten, Starved, Unserved):
             # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.

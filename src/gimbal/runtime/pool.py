@@ -288,7 +288,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             self.hangs[call] += 1
             if self.hangs[call] >= TRIES:
                 self.fleet.failure = self.fleet.failure or Unserved(
-                    f"{TRIES} workers did not return from {call}; give it a time limit of its own, or fix it, and --resume"
+                    f"{TRIES} workers did not return from {call}; give it its own time limit, or fix it, then --resume"
                 )
         self._feed()
 
