@@ -248,7 +248,7 @@ def _answer(rollout: Rollout, rewards: Sequence[AbstractReward]) -> str | None:
 
 
 def voted(ballots: Sequence[Sequence[tuple[str | None, bool]]], ks: Sequence[int]) -> dict[int, float]:
-    """maj@k: the mean, over tasks and over each k consecutive samples, of whether the most common answer (of ties the first seen) solves
+    """maj@k: the mean, over tasks and over each k consecutive samples, of whether the most common answer (ties: the first seen) solves
     the task. ``ballots``: for each task, each sample's answer and whether it is correct. {} if nothing was answered."""
     if not any(answer is not None for votes in ballots for answer, _ in votes):
         return {}
