@@ -130,7 +130,7 @@ ADVICE = [
     ({"regularisers": (EntropyBonus(),), "masks": (CovarianceMask(),)}, "push the entropy", {"masks": ()}),
     (
         {"regularisers": (KLPenalty(),), "reward_shaping": (KLReward(),)},
-        "pull towards the reference",
+        "pull the policy towards the reference",
         {"reward_shaping": ()},
     ),
     (

@@ -19,8 +19,8 @@ SERVER = VLLMServer(precision="float32")
 @pytest.mark.parametrize(
     ("gpus", "changes", "said"),
     [
-        (0, {"devices": Devices()}, r"wants 2 GPUs on this machine .* which has 0: lower them, or drop devices="),
-        (1, {"devices": Devices()}, "which has 1"),
+        (0, {"devices": Devices()}, r"needs 2 GPUs on this machine .* but it has 0: lower them, or drop devices="),
+        (1, {"devices": Devices()}, "it has 1"),
         (8, {"devices": Devices(samplers=2)}, r"runtime=Ray\(\)"),
         (
             8,
