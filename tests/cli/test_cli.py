@@ -213,7 +213,7 @@ def test_help_of_a_recipe_lists_every_key(capsys):
     out = capsys.readouterr().out
     assert "objective.clip_high = 0.28  (float)" in out
     assert "rewards.0.weight = 1.0  (float)" in out
-    assert "threads = 0  (int)  # of torch; 0 chooses by the number of cores" in out
+    assert "threads = 0  (int)  # torch threads; 0 chooses by the number of cores" in out
     assert "The clipped surrogate" in out
 
 
