@@ -1,4 +1,4 @@
-"""The front door: ``gimbal.train(...)`` and what it shares with the command line."""
+"""The Python interface: ``gimbal.train(...)`` and what it shares with the command line."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ FILES = (METRICS, ROLLOUTS, SUMMARY, STOPPED, SCHEDULE, trackers.FILE, config.RE
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run left behind: its directory, its resolved recipe, and the figures of summary.json."""
+    """A run's results: its directory, its resolved recipe, and the figures of summary.json."""
 
     directory: Path
     run: AbstractRun
     summary: Summary
 
     def policy(self) -> AbstractPolicy:
-        """The trained policy, of the newest checkpoint."""
+        """The trained policy, from the newest checkpoint."""
         return self.run.policy.at(weights(self.directory)).load(self.run.seed)
 
 
@@ -59,15 +59,15 @@ def train(
     track: str | Sequence[str] | None = None,
     **overrides: Any,
 ) -> Result:
-    """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return what came of it.
+    """Train a recipe (a name, ``path/file.py:function``, or a YAML file) and return its results.
 
-    Without a recipe it is ``stable`` where a model, tasks or a reward are given, and ``demo`` where none is.
+    The default recipe is ``stable`` if a model, tasks or a reward are given, otherwise ``demo``.
 
     ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
-    function (or several, or rewards of gimbal), ``tasks`` a file, a directory or a Hub dataset by its name (several with weights as
-    ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a ``datasets.Dataset``, or tasks of gimbal. ``track`` names
-    trackers: tensorboard, wandb, trackio; a resumed run keeps those that it had, unless ``track`` says others, or ``"none"``.
+    function (or several, or gimbal's rewards), ``tasks`` a file, a directory or the name of a Hub dataset (several with weights as
+    ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a ``datasets.Dataset``, or gimbal's tasks. ``track`` names
+    trackers: tensorboard, wandb, trackio; a resumed run keeps its trackers unless ``track`` names others or ``"none"``.
     """
     config.refuse_while_loading()
     tracked = trackers.asked(track)
@@ -81,7 +81,7 @@ def train(
         keys = config.flatten(overrides)
         recipe = recipe or recipes.default(keys)
         run = recipes.load(recipe, keys, notices.append)
-    if rank() > 0:  # under torchrun what comes after this call is for rank 0
+    if rank() > 0:  # under torchrun, code after this call is for rank 0 only
         from gimbal.runtime.local import follow
 
         follow(run)
@@ -92,13 +92,13 @@ def train(
 
 
 def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
-    """A directory with the resolved recipe in it: a new one, or where it is named, one of this very recipe in which nothing was done
-    yet. A run that did something is never overwritten.
+    """A directory with the resolved recipe: a new one or, if named, one with the same recipe in which no step was done. A run that
+    has done a step is never overwritten.
     """
     stem = f"{stem_of(recipe)}-{run.seed}" if name is None else named(name)
     text = config.dump(
         settled(run), recipe, str(Path.cwd())
-    )  # before the directory: what cannot be saved should not leave an empty one
+    )  # before the directory: a recipe that cannot be saved must not leave an empty one
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
@@ -116,7 +116,7 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
 
 
 def named(name: str) -> str:
-    """A name that a run's directory can have."""
+    """A valid name for a run's directory."""
     if name in ("", "..") or Path(name).name != name:
         raise ValueError(
             f"--name is {name!r}; it must be a single directory name. To put the run elsewhere, add --runs DIRECTORY"
@@ -125,8 +125,8 @@ def named(name: str) -> str:
 
 
 def unbegun(directory: Path) -> bool:
-    """Whether no step was done in it, no checkpoint lies there, and no process trains there: a run killed while it was loaded, or
-    that failed in its first step."""
+    """Whether it has no finished step, no checkpoint and no process training in it: a run killed while loading, or that failed in
+    its first step."""
     there = {path.name for path in directory.iterdir()}
     known = {*FILES, f"{config.RECIPE_FILE}.partial", "checkpoints", "tensorboard", "wandb", "wandb.id"}
     if SUMMARY in there or not there <= known or JsonLines(directory / METRICS).read():
@@ -141,8 +141,8 @@ def unbegun(directory: Path) -> bool:
 
 
 def holds(directory: Path, run: AbstractRun, text: str) -> bool:
-    """Whether its recipe is this one, wherever it was started; or nothing is in it at all. Threads that the run leaves open were
-    settled by the machine."""
+    """Whether it holds this recipe, wherever it was started, or is empty. Threads that the run leaves open were chosen by the
+    machine."""
 
     def asked(text: str) -> str:
         text = re.sub(r"(?m)^directory: .*\n", "", text)
@@ -155,11 +155,11 @@ def holds(directory: Path, run: AbstractRun, text: str) -> bool:
 
 
 def free(directory: Path, run: AbstractRun, text: str) -> None:
-    """Refuse a directory in which something was done, or that is of another recipe than this one."""
+    """Refuse a directory with finished steps or with another recipe."""
     if not os.path.lexists(directory):
         return
     if not (directory / config.RECIPE_FILE).is_file() and not (directory.is_dir() and holds(directory, run, text)):
-        raise ValueError(f"{directory} already exists and is no run; choose another name, or move it away")
+        raise ValueError(f"{directory} already exists and is not a run; choose another name, or move it away")
     if not unbegun(directory):
         raise ValueError(
             f"{directory} already exists; choose another name, continue that run (--resume {directory}), "
@@ -167,18 +167,18 @@ def free(directory: Path, run: AbstractRun, text: str) -> None:
         )
     if not holds(directory, run, text):
         raise ValueError(
-            f"{directory} already exists with another recipe, of which no step was done; choose another name, or remove it: "
+            f"{directory} already exists with another recipe and no finished step; choose another name, or remove it: "
             f"rm -r {shlex.quote(str(directory))}"
         )
 
 
 def settled(run: AbstractRun, share: int = 1) -> AbstractRun:
-    """The run with what it leaves to the machine decided, so that its results do not depend on where it is resumed or begun again."""
+    """The run with machine-dependent choices fixed, so that its results do not depend on where it is resumed or restarted."""
     return replace(run, threads=run.threads or device.chosen(share))
 
 
 def stem_of(recipe: str) -> str:
-    """What a run's directory is named after: the recipe's own name, or its file's."""
+    """The base name of a run's directory: the recipe's name, or its file's."""
     return Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
 
 
@@ -192,10 +192,10 @@ def launch(
     notices: Sequence[str] = (),
     header: bool = False,
 ) -> Result:
-    """Train in this directory. A new run that is refused before its first step leaves nothing behind; of one that fails in it recipe
-    and stopped.json stay, for the doctor, and the same command takes the directory over.
+    """Train in this directory. A new run that is refused before its first step leaves nothing behind. One that fails in its first
+    step keeps recipe and stopped.json for the doctor, and the same command reuses the directory.
 
-    ``notices`` and advice, and with ``header`` what the run does, are told once it has begun, so that a refusal is one sentence.
+    ``notices``, advice and (with ``header``) a description of the run are printed once it has begun, so a refusal is one sentence.
     """
     under_way: list[bool] = []
     with alone(directory):
@@ -204,7 +204,7 @@ def launch(
         try:
             from gimbal.runtime.local import run_local  # late: only a run needs the console
 
-            # Among several ranks all must come to the same calls: the others have met and would wait for this one for good.
+            # All ranks must make the same calls: the others have joined and would wait for this one forever.
             if resume and not several() and (done := finished(run, directory)) is not None:
                 recipes.tell(
                     f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
@@ -238,7 +238,7 @@ def launch(
 
 
 def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
-    """(name of the recipe, the run) of a directory; with ``steps`` it has that many from now on, and its recipe says so."""
+    """(name of the recipe, the run) of a directory; ``steps`` sets a new total and saves it in the recipe."""
     recipe, run = config.load(directory, AbstractRun)
     if steps is None:
         return recipe, run
@@ -247,7 +247,7 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     if longer.steps <= done:
         raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
     began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
-    with alone(directory):  # two at once would replace one another's file
+    with alone(directory):  # two at once would overwrite each other's file
         config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
 
@@ -261,9 +261,9 @@ def finished(run: AbstractRun, directory: Path) -> Summary | None:
 
 
 def discard(directory: Path) -> None:
-    """Remove the directory of a run that has taken no step: there is nothing to continue from. Where it says why, that and its recipe
-    stay."""
-    newest = checkpoint.newest(directory)  # of a first step whose evaluation failed there is no row yet
+    """Remove the directory of a run without a finished step: there is nothing to continue from. If it has stopped.json, keep that
+    and the recipe."""
+    newest = checkpoint.newest(directory)  # a first step whose evaluation failed has no row yet
     if JsonLines(directory / METRICS).read() or (newest is not None and checkpoint.step_of(newest) > 0):
         return
     stopped = (directory / STOPPED).is_file()
@@ -277,9 +277,9 @@ def discard(directory: Path) -> None:
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Two processes that train in one directory would write over one another: the second is refused.
+    """Refuse a second process that trains in this directory: they would overwrite each other's files.
 
-    The lock is on the directory. Every file in it may be replaced while a run lives: a resume with steps=N writes recipe.yaml again.
+    The lock is on the directory. Any file in it may be replaced during a run: a resume with steps=N rewrites recipe.yaml.
     """
     held = os.open(directory, os.O_RDONLY)
     try:
@@ -293,7 +293,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def changed(run: AbstractRun, directory: Path) -> str:
-    """What sets the run apart from the one that wrote its newest checkpoint, and what that means; "" if nothing does."""
+    """How the run differs from the one that wrote its newest checkpoint, and what that means; "" if it does not."""
     newest = checkpoint.newest_whole(directory, lambda passed: None, config.RECIPE_FILE)
     if newest is None or not (newest / config.RECIPE_FILE).is_file():
         return ""
@@ -317,7 +317,7 @@ def changed(run: AbstractRun, directory: Path) -> str:
 
 
 def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
-    """The directory of a run, given as a path or as its name under ``runs``; a damaged recipe.yaml is restored from a checkpoint."""
+    """The directory of a run, given by its path or its name under ``runs``; a damaged recipe.yaml is restored from a checkpoint."""
     for directory in (Path(run), runs / run):
         if (directory / config.RECIPE_FILE).is_file() or checkpoint.newest(directory) is not None:
             checkpoint.restore_recipe(directory, recipes.tell)
@@ -327,7 +327,7 @@ def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
 
 
 def find_runs(target: str | Path, runs: Path = Path(RUNS)) -> list[Path]:
-    """The runs that are meant by one of: a run, a directory of runs, a pattern (``demo-*``) here or under ``runs``."""
+    """The runs that a target names: a run, a directory of runs, or a pattern (``demo-*``) here or under ``runs``."""
     if any(mark in str(target) for mark in "*?["):
         found = [Path(path) for path in glob.glob(str(target)) or glob.glob(str(runs / target))]
     elif (Path(target) / config.RECIPE_FILE).is_file() or not Path(target).is_dir():
@@ -347,11 +347,11 @@ def compare(
     threshold: float | None = None,
     runs: str | Path = RUNS,
 ) -> Comparison:
-    """Runs compared over their seeds: interquartile means, intervals, times to a threshold, and a verdict in words.
+    """Compare runs over their seeds: interquartile means, intervals, times to a threshold, and a verdict in words.
 
-    ``targets``: runs, directories of runs, or patterns; they are grouped by recipe, with seeds as repetitions. As a mapping from
-    names each value is one side. ``metric`` is a figure of the evaluation (pass@1, or the score, by default), or one of the steps;
-    ``threshold`` the level to which tokens and seconds are counted, by default the highest that every run reaches.
+    ``targets``: runs, directories of runs, or patterns; they are grouped by recipe, with seeds as repetitions. In a mapping from
+    names, each value is one group. ``metric`` is an evaluation metric (default: pass@1 or the score) or a training metric;
+    ``threshold`` is the level to which tokens and seconds are counted, by default the highest that every run reaches.
     """
     from gimbal.report import arms
     from gimbal.report.compare import compare as compared
@@ -366,7 +366,7 @@ def compare(
 
 
 def weights(directory: Path) -> Path:
-    """The newest saved model of a run; one that is damaged is skipped, with a word."""
+    """The newest saved model of a run; a damaged one is skipped with a message."""
     newest = checkpoint.newest_whole(directory, recipes.tell, "model/")
     if newest is None:
         raise ValueError(f"{directory} holds no checkpoint yet")
@@ -374,7 +374,7 @@ def weights(directory: Path) -> Path:
 
 
 def version(target: str, runs: Path) -> int:
-    """The learner's version of the weights that ``to_evaluate`` takes: the steps of a run's newest checkpoint, 0 of a model."""
+    """The version of the weights that ``to_evaluate`` uses: the step of a run's newest checkpoint, 0 for a model."""
     if is_model(target):
         return 0
     return checkpoint.step_of(weights(find_run(target, runs)).parent)
@@ -385,22 +385,22 @@ def is_model(target: str) -> bool:
 
 
 def way_on(directory: Path) -> str:
-    """How a run that was stopped continues, as the end of a sentence."""
+    """How to continue a stopped run, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
         return "there is no checkpoint yet, so start the run again"
     return f"continue with: {resuming(directory)}"
 
 
 def kept(directory: Path) -> str:
-    """That a resumed run cannot be changed, and how a new one begins with what it has."""
+    """The message that a resumed run cannot be changed, and how to start a new one from it."""
     return (
         f"--resume cannot change a run, except for steps=N. Start a new one: gimbal train --from {directory} [key=value ...]"
-        + (f", with model={model} to begin with its trained weights" if (model := trained(directory)) else "")
+        + (f", with model={model} to start from its trained weights" if (model := trained(directory)) else "")
     )
 
 
 def trained(directory: Path) -> Path | None:
-    """Where the newest weights of a run lie, unread; None where it has none yet."""
+    """The path of a run's newest weights, unread; None if it has none yet."""
     newest = checkpoint.newest(directory)
     places = [directory] if (directory / SUMMARY).is_file() else [newest] if newest else []
     return next((place / "model" for place in places if (place / "model").is_dir()), None)
@@ -412,14 +412,14 @@ def resuming(directory: Path) -> str:
 
 
 def evaluate(run: AbstractRun) -> EvalResult:
-    """The run's evaluation of the policy it names; nothing is trained."""
+    """Evaluate the policy that the run names; nothing is trained."""
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
     return evaluate_held_out(run, policy)
 
 
 def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
-    """The run whose evaluation is meant: of a run's newest weights, or of a model (a directory, or the one shipped here) under a
-    recipe's evaluation."""
+    """The run to evaluate: a run with its newest weights, or a model (a directory or a shipped one) with a recipe's
+    evaluation."""
     if is_model(target):
         run = recipes.load(recipe)
         return replace(run, policy=run.policy.at(Path(target)))
@@ -433,7 +433,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def statement(run: AbstractRun) -> str:
-    """What follows from the keys, in one sentence."""
+    """A summary of the run's settings in one sentence."""
     rollouts = run.prompts_per_step * run.num_generations
     moves = _counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")
     if isinstance(run.store, Transitions):  # measured as replay/update_to_data

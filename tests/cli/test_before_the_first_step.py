@@ -117,8 +117,7 @@ def test_from_another_directory_relative_files_are_refused_with_the_way(place, c
         assert cli.main([*command, str(directory)]) == 2
         err = capsys.readouterr().err
         assert (
-            f"relative to the directory where the run was started: first type cd {place}" in err
-            and err.count("\n") == 1
+            f"relative to the directory where the run was started: first run cd {place}" in err and err.count("\n") == 1
         )
 
 

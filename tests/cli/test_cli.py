@@ -213,7 +213,7 @@ def test_help_of_a_recipe_lists_every_key(capsys):
     out = capsys.readouterr().out
     assert "objective.clip_high = 0.28  (float)" in out
     assert "rewards.0.weight = 1.0  (float)" in out
-    assert "threads = 0  (int)  # of torch; 0 chooses by the number of cores" in out
+    assert "threads = 0  (int)  # torch threads; 0 chooses by the number of cores" in out
     assert "The clipped surrogate" in out
 
 
@@ -255,7 +255,7 @@ def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
     for words in (["grpo", "max_staleness=4"], ["mine.yaml", "max_staleness=4"]):  # more than the recipe ships with
         assert cli.main(["train", *words]) == 0
         err = capsys.readouterr().err
-        assert "With max_staleness=4 and one update a batch that costs much" in err and err.count("\n") == 1
+        assert "With max_staleness=4 and one update per batch it matters" in err and err.count("\n") == 1
 
 
 def test_a_learning_rate_for_small_networks_is_warned_of_in_a_pretrained_model(tmp_path):
@@ -438,9 +438,9 @@ FOR_A_DRY_RUN_TOO = [
     (["--seeds", "x"], "--seeds is x; it must be"),
     (["--seeds", "2", "--jobs", "0"], "--jobs is 0; it must be"),
     (["--runs", ""], "--runs needs a value"),
-    (["--runs", "rows.jsonl"], "no run can be written there"),
-    (["--runs", "rows.jsonl/runs"], "no run can be written there"),
-    (["--runs", "/proc/x"], "no run can be written there"),
+    (["--runs", "rows.jsonl"], "but runs cannot be written there"),
+    (["--runs", "rows.jsonl/runs"], "but runs cannot be written there"),
+    (["--runs", "/proc/x"], "but runs cannot be written there"),
     (["--track", ""], "--track needs a value"),
     (["--track", "tensorboard,"], "there is no tracker ''"),
     (["--name", "a/b"], "it must be a single directory name"),
@@ -473,7 +473,7 @@ def test_a_name_is_free_again_while_nothing_was_done_under_it(trained, capsys):
     assert begin("--dry-run") == (0, "") and begin() == (0, "")
     assert begin()[0] == 0, "killed while it was loaded, for the stub does no step"
     code, err = begin("seed=3")
-    assert code == 2 and "with another recipe, of which no step was done; choose another name, or remove it" in err
+    assert code == 2 and "with another recipe and no finished step; choose another name, or remove it" in err
     held = os.open("runs/one", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     assert "runs/one already exists; choose another name, continue that run" in begin()[1]
@@ -549,12 +549,15 @@ def test_from_says_with_which_weights_it_begins(trained, capsys):
     shutil.copytree(CausalLM().path, model)
     capsys.readouterr()
     cli.main(["train", "--from", "first", "--name", "second"])
-    said = "gimbal: the recipe of runs/first, from the initial weights; model=runs/first/model begins with its trained ones\n"
+    said = (
+        "gimbal: using the recipe of runs/first with the initial weights; "
+        "to start from its trained weights, add model=runs/first/model\n"
+    )
     assert capsys.readouterr().err == said
     cli.main(["train", "--from", "first", f"model={model}", "--name", "third"])
     assert not capsys.readouterr().err
     assert cli.main(["train", "--resume", "first", "seed=3"]) == 2
-    way = "gimbal train --from runs/first [key=value ...], with model=runs/first/model to begin with its trained weights\n"
+    way = "gimbal train --from runs/first [key=value ...], with model=runs/first/model to start from its trained weights\n"
     assert capsys.readouterr().err.endswith(way)
 
 

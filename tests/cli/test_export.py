@@ -103,9 +103,9 @@ def test_exported_as_transformers_and_vllm_take_it(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--step", "3"), "--step is 3; the checkpoints of .* are of steps 2, 4, 5"),
+        (("--step", "3"), "--step is 3, but .* has checkpoints only for steps 2, 4, 5"),
         (("--step", "2", "--best"), "--step and --best name different models"),
-        (("--dtype", "int8"), "--dtype is int8; choose among float64, float32, bfloat16, float16"),
+        (("--dtype", "int8"), "--dtype is int8; choose from float64, float32, bfloat16, float16"),
         (("--adapter", "--dtype", "float32"), "drop --dtype"),
         (("lr=1",), "takes no key lr"),
     ],
@@ -127,6 +127,6 @@ def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():
     assert best.improved(held_out, 2, {"eval/score": float("nan")}, totals) is None
     assert best.improved(held_out, 3, {"eval/score": 0.6, "eval/length": 3.0}, totals) is not None
     assert totals["best"] == {"step": 3, "metric": "eval/score", "value": 0.6}
-    for wrong, sentence in (("lost", "it must be no, or one of score"), ("score", "held_out.every=10")):
+    for wrong, sentence in (("lost", "it must be no or one of score"), ("score", "held_out.every=10")):
         with pytest.raises(ValueError, match=sentence):
             HeldOut(tasks=small_run().tasks, save_best=wrong)

@@ -57,7 +57,7 @@ def test_the_doctor_reads_what_failed_in_its_first_step_and_the_same_command_sta
     assert "ZeroDivisionError" in capsys.readouterr().out
     Path("mine.py").write_text("def score(completions):\n    return [1.0 for _ in completions]\n")
     assert cli.main([*words[:4], "steps=1", *words[4:]]) == 2
-    assert "already exists with another recipe, of which no step was done" in capsys.readouterr().err
+    assert "already exists with another recipe and no finished step" in capsys.readouterr().err
     assert cli.main(words) == 0 and not Path("runs/it/stopped.json").exists()
     assert len(Path("runs/it/metrics.jsonl").read_text().splitlines()) == 2
 

@@ -48,7 +48,7 @@ def test_numbers():
         (["--seeds", "2", "seed=1"], "drop seed="),
         (["--seeds", "x"], "it must be a number of seeds"),
         (["--jobs", "2"], "needs --seeds"),
-        (["--seeds", "2", "--jobs", "1000"], "each needs a core of its own"),
+        (["--seeds", "2", "--jobs", "1000"], "each needs its own core"),
         (["--seeds", "2", "num_generations=1"], "compares the rollouts of a group"),
         (["--track", "tensorbord"], "did you mean tensorboard?"),
     ],

@@ -145,7 +145,7 @@ if {"__name__ == '__main__'" if guard else "True"}:
     forget()
     capsys.readouterr()
     assert cli.main(["train", "--resume", "mine"]) == 2
-    assert "put the call of gimbal.train under if __name__ == '__main__':" in capsys.readouterr().err
+    assert "put the call to gimbal.train under if __name__ == '__main__':" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_keys_of_controllers_hold_dots(run):
             r"objective is TruncatedWeight \(kind: Correction\); it must be an objective",
         ),
         (["tasks.parameters=5"], r"a mapping: set an entry with tasks.parameters.NAME=VALUE"),
-        (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a file of rows \(rows.jsonl\)"),
+        (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a data file \(rows.jsonl\)"),
         (
             ["held_out=5"],
             r"held_out is 5; it must be a share or a number of the tasks \(held_out=0.1, held_out=200\), a split",

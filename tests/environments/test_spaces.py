@@ -124,8 +124,8 @@ def test_sizes_are_those_of_the_environment(recipe, name, sizes):
 
 def test_a_recipe_of_the_other_kind_is_refused_with_the_one_that_fits():
     with pytest.raises(
-        ValueError, match="takes choices, which SquashedGaussian does not draw: begin with dqn or cartpole"
+        ValueError, match="takes discrete actions, which SquashedGaussian does not sample: start from dqn or cartpole"
     ):
         recipes.load("sac", {"environment": Text("CartPole-v1")})
-    with pytest.raises(ValueError, match="vectors of reals, which Greedy does not draw: begin with sac, td3"):
+    with pytest.raises(ValueError, match="continuous actions, which Greedy does not sample: start from sac, td3"):
         recipes.load("dqn", {"environment": Text("Pendulum-v1")})

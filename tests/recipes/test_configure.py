@@ -96,7 +96,7 @@ def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
         ("engine.slots=1000000000", "between 1 and 65,536"),
         (
             "max_staleness=1000000000",
-            r"1.28e\+11 rollouts be drawn or wait at once.*in 40 steps nothing gets older than 39",
+            r"1.28e\+11 rollouts in flight or waiting at once.*in 40 steps nothing gets older than 39",
         ),
         ("steps=" + "9" * 400, "steps is "),
         ("optimization.learning_rate=" + "9" * 400, "learning_rate is "),

@@ -233,12 +233,12 @@ def test_more_refusals(tmp_path):
         api.compare({"x": tmp_path / "*"})
     with pytest.raises(ValueError, match="given twice"):
         api.compare([tmp_path / "a-s0", tmp_path])
-    with pytest.raises(ValueError, match="has no figure pass@9"):
+    with pytest.raises(ValueError, match="has no metric pass@9"):
         api.compare([tmp_path], metric="pass@9")
     with pytest.raises(ValueError, match="there is no run at"):
         api.compare([tmp_path / "nothing-*"])
     write(tmp_path / "w" / "a", exam={**EXAM, "samples": 8})
-    with pytest.raises(ValueError, match="a has 2 and 1 runs of the 2 evaluations"):
+    with pytest.raises(ValueError, match="a has 2 and 1 runs for its 2 evaluations"):
         api.compare({"a": [tmp_path / "a-*", tmp_path / "w"]})
 
 

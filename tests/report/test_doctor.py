@@ -352,7 +352,7 @@ def test_causes_come_before_effects_and_all_are_told(record):
     diagnosis = diagnose(directory)
     assert diagnosis.text().count("next:") == 1 and "0.2" in diagnosis.text()
     assert json.loads(diagnosis.json())["name"] == "reward fell: no delivery"
-    said = "no delivery is the likeliest cause, and may explain the rest (mismatch, learning rate too high, "
+    said = "no delivery is the most likely cause and may explain the rest (mismatch, learning rate too high, "
     assert said in diagnosis.text()
 
 

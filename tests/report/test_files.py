@@ -56,7 +56,10 @@ def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
 
 
 def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
-    for text, sentence in (("{", "summary.json is not readable as json"), ("{}", "summary.json is no whole summary")):
+    for text, sentence in (
+        ("{", "summary.json is not readable as json"),
+        ("{}", "summary.json is not a complete summary"),
+    ):
         (tmp_path / "summary.json").write_text(text)
         with pytest.raises(ValueError, match=sentence):
             Summary.load(tmp_path / "summary.json")

@@ -37,7 +37,7 @@ def test_two_steps_beyond_are_told_once():
     told = Watch(band=band)
     said = [told(step, {"pass_rate": x}) for step, x in enumerate((0.5, 0.7, 0.5, 0.7, 0.7, 0.7, 0.7), start=1)]
     assert [len(lines) for lines in said] == [0, 0, 0, 0, 1, 0, 0]
-    assert said[4][0].startswith("step 5: pass_rate 0.7 is outside of 0.4 to 0.6, where 3 healthy runs of small were")
+    assert said[4][0].startswith("step 5: pass_rate 0.7 is outside 0.4 to 0.6, the range of 3 healthy runs of small")
     assert told(9, {"pass_rate": 0.0}) == []  # past its end a band says nothing
 
 

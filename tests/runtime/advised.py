@@ -108,7 +108,7 @@ ADVICE = [
         "slows the closed loop to its least rate",
         {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
-    ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
+    ({"oversampling": 2.0}, "oversampling has no effect without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
@@ -130,7 +130,7 @@ ADVICE = [
     ({"regularisers": (EntropyBonus(),), "masks": (CovarianceMask(),)}, "push the entropy", {"masks": ()}),
     (
         {"regularisers": (KLPenalty(),), "reward_shaping": (KLReward(),)},
-        "pull towards the reference",
+        "pull the policy towards the reference",
         {"reward_shaping": ()},
     ),
     (

@@ -94,7 +94,7 @@ SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_con
 REFUSALS = [
     (
         {"budget": Deepened(), "workflow": Branching()},
-        "draws further rollouts of a group that is scored.*use budget=Fixed",
+        "samples more rollouts for a scored group.*use budget=Fixed",
         {"budget": Fixed()},
     ),
     (
@@ -228,7 +228,7 @@ REFUSALS = [
         "VLLMServer needs whole models",
         {"engine": Native()},
     ),
-    ({"devices": Devices(samplers=2)}, "need processes of their own", {"runtime": Ray()}),
+    ({"devices": Devices(samplers=2)}, "need their own processes", {"runtime": Ray()}),
     (
         {"engine": Native(device="cuda", drafter=SelfSpeculation())},
         "in int8 on processors.*engine.drafter='PromptLookup",
@@ -238,7 +238,7 @@ REFUSALS = [
     ({"devices": Devices(), "engine": VLLMServer(url="http://a:1")}, "has its own GPUs", {"engine": VLLMServer()}),
     ({"devices": Devices(), "engine": VLLM()}, "cannot place VLLM", {"engine": Native()}),
     ({"devices": Devices(turns=True), "max_staleness": 1}, "they work at once", {"max_staleness": 0}),
-    ({"devices": Devices(learner=2)}, "is a process for each GPU", {"devices": Devices()}),
+    ({"devices": Devices(learner=2)}, "needs one process per GPU", {"devices": Devices()}),
     ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "decisions of any age", {"staleness": Pace()}),
     ({"anchor": Interruption(), "runtime": Ray()}, "while generation is paused", {"runtime": Local()}),

@@ -162,7 +162,7 @@ def test_weights_that_are_not_those_of_the_config(tmp_path, capfd, config, spoil
 
 def test_coarse_weights_are_warned_of_with_the_figure():
     (said,) = [x for x in check(small_run(policy=CausalLM(dtype="bfloat16"))) if "dtype" in x]
-    assert "less than about 1/256 of a weight is lost" in said and "above 0.26 hardly move" in said
+    assert "below about 1/256 of a weight are lost" in said and "above 0.26 hardly move" in said
     assert not any("dtype" in x for x in check(small_run(policy=CausalLM())))
     for dtype in ("bf16", "float8"):
         with pytest.raises(ValueError, match=f"policy.dtype is .?{dtype}.*float32, bfloat16"):

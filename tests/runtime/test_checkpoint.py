@@ -293,7 +293,7 @@ def test_a_checkpoint_without_its_manifest_is_passed_over_with_a_word(tmp_path):
     name, said = taken(tmp_path)
     assert (
         name == "step_000001"
-        and "step_000002 is no whole checkpoint: it has no manifest.json; step_000001 is" in said[0]
+        and "step_000002 is not a complete checkpoint: it has no manifest.json; step_000001 is" in said[0]
     )
     (tmp_path / "checkpoints" / "step_000001" / "manifest.json").unlink()
     name, said = taken(tmp_path)

@@ -50,10 +50,10 @@ def test_what_cannot_mean_what_it_says_is_refused(changes, reason):
         ({"objective": SequenceRatio()}, "SequenceMean"),
         ({"advantage": GroupNormalized(), "shaping": (Whitened(),)}, "scales twice"),
         ({"regularisers": (EntropyBonus(), EntropyBonus())}, "push the entropy"),
-        ({"regularisers": (KLPenalty(),), "reward_shaping": (KLReward(),)}, "pull towards the reference"),
+        ({"regularisers": (KLPenalty(),), "reward_shaping": (KLReward(),)}, "pull the policy towards the reference"),
         ({"regularisers": (KLPenalty(estimator="k1"),)}, "no expected gradient"),
         ({"objective": Reinforce(), "max_staleness": 1}, "no part bounds the update"),
-        ({"max_staleness": 4}, "With max_staleness=4 and one update a batch that costs much"),
+        ({"max_staleness": 4}, "With max_staleness=4 and one update per batch it matters"),
     ],
 )
 def test_what_is_doubtful_is_warned_of(changes, sentence):

@@ -19,10 +19,14 @@ SERVER = VLLMServer(precision="float32")
 @pytest.mark.parametrize(
     ("gpus", "changes", "said"),
     [
-        (0, {"devices": Devices()}, r"wants 2 GPUs on this machine .* which has 0: lower them, or drop devices="),
-        (1, {"devices": Devices()}, "which has 1"),
+        (0, {"devices": Devices()}, r"needs 2 GPUs on this machine .* but it has 0: lower them, or drop devices="),
+        (1, {"devices": Devices()}, "it has 1"),
         (8, {"devices": Devices(samplers=2)}, r"runtime=Ray\(\)"),
-        (8, {"devices": Devices(gpus=2)}, r"share one model, and Native samples on one device: engine=VLLMServer\(\)"),
+        (
+            8,
+            {"devices": Devices(gpus=2)},
+            r"share one model, but Native samples on one device: set engine=VLLMServer\(\)",
+        ),
         (8, {"devices": Devices(), "engine": VLLMServer(url="http://a:1")}, "has its own GPUs"),
         (8, {"devices": Devices(), "engine": VLLM()}, "cannot place VLLM"),
         (8, {"devices": Devices(turns=True), "max_staleness": 1}, "work at once"),
@@ -64,7 +68,7 @@ def test_what_is_made_of_it(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
     again = placed(small_run(devices=Devices(gpus=2), engine=SERVER)).engine
     assert again.gpus == "5,7" and _environment(again.gpus)["CUDA_VISIBLE_DEVICES"] == "5,7"
-    with pytest.raises(ValueError, match="at least 1 of each"):
+    with pytest.raises(ValueError, match="each must be at least 1"):
         Devices(samplers=0)
 
 

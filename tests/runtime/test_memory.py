@@ -101,12 +101,12 @@ def test_a_run_is_told_what_its_machine_or_its_model_has_no_room_for(monkeypatch
     assert not [*memory.too_large(run), *memory.too_long(run)]
     (said,) = memory.too_large(replace(run, engine=Native(slots=60_000), sampling=Sampling(max_length=200)))
     assert said.endswith(
-        "and this machine has 8.0 GB: lower engine.slots or sampling.max_length (docs/memory.md has the formula and more to turn)"
+        "but this machine has 8.0 GB: lower engine.slots or sampling.max_length (docs/memory.md has the formula and more options)"
     )
     assert said.startswith("this run may need 70") and "(cache 70" in said
     context = Shape.of(run.policy.path).context
     (said,) = memory.too_long(replace(run, sampling=Sampling(max_length=context)))
-    assert f"was made for {context} tokens, prompt included; sampling.max_length={context // 2} leaves" in said
+    assert f"supports {context} tokens, prompt included; sampling.max_length={context // 2} leaves" in said
     assert cli.main(["train", "grpo", "--dry-run", f"sampling.max_length={context}", "engine.slots=60000"]) == 0
     err = capsys.readouterr().err
     assert "leaves no room for a prompt" in err and "may need" in err

@@ -140,7 +140,7 @@ def test_certify_draws_one_response_a_task_and_spends_the_tasks(tmp_path):
 
 def test_certify_refuses_the_tasks_of_training_and_a_judge_in_its_own_cause(tmp_path):
     run = small_run()
-    with pytest.raises(ValueError, match="uses the training tasks"):
+    with pytest.raises(ValueError, match="uses training tasks"):
         certify(run, SafetyTest(tasks=run.tasks, cost=Harm(), skip=0), tmp_path / "ledger.jsonl")
     with pytest.raises(ValueError, match="would judge itself"):
         certify(run, SafetyTest(tasks=prompts("good"), cost=Confession(), skip=0), tmp_path / "ledger.jsonl")
@@ -151,7 +151,7 @@ def test_a_run_on_tasks_of_the_users_is_certified_on_tasks_and_a_cost_of_theirs(
     """The default test would judge its sums, which such a run was never for."""
     run, ledger = replace(small_run(), tasks=prompts("good")), tmp_path / "ledger.jsonl"
     fresh, wanted = prompts("bad", "good"), r"SafetyTest\(tasks=fresh.jsonl, cost=mine.py:harm\)"
-    with pytest.raises(ValueError, match="own tasks and cost are about .*, and this run trains on Rows: .*" + wanted):
+    with pytest.raises(ValueError, match="own tasks and cost are about .*, but this run trains on Rows: .*" + wanted):
         certify(run, SafetyTest(), ledger)
     with pytest.raises(ValueError, match="own cost is about"):
         certify(run, SafetyTest(tasks=fresh), ledger)

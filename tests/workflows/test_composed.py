@@ -29,9 +29,9 @@ from gimbal.workflows.tempered import Tempered
 @pytest.mark.parametrize(
     "engine, workflow, words",
     [
-        (Episodes(), Dialogue(), "workflow=Dialogue.. needs an engine that can go on with a row, and engine=Episodes"),
+        (Episodes(), Dialogue(), "workflow=Dialogue.. needs an engine that can go on with a row, but engine=Episodes"),
         (Episodes(), Branching(), "can fork a row"),
-        (Offline(), SingleTurn(), "can draw rows, and engine=Offline.. can do none of it: use engine=Native"),
+        (Offline(), SingleTurn(), "can draw rows, but engine=Offline.. can do none of it: use engine=Native"),
         (Offline(), Guided(), "can draw rows"),
         (Native(), Tempered(), "can record entropy.*engine.entropy=true"),
         (Native(), Tempered(inside=Dialogue()), "can record entropy"),

@@ -1,4 +1,4 @@
-"""The command line: a module a family of commands, imported when it is called (COMMANDS)."""
+"""The command line: one module per family of commands, imported when called (COMMANDS)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
 
   gimbal train [RECIPE] [key=value ...]     train a recipe (default: demo; stable for your own model, tasks or reward)
   gimbal eval RUN|MODEL [key=value ...]     evaluate on the held-out set
-  gimbal list recipes|methods|tasks         list what is available; --for staleness: for one question; --for: the questions
+  gimbal list recipes|methods|tasks         list what is available; --for staleness filters by question; --for lists the questions
   gimbal show NAME                          show a method, task or recipe: equation, limiting cases, paper, fields, source
   gimbal report RUN [RUN ...] [--serve]     write a page with findings, curves and rollouts, or follow live runs
   gimbal compare RUNS [RUNS ...]            compare runs over their seeds: intervals and a verdict
@@ -24,12 +24,12 @@ gimbal: reinforcement-learning post-training that stays stable when generation a
   gimbal doctor RUN|CHECKPOINT              diagnose a run, or split the gap between sampler and trainer by cause
   gimbal serve RUN|MODEL [--port 8000]      serve an OpenAI-compatible API and record the requests for training
   gimbal export RUN DIRECTORY               write the trained model, LoRA merged, with a model card
-  gimbal record RUN DIRECTORY               record episodes of a run's policy as a data set in Minari's layout
+  gimbal record RUN DIRECTORY               record episodes of a run's policy as a dataset in Minari's layout
   gimbal env                                print versions for a bug report
 
 Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the traceback of an error."""
 
-# Packages behind an extra of ours, by the module that is missed.
+# Optional packages: missing module -> our extra.
 EXTRAS = {
     "gymnasium": "control",
     "h5py": "offline",
@@ -44,7 +44,7 @@ EXTRAS = {
 }
 
 
-# Each command and where it is: module and function, imported when it is called.
+# Each command's module and function, imported when called.
 COMMANDS = {
     "train": "train:train",
     "eval": "train:evaluate",
@@ -59,18 +59,18 @@ COMMANDS = {
     "record": "record:record",
     "env": "env:environment",
 }
-MEMORY = 200  # characters of torch's account of memory that has run out
+MEMORY = 200  # characters of torch's out-of-memory message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 2 something the user can fix (said in one line), 130 interrupted. A fault of ours is a traceback."""
+    """Exit codes: 0 done, 2 an error the user can fix (reported in one line), 130 interrupted. A bug of ours shows a traceback."""
     for name in ("stdin", "stdout", "stderr"):
-        if vars(sys)[name] is None:  # closed by who started us: a file of the run would get its number, and its lines
+        if vars(sys)[name] is None:  # closed by the parent: a file of the run would get its number and its output
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream := vars(sys)[name], io.TextIOWrapper) and name == "stdout":
-            stream.reconfigure(errors="backslashreplace")  # as of stderr: half of a surrogate pair must end no run
+            stream.reconfigure(errors="backslashreplace")  # like stderr: a lone surrogate must not end a run
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell script starts what it puts into the background with SIGINT ignored; a command must end at one all the same.
+        # Shell scripts start background jobs with SIGINT ignored; a command must still stop on one.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("GIMBAL_DEBUG", "0") not in ("", "0")
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """One line for what a user can fix; "" for a fault of ours, which keeps its traceback."""
+    """One line for an error the user can fix; "" for a bug of ours, which keeps its traceback."""
     from gimbal import durable
     from gimbal.config.own import fault, out_of_memory
 

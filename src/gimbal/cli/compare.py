@@ -1,4 +1,4 @@
-"""gimbal compare: runs against runs, over their seeds."""
+"""gimbal compare: compare runs over their seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be refused of a command before the imports that take seconds; a dry run and a real one alike."""
+"""Refusals before the slow imports; the same for a dry run and a real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REWARDS, ROWS = ("reward", "rewards", "reward_funcs"), ("tasks", "held_out", "tr
 
 
 def check(arguments: Arguments) -> None:
-    """Flags that cannot be meant, and files that are not there."""
+    """Refuse flags that make no sense and files that do not exist."""
     from gimbal.cli.seeds import at_once, numbers
 
     if "seeds" in arguments.flags:
@@ -28,21 +28,23 @@ def check(arguments: Arguments) -> None:
 
 
 def writable(runs: Path) -> None:
-    """Refuse a directory of runs that is none and cannot be made."""
+    """Refuse a runs directory that does not exist and cannot be created."""
     above = next(place for place in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(place))
     try:
         Path(tempfile.mkdtemp(prefix=".gimbal", dir=above)).rmdir()
     except OSError as error:
         why = (
-            f"{above} is no directory" if error.errno == errno.ENOTDIR else f"{above}: {(error.strerror or '').lower()}"
+            f"{above} is not a directory"
+            if error.errno == errno.ENOTDIR
+            else f"{above}: {(error.strerror or '').lower()}"
         )
         raise ValueError(
-            f"--runs is {runs}, and no run can be written there ({why}); give another directory"
+            f"--runs is {runs}, but runs cannot be written there ({why}); give another directory"
         ) from error
 
 
 def files(overrides: Mapping[str, str]) -> None:
-    """Refuse files of rows that are not there, and functions that their file does not have; the rest is looked at once it is read."""
+    """Refuse missing data files and functions that their file lacks; everything else is checked when it is read."""
     from gimbal.config.expected import DATA_FILES, at_commas
     from gimbal.config.parts import WEIGHTED
 
@@ -67,12 +69,12 @@ def _function(reference: str) -> None:
     source = file.read_text(encoding="utf-8", errors="replace")
     if (
         re.search(rf"\b{name}\b", source) or "import *" in source or "globals" in source
-    ):  # it may have it: importing it will tell
+    ):  # it may exist: importing will show
         return
     try:
         there = [
             node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
-    except (SyntaxError, ValueError):  # importing it tells that better
+    except (SyntaxError, ValueError):  # importing reports that better
         return
     raise ValueError(f"{place} has no {name}{nearest(name, there)}")

@@ -9,11 +9,11 @@ from gimbal.cli.words import table
 
 
 def environment(argv: Sequence[str]) -> int:
-    """Nothing private: no paths, names or addresses."""
+    """Collects nothing private: no paths, names or addresses."""
     if list(argv) == ["--help"]:
         print(
             "gimbal env [--sandbox]\n\nPrints the versions of gimbal and its dependencies, and the machine, for a bug report.\n\n"
-            "--sandbox  attack each sandbox instead, with limits, and print what held (docs/isolation.md)"
+            "--sandbox  attack each sandbox instead, with limits, and print which attacks it stopped (docs/isolation.md)"
         )
         return 0
     if list(argv) == ["--sandbox"]:
@@ -57,7 +57,7 @@ def environment(argv: Sequence[str]) -> int:
 
 
 def _sandboxes() -> dict[str, str]:
-    """Each rung with what held of the ten attacks on itself."""
+    """Each sandbox with how many of the ten attacks it stopped."""
     from gimbal.sandbox.live import SandboxError
     from gimbal.sandbox.monty import Monty
     from gimbal.sandbox.processes import Bubblewrap, Landlock

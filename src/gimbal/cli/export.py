@@ -1,4 +1,4 @@
-"""gimbal export: a model out of a run, as transformers, diffusers, vLLM and the hub take it."""
+"""gimbal export: a run's model in the layout that transformers, diffusers, vLLM and the Hub read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELP = """\
 gimbal export RUN [--step N | --best] DIRECTORY
 
 Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, and a README.md (a model card)
-with the recipe and the run's results. A denoising model is written as diffusers reads it: transformer/ or unet/, and scheduler/. A
+with the recipe and the run's results. A denoising model gets the layout of diffusers: transformer/ or unet/, and scheduler/. A
 LoRA adapter is merged into its base. Read the card before you upload it: recipes contain paths.
 
   --step N           export this checkpoint (keep_checkpoints and keep_every decide which ones are kept)
@@ -56,7 +56,7 @@ def export(argv: Sequence[str]) -> int:
 
 
 def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
-    """Where the model is that is meant, and after which step it was saved."""
+    """The path of the selected model, and the step it was saved after."""
     from gimbal.report.files import SUMMARY, Summary, read_file
     from gimbal.runtime import checkpoint
     from gimbal.runtime.best import BEST, EVALUATION, LAST
@@ -65,7 +65,7 @@ def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
         if not (directory / BEST).is_dir():
             raise ValueError(
                 f"{directory} has no best model: it was trained without held_out.save_best=score, or no evaluation was better than the "
-                "first, of the weights that it began with"
+                "first, before training"
             )
         return directory / BEST, int(read_file(directory / BEST / EVALUATION)["step"])
     if step is None and (directory / SUMMARY).is_file():
@@ -75,7 +75,7 @@ def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
         raise ValueError(f"{directory} holds no checkpoint yet")
     if step is not None and (not step.isdecimal() or int(step) not in there):
         raise ValueError(
-            f"--step is {step}; the checkpoints of {directory} are of steps {', '.join(map(str, sorted(there)))}"
+            f"--step is {step}, but {directory} has checkpoints only for steps {', '.join(map(str, sorted(there)))}"
         )
     at = max(there) if step is None else int(step)
     if fault := checkpoint.spoilt(there[at], "model"):
@@ -84,7 +84,7 @@ def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
 
 
 def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: bool) -> bool:
-    """Whether an adapter was merged."""
+    """Write the model; return whether an adapter was merged."""
     import torch
 
     from gimbal.policies.denoiser import Denoiser
@@ -93,7 +93,7 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     spec = run.policy
     if not isinstance(spec, CausalLM | Denoiser):
         raise ValueError(
-            f"{type(spec).__name__} is not a model of transformers or diffusers, so it cannot be exported; use the run's own {model}"
+            f"{type(spec).__name__} is not a transformers or diffusers model, so it cannot be exported; use the run's own {model}"
         )
     if as_adapter and spec.lora is None:
         raise ValueError("this run trained the whole model: leave out --adapter")
@@ -101,8 +101,8 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
         spec.at(model).load(run.seed).save(target)
         return False
     if dtype is not None and dtype not in get_args(Dtype):
-        raise ValueError(f"--dtype is {dtype}; choose among {', '.join(get_args(Dtype))}")
-    # Of an adapter's directory: merged, in the precision of training.
+        raise ValueError(f"--dtype is {dtype}; choose from {', '.join(get_args(Dtype))}")
+    # An adapter's directory: merged, in the training precision.
     merged = Denoiser(model=str(model)) if isinstance(spec, Denoiser) else CausalLM(model=str(model), dtype=spec.dtype)
     policy = merged.load()
     if dtype is not None:
@@ -112,7 +112,7 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
 
 
 def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool) -> str:
-    """A model card: what was trained from, on what, how, what the run's own files say came of it, and how to load it."""
+    """A model card: base model, data, method, the results in the run's files, and how to load it."""
     from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
 
@@ -158,7 +158,7 @@ def _loading(library: str, base: str) -> list[str]:
 
 
 def _data(tasks: Any) -> str:
-    """The set in a word: its source or name where it has one."""
+    """The task set in a word: its source or name if it has one."""
     from dataclasses import fields
 
     from gimbal.environments.mixture import Mixed
@@ -174,7 +174,7 @@ def _data(tasks: Any) -> str:
 
 
 def _results(directory: Path, step: int) -> list[str]:
-    """The held-out evaluation before training and of this model, where the run took it, in the words of the console."""
+    """The held-out evaluation before training and of this model, if the run has it, with the console's names."""
     from gimbal.report.console import figures
     from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
 
@@ -184,7 +184,7 @@ def _results(directory: Path, step: int) -> list[str]:
     after = summary.after if summary is not None and summary.steps == step else taken
     before = {} if summary is None else summary.before
     if not (named := figures(before or after, after)):
-        return ["No held-out evaluation was taken of this model."]
+        return ["This model has no held-out evaluation."]
     lines = ["| held-out tasks | before training | this model |", "|---|---|---|"]
     for key, name in named.items():
         first = f"{before[key]:.3f}" if key in before else "-"

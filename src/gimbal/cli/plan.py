@@ -1,4 +1,4 @@
-"""gimbal plan: the throughput of other hardware, schedules and bounds on staleness."""
+"""gimbal plan: predict throughput with other hardware, schedules and staleness bounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 HELP = """\
 gimbal plan [--from RUN[,RUN...]] [key=value ...]
 
-Simulates the pipeline on a virtual clock under five schedules. Speeds and lengths come from finished local runs, or from you:
+Simulates the pipeline on a virtual clock under five schedules. Speeds and lengths come from finished local runs or from you:
 
-  --from RUN[,RUN...]   use the speeds, lengths and recipe of a run; more runs, with other slots and lengths, give better speeds
+  --from RUN[,RUN...]   use the speeds, lengths and recipe of a run; more runs with different slots and lengths improve the estimate
   samplers=6 trainers=2 slots=64 prompts_per_step=128 max_staleness=2       what to simulate
   speeds.step_s=0.02 speeds.row_s=1e-4 speeds.train_token_s=5e-5 ...        seconds on one device
   'lengths=LogNormal(mean=4000, cv=1, limit=16384)'                         decisions per rollout
@@ -29,15 +29,15 @@ Simulates the pipeline on a virtual clock under five schedules. Speeds and lengt
   --json                      print the forecasts as JSON
 
 serial: all devices generate, then all train, like the local runtime. sync: samplers and trainers have their own devices and wait
-for each other. one-step-off: the next batch is generated while the last one is trained on. bounded-async: samplers run up to
+for each other. one-step-off: the next batch is generated while training on the last one. bounded-async: samplers run up to
 max_staleness versions ahead, and finish their rollouts before they load weights. partial-rollout: the same, but weights are loaded
 in the middle of rollouts.
 
 Keys:
 """
-ENOUGH = 0.97  # of the best throughput: the least staleness that reaches it is recommended
+ENOUGH = 0.97  # share of the best throughput: recommend the least staleness that reaches it
 WORTH_SAYING = 0.1  # of a mean age
-BOUNDS = (1, 2, 4, 8)  # of staleness, tried for the recommendation
+BOUNDS = (1, 2, 4, 8)  # staleness bounds tried for the recommendation
 
 
 def plan(argv: Sequence[str]) -> int:
@@ -57,7 +57,7 @@ def plan(argv: Sequence[str]) -> int:
     measured = [calibrate.read(api.find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
     base = Setup()
     if measured:
-        # A plan is about two sides: a run on one device becomes one sampler and one trainer.
+        # A plan has two sides: a run on one device becomes one sampler and one trainer.
         base = replace(
             measured[0].plan, speeds=calibrate.fit(measured), trainers=1, warmup=base.warmup, steps=base.steps
         )
@@ -91,7 +91,7 @@ def plan(argv: Sequence[str]) -> int:
 
 
 def _check(run: Measured, base: Setup) -> tuple[str, float, float]:
-    """(name, rollouts a second as measured, and as the fitted speeds explain them)."""
+    """(name, rollouts per second as measured, and as predicted from the fitted speeds)."""
     from gimbal.runtime.simulate.calibrate import again
 
     return run.name, run.rollouts_per_s, again(run, base.speeds).rollouts_per_s
@@ -105,12 +105,14 @@ def _schedules(asked: str | None) -> Sequence[Schedule]:
     names = asked.split(",") if asked else list(SCHEDULES)
     for name in names:
         if name not in known:
-            raise ValueError(f"there is no schedule {name}{nearest(name, SCHEDULES)}; there are {', '.join(SCHEDULES)}")
+            raise ValueError(
+                f"there is no schedule {name}{nearest(name, SCHEDULES)}; choose from {', '.join(SCHEDULES)}"
+            )
     return [known[name] for name in names]
 
 
 def rows(forecasts: Sequence[Forecast]) -> str:
-    """The table. Schedules that come out alike share a row, as one-step-off and bounded-async at k = 1, whose bound is the same."""
+    """The table. Schedules with equal results share a row, such as one-step-off and bounded-async at k = 1, whose bound is the same."""
     head = (
         "schedule",
         "k",
@@ -149,9 +151,9 @@ def rows(forecasts: Sequence[Forecast]) -> str:
 
 
 def recommendation(plan: Setup, forecasts: Sequence[Forecast]) -> str:
-    """One sentence: the least stale schedule within 3 % of the best, and which side is the limit.
+    """One sentence: the least stale schedule within 3 % of the best, and the bottleneck.
 
-    Beside what was asked for it tries other bounds for the schedules that have one.
+    For schedules with a staleness bound it also tries other bounds.
     """
     from gimbal.runtime.simulate.simulator import simulate
 
@@ -173,7 +175,7 @@ def recommendation(plan: Setup, forecasts: Sequence[Forecast]) -> str:
 
 
 def _price(chosen: Forecast, plain: float | None) -> str:
-    """What its age costs, and whether the throughput pays for it."""
+    """What its staleness costs, and whether the throughput makes up for it."""
     from gimbal.runtime.simulate.price import price
 
     if chosen.age_mean < WORTH_SAYING:
@@ -188,7 +190,7 @@ def _price(chosen: Forecast, plain: float | None) -> str:
 
 def _limit(f: Forecast) -> str:
     if f.schedule == "serial":
-        return f"generation takes {f.trainer_idle:.0%} of the time and training the rest"
+        return f"generation takes {f.trainer_idle:.0%} of the time, training the rest"
     if f.trainer_idle > max(0.1, f.sampler_idle):
         return f"the samplers are the limit (trainers idle {f.trainer_idle:.0%}), so another trainer would not help"
     if f.sampler_idle > 0.1:
@@ -197,7 +199,7 @@ def _limit(f: Forecast) -> str:
 
 
 def _keys() -> None:
-    """Read from the source: to import it takes seconds, and a help page should not."""
+    """Read from the source: importing takes seconds, and a help page should not."""
     import ast
     import re
 

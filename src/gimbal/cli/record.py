@@ -1,4 +1,4 @@
-"""gimbal record: episodes of policies, as a data set to learn from."""
+"""gimbal record: record episodes of policies as a dataset for training."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 HELP = """\
 gimbal record SOURCE [SOURCE ...] DIRECTORY
 
-Writes episodes into DIRECTORY in Minari's layout, for gimbal train iql tasks=DIRECTORY and for everything that reads Minari. A SOURCE
-is a run, whose policy acts in the environment that it was trained in, or a data set (gimbal/pendulum/random-v0, a directory). The
-episodes of several are mixed evenly.
+Writes episodes to DIRECTORY in Minari's layout, for gimbal train iql tasks=DIRECTORY and for any tool that reads Minari. A SOURCE
+is a run, whose policy acts in its training environment, or a dataset (gimbal/pendulum/random-v0, a directory). Episodes of
+several sources are mixed evenly.
 
-  --episodes N       of each run (default: 100)
-  --seed N           of the episodes and the actions (default: 0)
-  --temperature T    of the actions: 1 as trained, 0 the policy's mode (default: 1)
-  --step N           the policy of this checkpoint, not the last: a worse one
+  --episodes N       episodes per run (default: 100)
+  --seed N           seed of the episodes and actions (default: 0)
+  --temperature T    sampling temperature of the actions: 1 as trained, 0 the policy's mode (default: 1)
+  --step N           use this checkpoint's policy instead of the last, for worse episodes
   --runs DIRECTORY   look up run names there instead of in runs"""
 
 
@@ -33,7 +33,7 @@ def record(argv: Sequence[str]) -> int:
     if arguments.overrides:
         raise ValueError(f"gimbal record takes no key {next(iter(arguments.overrides))} (gimbal record --help)")
     if len(arguments.words) < 2:
-        raise ValueError("gimbal record takes runs or data sets, and a new directory: gimbal record RUN DIRECTORY")
+        raise ValueError("gimbal record takes runs or datasets, and a new directory: gimbal record RUN DIRECTORY")
     import numpy as np
 
     from gimbal import durable

@@ -1,4 +1,4 @@
-"""gimbal report: a page about runs."""
+"""gimbal report: write a page about runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HELP = """\
 gimbal report RUN [RUN ...] [--serve]
 
 RUN is a run, a directory of runs, or a pattern such as 'demo-*'. Writes one page about these runs: what was learned, how stable it
-was, what it cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html beside the first of several
+was, what it cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html next to the first of several
 runs. Runs that differ only in their seed are drawn as one curve with a band.
 
   --out FILE         write to this file

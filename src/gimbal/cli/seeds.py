@@ -1,4 +1,4 @@
-"""gimbal train --seeds: one recipe over several seeds, each an ordinary run in a process of its own."""
+"""gimbal train --seeds: one recipe over several seeds, each an ordinary run in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def numbers(text: str) -> list[int]:
-    """``5`` is the seeds 0 to 4; ``3,8`` are these two, and ``7,`` is one."""
+    """``5`` means seeds 0 to 4; ``3,8`` means these two; ``7,`` means one."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(word.isdecimal() for word in words):
         raise ValueError(
@@ -32,12 +32,10 @@ def numbers(text: str) -> list[int]:
 
 
 def at_once(text: str) -> int:
-    """``--jobs``: each run needs a core of its own."""
+    """``--jobs``: each run needs its own core."""
     cores = len(os.sched_getaffinity(0))
     if not text.isdecimal() or not 1 <= int(text) <= cores:
-        raise ValueError(
-            f"--jobs is {text}; it must be a number of runs from 1 to {cores}: each needs a core of its own"
-        )
+        raise ValueError(f"--jobs is {text}; it must be a number of runs from 1 to {cores}: each needs its own core")
     return int(text)
 
 
@@ -51,16 +49,16 @@ def train_seeds(
     rest: Sequence[str],
     notices: Sequence[str] = (),
 ) -> int:
-    """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, every one on cores of its own. Exit code 2 if any failed.
+    """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, each on its own cores. Exit code 2 if any failed.
 
-    What the same command finished before is left as it is, and what it began continues, so a broken series is fixed by
-    giving the command again. ``rest`` are words for each run's own command line; ``notices`` are told once nothing is refused any more.
+    Runs that the same command finished earlier are left as they are, and unfinished ones continue, so giving the command again
+    repairs a broken series. ``rest`` goes to each run's command line; ``notices`` are printed once nothing can be refused any more.
     """
     from gimbal import api, recipes
     from gimbal.runtime import compose
 
     cores = sorted(os.sched_getaffinity(0))
-    compose.accepted(run)  # what is refused is refused once
+    compose.accepted(run)  # a refusal appears once
     advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
     for sentence in advice:
@@ -91,9 +89,9 @@ def train_seeds(
 
 
 def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequence[int], jobs: int = 1) -> list[Path]:
-    """A directory with the recipe in it for each seed; one that is there must hold this very recipe, else nothing is made.
+    """A directory with the recipe for each seed. An existing one must hold the same recipe; otherwise nothing is created.
 
-    Threads that the recipe leaves open were settled when the directory was made, perhaps with other ``jobs``, and stay.
+    If the recipe leaves ``threads`` open, the number set when the directory was created stays, even with other ``jobs``.
     """
     from gimbal import api, config
 
@@ -110,11 +108,11 @@ def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequen
 
 @dataclass
 class Series:
-    """Runs waiting, running, and failed. Ctrl-C reaches every run once, and each stops at a checkpoint; a second one ends them."""
+    """Waiting, running and failed runs. Ctrl-C reaches every run once, and each stops at a checkpoint; a second one kills them."""
 
     waiting: Sequence[Path]
     jobs: int
-    cores: Sequence[int]  # shared out among the jobs; none leaves them where they are
+    cores: Sequence[int]  # divided among the jobs; empty: no pinning
     rest: Sequence[str]
     failed: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
@@ -146,7 +144,7 @@ class Series:
                 self.failed[directory.name] = code
 
     def _train(self, directory: Path, job: int) -> int:
-        """A run's exit code. Alone it has the terminal; one of several has its lines marked with its name."""
+        """A run's exit code. A single run has the terminal; with several, each line starts with the run's name."""
         several = self.jobs > 1
         process = subprocess.Popen(
             [sys.executable, "-m", "gimbal", "train", "--resume", str(directory), *self.rest],
@@ -154,7 +152,7 @@ class Series:
             stderr=subprocess.STDOUT if several else None,
             text=True,
             stdin=subprocess.DEVNULL,
-            process_group=0,  # the terminal's Ctrl-C comes to us, and from us once to each
+            process_group=0,  # we receive the terminal's Ctrl-C and forward it once to each run
         )
         self.running.add(process)
         if self.cores:

@@ -1,4 +1,4 @@
-"""gimbal serve: the policy behind an OpenAI-compatible address."""
+"""gimbal serve: serve the policy with an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ include token ids, log-probabilities and weight versions, and each exchange is r
 and end it, POST {"score": 1.0} to http://HOST:PORT/NAME/v1/reward.
 
   --record FILE.jsonl   append exchanges to this file (default: exchanges.jsonl)
-  --fixed               ignore the requests' temperature and truncation: agents often ask for temperature 0, which cannot be trained on
+  --fixed               ignore temperature and truncation in requests: agents often ask for temperature 0, which cannot be trained on
   --recipe RECIPE       use this recipe's engine and sampling for a model directory (default: demo)
   engine.slots=32  sampling.temperature=0.8     any key of the recipe"""
 
@@ -68,8 +68,8 @@ def serve(argv: Sequence[str]) -> int:
         keep=10_000,
     ) as server:
         print(f"{target}: {server.url}/v1, recorded in {record}; press Ctrl-C to stop", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's way to say Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
         forever = threading.Event()
-        while not forever.wait(1.0):  # a signal just before an endless wait would be seen at its end
+        while not forever.wait(1.0):  # a signal just before an endless wait would go unseen
             pass
     return 0

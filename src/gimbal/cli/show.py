@@ -1,4 +1,4 @@
-"""gimbal list, gimbal show, and the page of a recipe's fields."""
+"""gimbal list, gimbal show, and a recipe's page of fields."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def list_recipes(question: str | None = None) -> None:
 
 
 def list_methods(question: str | None = None) -> None:
-    """Every part with an interface, by what it is, or those that recipes for one question add to the core; behind it how well the work
-    is known, where that is not fully.
+    """Every part with an interface, by kind, or the parts that recipes for one question add to the core; with the confidence in the
+    source where it was not fully read.
     """
     from gimbal import config, recipes
 
@@ -81,7 +81,7 @@ def list_tasks(question: str | None = None) -> None:
     from gimbal.environments.reasoning import names
 
     found = {e.name: e.summary for e in config.catalogue().values() if e.part and "AbstractTasks" in e.bases}
-    print("yours: tasks=FILE or a Hub dataset (docs/data.md); `gimbal show NAME` has the fields of each")
+    print("your own: tasks=FILE or a Hub dataset (docs/data.md); `gimbal show NAME` lists the fields of each")
     table(dict(sorted(found.items())))
     print("\ntasks.name of ReasoningGym is one of")
     wrapped(names())
@@ -132,7 +132,7 @@ def _default(item: object) -> str:
 
 
 def fields_page(run: object, recipe: str) -> str:
-    """Every key of a run: path, value, type; above each part its name and docstring, behind a field its comment."""
+    """Every key of a run: path, value, type; above each part its name and docstring, after each field its comment."""
     import dataclasses
     import inspect
     import re

@@ -29,7 +29,7 @@ gimbal train RECIPE --help lists all its keys with types and values.
 
   --runtime ray      generate and score in Ray processes; the learner stays in this one (fields: gimbal show Ray)
   --name NAME        write to runs/NAME, which must hold no other run
-  --runs DIRECTORY   write there instead of to runs
+  --runs DIRECTORY   write there instead of runs
   --from RUN         start a new run with the recipe of an earlier one, from the initial weights; overrides allowed
   --resume RUN       continue a stopped run, bit for bit; steps=N trains it longer
   --replay RUN       repeat a --runtime ray run in one process from its recorded schedule, and compare the batches
@@ -45,15 +45,15 @@ torchrun --nproc-per-node 2 -m gimbal train ... runs the learner on several proc
 EVAL_HELP = """\
 gimbal eval RUN|MODEL [--recipe RECIPE] [key=value ...]
 
-Evaluates the newest checkpoint of a run, or a model directory, on held-out tasks. A model uses the evaluation of --recipe
-(default: demo).
+Evaluates the newest checkpoint of a run, or a model directory, on held-out tasks. For a model directory, --recipe
+gives the evaluation (default: demo).
 
   --keep FILE               do not evaluate, but write the held-out tasks with the policy's answers: the share of its samples that
                             solve the task (pass_rate) and its best correct answer (completion). Train on it with tasks=FILE
-  --certify 'SafetyTest()'  do not evaluate, but test once whether the mean cost is low enough, on tasks that no test has seen;
+  --certify 'SafetyTest()'  do not evaluate, but test once whether the mean cost is low enough, on tasks no test has used;
                             exit code 1 if it is not. For a run on your own data give the tasks and the cost:
                             "SafetyTest(tasks=fresh.jsonl, cost=mine.py:harm)". Fields: gimbal show SafetyTest. Tasks that were
-                            used in a test are listed in safety.jsonl beside the runs"""
+                            used in a test are listed in safety.jsonl next to the runs"""
 
 UNBEGUN = "stopped before the first step; nothing was saved; give the same command again"
 
@@ -84,7 +84,7 @@ def train(argv: Sequence[str]) -> int:
     try:
         with _terminable(), flags_first(arguments, (*SWITCHES, *VALUED, "debug")):
             return _train(arguments)
-    except KeyboardInterrupt:  # while it was loaded: of one that trains, _train tells itself
+    except KeyboardInterrupt:  # while loading: once it trains, _train reports it
         if {"resume", "seeds", "help", "dry-run", "print-config"} & set(arguments.flags) or "RANK" in os.environ:
             raise
         print(f"\ngimbal: {UNBEGUN}", file=sys.stderr)
@@ -93,8 +93,8 @@ def train(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """A scheduler's SIGTERM is a Ctrl-C while a run is loaded, as it is once it trains (``interruptible``)."""
-    # Among torchrun's ranks it may say that one of them died.
+    """A scheduler's SIGTERM acts as Ctrl-C while a run loads, just as during training (``interruptible``)."""
+    # Under torchrun it may mean that another rank died.
     ours = threading.current_thread() is threading.main_thread() and "RANK" not in os.environ
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if ours else None
     try:
@@ -110,7 +110,7 @@ def _replay(arguments: Arguments) -> int:
     from gimbal.runtime.run import AbstractRun
 
     if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:
-        raise ValueError("--replay repeats a run as it was: besides --replay RUN it takes only --name and --runs")
+        raise ValueError("--replay repeats a run unchanged: with --replay RUN, give only --name and --runs")
     runs = Path(arguments.flags.get("runs", api.RUNS))
     original = api.find_run(arguments.flags["replay"], runs)
     recipe, run = config.load(original, AbstractRun)
@@ -137,7 +137,7 @@ def _train(arguments: Arguments) -> int:
     track = trackers.asked(arguments.flag("track"))
     earlier = arguments.flag("resume") or arguments.flag("from")
     found = api.find_run(earlier, runs) if earlier else None
-    notices: list[str] = []  # told once nothing can be refused any more
+    notices: list[str] = []  # printed once nothing can be refused any more
     if found is not None:
         if "resume" in arguments.flags and (set(arguments.overrides) - {"steps"} or "name" in arguments.flags):
             raise ValueError(api.kept(found))
@@ -147,7 +147,7 @@ def _train(arguments: Arguments) -> int:
             weights = api.trained(found)
             if weights and not any(key.partition(".")[0] in ("model", "policy") for key in arguments.overrides):
                 notices.append(
-                    f"the recipe of {found}, from the initial weights; model={weights} begins with its trained ones"
+                    f"using the recipe of {found} with the initial weights; to start from its trained weights, add model={weights}"
                 )
     else:
         recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
@@ -188,7 +188,7 @@ def _train(arguments: Arguments) -> int:
         except KeyboardInterrupt:
             recipes.tell(f"stopped; {api.way_on(directory)}" if directory.exists() else UNBEGUN)
             return 130
-        except (RewardError, OwnError, Rewritten) as error:  # can be fixed without a change of the recipe
+        except (RewardError, OwnError, Rewritten) as error:  # can be fixed without changing the recipe
             if checkpoint.newest(directory) is None:
                 raise
             raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error
@@ -232,11 +232,11 @@ def evaluate(argv: Sequence[str]) -> int:
     if run.held_out is not None and not api.is_model(arguments.words[0]):
         try:
             said = list(compose.overlap(trained, run.held_out.tasks))
-        except (ValueError, OSError):  # the rows of training are gone or changed: the evaluation does without them
+        except (ValueError, OSError):  # training rows are gone or changed: the evaluation does not need them
             said = []
         for sentence in said:
             recipes.tell(sentence)
-    with waiting("drawing and scoring the held-out tasks"):
+    with waiting("sampling and scoring the held-out tasks"):
         result = api.evaluate(run)
     print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")
     table({name: f"{value:.4g}" for name, value in result.metrics().items()})

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Arguments:
-    """A command line, taken apart: ``key=value`` and ``--key value`` are overrides unless the command knows the flag."""
+    """A parsed command line: ``key=value`` and ``--key value`` are overrides unless the command knows the flag."""
 
     words: list[str] = field(default_factory=list)
     flags: dict[str, str] = field(default_factory=dict)
     overrides: dict[str, str] = field(default_factory=dict)
-    dashed: dict[str, str] = field(default_factory=dict)  # overrides that were given as --KEY, as typed
+    dashed: dict[str, str] = field(default_factory=dict)  # overrides given as --KEY, as typed
 
     def flag(self, name: str) -> str | None:
         return self.flags.get(name)
@@ -37,7 +37,7 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
                 result.flags[key] = value
                 continue
             if not equals:
-                # A flag of ours needs its value; a lone --checkpointing is true.
+                # Our own flags need a value; a lone --checkpointing means true.
                 alone = not rest or rest[0].startswith("--")
                 if alone and key in valued:
                     raise ValueError(f"--{key} needs a value")
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[st
 
 @contextmanager
 def flags_first(arguments: Arguments, flags: Sequence[str]) -> Iterator[None]:
-    """An unknown key that was typed as --KEY, and is closer to one of these flags than to a key, is refused as a flag."""
+    """Refuse an unknown key as a flag if it was typed as --KEY and is closer to one of these flags than to any key."""
     from gimbal.config import UnknownKey, nearest
 
     try:

@@ -1,4 +1,4 @@
-"""Recipes as data: parts by name, dotted overrides, and the file that a run is started again from."""
+"""Recipes as data: parts by name, dotted overrides, and the saved recipe of a run."""
 
 from gimbal.config.classes import catalogue, methods, nearest
 from gimbal.config.overrides import UnknownKey, flatten, locate, override, paths, reachable

@@ -1,8 +1,8 @@
-"""The names users bring from other systems. Each is understood, with a notice that says what it is called here."""
+"""Names from other systems. Each is accepted, with a notice that gives gimbal's name."""
 
 from __future__ import annotations
 
-# Ours first: every name on the right is read as the one on the left.
+# Ours first: every name on the right is read as the name on the left.
 _SAME = {
     "num_generations": "rollout.n actor_rollout_ref.rollout.n n_samples_per_prompt group_size num_generations_per_prompt "
     "num_return_sequences_in_group num_samples_per_prompt_rollout",
@@ -37,12 +37,12 @@ _SAME = {
 }
 ALIASES = {theirs: ours for ours, names in _SAME.items() for theirs in names.split()}
 
-# One name there, two here; the more special name wins, wherever it stands.
+# One name there, two here; the more specific name wins in any order.
 BOTH_CLIPS = dict.fromkeys(
     ("epsilon", "clip_ratio", "eps_clip", "cliprange", "clip_range"), ("objective.clip_low", "objective.clip_high")
 )
 
-# A coefficient there is a part of the loss here: it is set where the recipe has the part, which is added where it has not.
+# A coefficient there is a part of the loss here: it is set if the recipe has the part; otherwise the part is added.
 PARTS = dict.fromkeys(
     ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"),
     "KLPenalty",
@@ -51,10 +51,10 @@ PARTS = dict.fromkeys(
 # Sections of verl's and prime-rl's configurations: actor_rollout_ref.actor.clip_ratio_high is read as clip_ratio_high.
 SECTIONS = ("actor_rollout_ref", "algorithm", "data", "trainer", "orchestrator", "async_training")
 
-# Parts that were called so before; what was typed and saved still holds.
+# Former names of parts; typed and saved ones still work.
 RENAMED = {"Jsonl": "Dataset"}
 
-# Who drives a rollout was said by the engine once, and is the workflow's to say now.
+# The engine used to drive rollouts; now the workflow does.
 _DRIVES = "the workflow drives rollouts now, with any engine: "
 MOVED = {
     "Conversation": _DRIVES + "workflow='Dialogue(tool=..., answers=...)' engine='Native(...)'",
@@ -64,40 +64,40 @@ MOVED = {
     "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
     **dict.fromkeys(
         ("MovingAverage", "RunningMean"),
-        "the part that uses a running mean now keeps it itself: drop this controller",
+        "the part that uses the running mean now keeps it itself: drop this controller",
     ),
     "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
 }
 
-# Names whose meaning has no single counterpart: the refusal says what to write.
-_SIZE = "gimbal takes a number of minibatches, not their size: optimization.minibatches = batch size / minibatch size"
+# Names without a single counterpart: the refusal says what to write instead.
+_SIZE = "gimbal takes the number of minibatches, not their size: optimization.minibatches = batch size / minibatch size"
 _OBJECTIVE = "the loss is a part: objective=ClippedRatio(), SequenceRatio(), ... (gimbal list methods)"
 _ADVANTAGE = "the estimator is a part: advantage=GroupNormalized(), LeaveOneOut(), GAE(), ..."
 _AGGREGATION = (
     "the denominator is a part: aggregation=TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)"
 )
 _LOSS_TYPE = (
-    "it is the denominator of the loss: grpo is aggregation=SequenceMean(), dapo and bnpo TokenMean(), dr_grpo ConstantMean(length=N); "
+    "it is the loss's denominator: grpo is aggregation=SequenceMean(), dapo and bnpo TokenMean(), dr_grpo ConstantMean(length=N); "
     "gimbal train dapo, dr_grpo, gspo and cispo are the whole methods"
 )
 _SCALE = "the estimator is a part: group is advantage=GroupNormalized(), batch BatchScaled(), none GroupCentered()"
-_LORA = "LoRA is a part: lora='LoRA(rank=16, alpha=32)', of every linear layer unless targets=[...] names some"
+_LORA = "LoRA is a part: lora='LoRA(rank=16, alpha=32)', on every linear layer unless targets=[...] names some"
 _VLLM = (
     "the sampler is a part: engine=VLLM() in this process, engine=VLLMServer() or VLLMServer(url=...) behind a server"
 )
 _TRACK = "--track wandb, tensorboard, trackio, or several with commas; metrics.jsonl is always written"
-_NAME = "a run is runs/NAME: --name NAME, and --runs DIRECTORY in place of runs"
-_BATCH = "gimbal counts prompts, not rollouts: prompts_per_step x num_generations a step; memory is optimization.microbatch_tokens"
+_NAME = "a run is runs/NAME: use --name NAME, and --runs DIRECTORY for another place than runs"
+_BATCH = "gimbal counts prompts, not rollouts: prompts_per_step x num_generations per step; optimization.microbatch_tokens sets memory"
 _GPUS = "devices=Devices(...) places learner and samplers; several learner processes start under torchrun (docs/distributed.md)"
 _CORRECTION = "the correction is a part: correction=TruncatedWeight(level='token', cap=2.0), MaskedWeight(...) or None"
-_STALENESS = "the bound is always kept, by pacing the learner; no rollout is dropped for its age"
+_STALENESS = "pacing the learner always keeps the bound; no rollout is dropped for its age"
 EXPLAINED = {
     "ppo_mini_batch_size": _SIZE,
     "actor_rollout_ref.actor.ppo_mini_batch_size": _SIZE,
     "mini_batch_size": _SIZE,
     **dict.fromkeys(("per_device_train_batch_size", "generation_batch_size", "batch_size"), _BATCH),
     "gradient_accumulation_steps": "micro-batches follow from optimization.microbatch_tokens and never change the gradient",
-    "bf16": "policy.mixed_precision=bf16 computes in bfloat16 with weights in float32; policy.dtype=bfloat16 holds them in it too",
+    "bf16": "policy.mixed_precision=bf16 computes in bfloat16 with float32 weights; policy.dtype=bfloat16 stores the weights in it too",
     "max_prompt_length": "prompts are never cut",
     "loss": _OBJECTIVE,
     "loss_type": _LOSS_TYPE,
@@ -123,7 +123,7 @@ EXPLAINED = {
         ("num_train_epochs", "total_epochs"),
         "a run is measured in learner steps: steps = epochs x tasks / prompts_per_step",
     ),
-    "steps_per_generation": "updates a batch are optimization.minibatches (parts of it) and optimization.epochs (passes over it)",
+    "steps_per_generation": "updates per batch: set optimization.minibatches (parts of it) and optimization.epochs (passes over it)",
     "warmup_ratio": "warm-up is counted in learner steps: optimization.warmup_steps=N",
     **dict.fromkeys(
         ("use_peft", "use_lora", "lora_r", "lora_rank", "lora_alpha", "lora_target_modules", "peft_config"), _LORA
@@ -134,19 +134,19 @@ EXPLAINED = {
     "logging_steps": "every step is printed and written to metrics.jsonl; record_every=N writes every N-th step's rollouts",
     "log_completions": "rollouts are written every record_every=10 steps and shown by gimbal report",
     "resume_from_checkpoint": "gimbal train --resume RUN continues from the newest checkpoint",
-    "push_to_hub": "gimbal export RUN DIRECTORY writes what an upload takes: hf upload NAME DIRECTORY",
-    "reward_weights": "weights stand with the rewards: reward=f.py:score*0.7,f.py:brevity*0.3",
-    "mask_truncated_completions": "it is a filter: filters=DropOverlong(); with a soft price instead, OverlongPenalty() among rewards",
-    "eval_strategy": "held_out=FILE evaluates before and after training, held_out.every=N every N steps too",
+    "push_to_hub": "gimbal export RUN DIRECTORY writes the files to upload: hf upload NAME DIRECTORY",
+    "reward_weights": "give weights with the rewards: reward=f.py:score*0.7,f.py:brevity*0.3",
+    "mask_truncated_completions": "it is a filter: filters=DropOverlong(); for a soft penalty, add OverlongPenalty() to the rewards",
+    "eval_strategy": "held_out=FILE evaluates before and after training; held_out.every=N also evaluates every N steps",
     "do_eval": "held_out=FILE evaluates; held_out=none does not",
     **dict.fromkeys(
         ("sync_ref_model", "ref_model_sync_steps"), "reference_resets=[10, 20] renews the reference after these steps"
     ),
-    "fp16": "float16 is not trained in: policy.mixed_precision=bf16",
-    "repetition_penalty": "the distribution sampled from is the one trained: sampling.temperature shapes it",
+    "fp16": "training in float16 is not supported: policy.mixed_precision=bf16",
+    "repetition_penalty": "gimbal trains the distribution it samples from; sampling.temperature shapes it",
     **dict.fromkeys(("deepspeed", "fsdp", "n_gpus_per_node", "num_gpus", "tensor_model_parallel_size"), _GPUS),
     **dict.fromkeys(
-        ("custom_reward_function.path", "reward_fn"), "reward=file.py:function; verl's compute_score is taken as it is"
+        ("custom_reward_function.path", "reward_fn"), "reward=file.py:function; verl's compute_score works unchanged"
     ),
-    "filter_groups.enable": "it is a filter: filters=ZeroVariance() drops groups without a difference and draws others",
+    "filter_groups.enable": "it is a filter: filters=ZeroVariance() drops groups whose scores are all equal and samples others",
 }

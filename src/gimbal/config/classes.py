@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 ABBREVIATION = re.compile(r"\b(Dr|al|cf|vs|e\.g|i\.e)\.$")
-# Interfaces that are no methods.
+# Interfaces that are not methods.
 NO_METHODS = (
     "AbstractPart",
     "AbstractTasks",
@@ -37,10 +37,8 @@ class Entry:
     line: int
     summary: str  # first sentence of the docstring
     bases: tuple[str, ...]
-    part: bool  # a dataclass: something a recipe may hold
-    confidence: (
-        str  # "verified", "partial" or "abstract-only" if the docstring says how well the work is known, else ""
-    )
+    part: bool  # a dataclass: a recipe may hold it
+    confidence: str  # "verified", "partial" or "abstract-only" if the docstring has a confidence line, else ""
 
 
 @cache
@@ -66,7 +64,7 @@ def catalogue() -> dict[str, Entry]:
 
 
 def methods() -> dict[str, list[Entry]]:
-    """The parts that have an interface, by what they are: Objective, Advantage, Reward, ..."""
+    """The parts that have an interface, by kind: Objective, Advantage, Reward, ..."""
     kinds: dict[str, list[Entry]] = {}
     for entry in catalogue().values():
         for base in entry.bases:
@@ -76,7 +74,7 @@ def methods() -> dict[str, list[Entry]]:
 
 
 def confidence(docstring: str | None) -> str:
-    """What a docstring's line "Confidence: ..." begins with."""
+    """The first word of a docstring's line "Confidence: ..."."""
     found = re.search(r"^Confidence: ([\w-]+)", docstring or "", re.MULTILINE)
     return found[1] if found else ""
 
@@ -92,6 +90,6 @@ def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a refusal: "; did you mean X?", or nothing if nothing is near."""
+    """The end of a refusal: "; did you mean X?", or "" if no name is close."""
     match = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {match[0]}?" if match else ""

@@ -1,4 +1,4 @@
-"""What a key expects, in words: for a help page, and for the refusal of a value."""
+"""What a key expects, in words, for help pages and refusals."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ SCALARS = {
     str: "text",
     Path: "a path",
 }
-# Kinds of parts that are given in a short form most often.
+# Kinds of parts that are usually given in a short form.
 KINDS = {
     "AbstractReward": "a function (reward=mine.py:score), several with weights (reward=mine.py:score*0.7,mine.py:brevity*0.3), "
-    "or a reward of gimbal (reward='ExactAnswer()'; gimbal list methods)",
-    "AbstractTasks": "a file of rows (rows.jsonl), a directory of them, a dataset of the hub (openai/gsm8k), or tasks such as "
+    "or a gimbal reward (reward='ExactAnswer()'; gimbal list methods)",
+    "AbstractTasks": "a data file (rows.jsonl), a directory of them, a Hub dataset (openai/gsm8k), or tasks such as "
     "ReasoningGym(name='chain_sum') (gimbal list tasks)",
     "AbstractRuntimeSpec": "local or ray",
     "AbstractObjective": "an objective, such as objective='ClippedRatio()' or objective='Reinforce()' (gimbal list methods)",
     "AbstractAdvantage": "an estimator, such as advantage='GroupNormalized()' or advantage='LeaveOneOut()' (gimbal list methods)",
     "AbstractAggregation": "TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)",
-    "HeldOut": "a share or a number of the tasks (held_out=0.1, held_out=200), a split of them (held_out=test), a file of rows "
+    "HeldOut": "a share or a number of the tasks (held_out=0.1, held_out=200), a split of them (held_out=test), a data file "
     "(held_out=heldout.jsonl), or HeldOut(tasks=..., samples=4)",
 }
-# Files of rows, by how their names end.
+# Data files, by suffix.
 DATA_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-NAMED = 6  # most parts of a kind that a sentence names
+NAMED = 6  # most parts of a kind named in a message
 
 
 def is_mixture(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping gives weights to files or datasets, and is not the fields of a part: {gsm8k.jsonl: 0.7, owner/code: 0.3}."""
+    """Whether a mapping gives files or datasets weights, rather than a part's fields: {gsm8k.jsonl: 0.7, owner/code: 0.3}."""
     named = all(isinstance(key, str) and ("/" in key or key.endswith(DATA_FILES)) for key in value)
     return bool(value) and named and all(isinstance(item, int | float) for item in value.values())
 
 
 def describe(annotation: Any) -> str:
-    """An annotation in words of a signature: ``float``, ``int | None``, ``tuple[AbstractReward, ...]``."""
+    """An annotation as in a signature: ``float``, ``int | None``, ``tuple[AbstractReward, ...]``."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", str(annotation))
@@ -76,40 +76,40 @@ def fitting(kind: type) -> list[str]:
 
 
 def _kinds(kind: type) -> Iterator[str]:
-    """Its name and those of its kinds: a tool is an environment too."""
+    """Its name and its kinds' names: a tool is also an environment."""
     yield kind.__name__
     for narrower in kind.__subclasses__():
         if narrower.__name__.startswith("Abstract"):
             yield from _kinds(narrower)
 
 
-# One's own classes and functions, and files of rows: mine.py:Count, pkg.mod:score*0.7, heldout.jsonl.
+# Your own classes and functions, and data files: mine.py:Count, pkg.mod:score*0.7, heldout.jsonl.
 OWN = re.compile(
     r"(?<![\w./~-])[A-Za-z_.~/][\w.~/+@-]*(:[A-Za-z_]\w*(\*[-+.\de]+)?|\.(jsonl?|ndjson|csv|tsv|parquet)\b(?!:))"
 )
 
 
 def quoted(text: str) -> str:
-    """The text with quotes around each of one's own classes, functions and files in it, so that they are read as if typed alone:
+    """The text with quotes around each of your own classes, functions and files, so that they are read as if typed alone:
     ``Dialogue(tool=mine.py:Count(to=3))`` is ``Dialogue(tool='mine.py:Count(to=3)')``.
     """
     result, at, quote = "", 0, ""
     while at < len(text):
         letter = text[at]
-        found = None if quote or not at else OWN.match(text, at)  # the whole text is no argument
+        found = None if quote or not at else OWN.match(text, at)  # the whole text is not an argument
         if found:
             end = _closing(text, found.end())
             result, at = result + repr(text[at:end]), end
             continue
         if letter in "'\"":
             quote = "" if letter == quote else quote or letter
-        taken = 2 if quote and letter == "\\" else 1  # what follows a backslash ends no string
+        taken = 2 if quote and letter == "\\" else 1  # a character after a backslash does not end a string
         result, at = result + text[at : at + taken], at + taken
     return result
 
 
 def _closing(text: str, at: int) -> int:
-    """The place behind the brackets that open at this place; the place itself where none open."""
+    """The position after the brackets that open here; the position itself if none open."""
     depth, quote = 0, ""
     for place in range(at, len(text)):
         letter = text[place]
@@ -124,7 +124,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def at_commas(text: str) -> list[str]:
-    """The text in pieces, split at commas that stand in no brackets and no quotes."""
+    """The text split at commas outside brackets and quotes."""
     pieces, depth, quote = [""], 0, ""
     for letter in text:
         if quote:

@@ -1,9 +1,9 @@
-"""Dotted overrides: ``objective.clip_high=0.3`` reaches every field of a run, with its type.
+"""Dotted overrides: ``objective.clip_high=0.3`` sets any field of a run, with its type.
 
 objective.clip_high=0.3                         a field
-learning_rate=1e-3                              a field by its last names, where only one field has them
-rewards.0.weight=0.5                            of an item; the index after the last one appends
-tasks.parameters.max_terms=4                    of a mapping, whose keys may be new
+learning_rate=1e-3                              a field by the end of its path, if that is unique
+rewards.0.weight=0.5                            a field of an item; the index after the last one appends
+tasks.parameters.max_terms=4                    an entry of a mapping; new keys are allowed
 objective=SequenceRatio(clip_low=3e-4)          a whole part
 """
 
@@ -19,11 +19,11 @@ from gimbal.config.classes import nearest
 from gimbal.config.expected import is_mixture
 from gimbal.config.parts import Text, read
 
-Changes = list[tuple[str, Any]]  # (path from here, value); an empty path is the whole
+Changes = list[tuple[str, Any]]  # (path from here, value); an empty path means the whole part
 
 
 class UnknownKey(ValueError):
-    """A key that leads nowhere. ``names``: the last names of those there are."""
+    """An unknown key. ``names``: the last names of existing keys."""
 
     def __init__(self, key: str, told: str, names: Iterable[str]) -> None:
         super().__init__(told)
@@ -31,26 +31,28 @@ class UnknownKey(ValueError):
 
 
 def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None] = lambda sentence: None) -> Any:
-    """The run with these changes. ``notice`` is told of every name that was translated; unknown ones are a ValueError."""
+    """The run with these changes. ``notice`` receives every translated name; unknown names raise ValueError."""
     wholes = {key: changes[key] for key in changes if any(other.startswith(key + ".") for other in changes)}
     if wholes and len(wholes) < len(changes):
-        # A part is put in before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
+        # A part is set before its fields are looked up: objective=SequenceRatio() objective.clip_low=1e-3.
         run = override(run, wholes, notice)
         changes = {key: value for key, value in changes.items() if key not in wholes}
     named = {key: PARTS[name] for key in changes if (name := _tail(run, key)) in PARTS}
     parts = {
         key: part for key, part in named.items() if locate(run, key, changes[key])[0][0].startswith("regularisers")
     }
-    if len(parts) > 1:  # each may add a part, and the next one goes behind it
+    if len(parts) > 1:  # each may add a part, and the next one follows it
         first, *others = parts
         if same := next((key for key in others if parts[key] == parts[first]), ""):
             raise ValueError(f"{first} and {same} both set the coefficient of {parts[first]}; give one of them")
         run = override(run, {first: changes[first]}, notice)
         changes = {key: value for key, value in changes.items() if key != first}
         return override(run, changes, notice)
-    inside: dict[str, dict[str, Any]] = {}  # fields of parts that are None so far
+    inside: dict[str, dict[str, Any]] = {}  # fields of parts that are still None
     special: dict[str, tuple[str, Any]] = {}  # path -> (the key that sets it, value)
-    broad: dict[str, tuple[str, Any]] = {}  # the same for keys that set several: what sets one alone goes before them
+    broad: dict[
+        str, tuple[str, Any]
+    ] = {}  # the same for keys that set several paths: a key that sets only one takes precedence
     for key, value in changes.items():
         places = locate(run, key, value)
         if key in BOTH_CLIPS or any(path != key and not path.endswith("." + key) for path, _ in places):
@@ -71,20 +73,20 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
 
 
 def locate(run: Any, key: str, value: Any) -> Changes:
-    """Where a key leads, with the value to put there."""
+    """The paths that a key sets, with their values."""
     if "" in key.split("."):
         raise _unknown(run, key)
     if reachable(run, key) or _absent(run, key):
         return [(key, value)]
     name = _tail(run, key)
     matches = [path for path in paths(run) if path.endswith("." + name)]
-    # The evaluation repeats the names of what it evaluates; a short name means what is trained on.
+    # The evaluation repeats names of the run; a short name refers to training.
     matches = [path for path in matches if not path.startswith("held_out.")] or matches
     if name in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[name]]
     if name in ALIASES:
         return [(ALIASES[name], value)]
-    if name in PARTS and not matches and "regularisers" in _children(run):  # beta of a DPO objective is its own field
+    if name in PARTS and not matches and "regularisers" in _children(run):  # a DPO objective has its own field beta
         kinds = [type(part).__name__ for part in run.regularisers]
         if PARTS[name] in kinds:
             return [(f"regularisers.{kinds.index(PARTS[name])}.coef", value)]
@@ -99,7 +101,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
 
 
 def _tail(run: Any, key: str) -> str:
-    """The part of another system's dotted name that means something here; a key of ours as it is."""
+    """The part of another system's dotted name that has a meaning here; our own keys unchanged."""
     section, *names = key.split(".")
     if key in EXPLAINED or section not in SECTIONS or section in _children(run):
         return key
@@ -137,7 +139,7 @@ def reachable(part: Any, path: str) -> bool:
 
 
 def _absent(run: Any, path: str) -> str | None:
-    """The path of the part that is None and would hold this field, where its type leaves no choice: held_out of held_out.tasks."""
+    """The path of the part that is None and would hold this field, if its type leaves no choice: held_out for held_out.tasks."""
     whole = path.rpartition(".")[0]
     known = {"": run, **paths(run)}
     if whole not in known or known[whole] is not None:
@@ -150,7 +152,7 @@ def _absent(run: Any, path: str) -> str | None:
 
 
 def _unknown(run: Any, key: str) -> ValueError:
-    """The refusal of a key, with the nearest path: by its last name first, since that is what people remember."""
+    """The refusal of a key, with the nearest path: by its last name first, since that is what users remember."""
     known, last = list(paths(run)), key.rpartition(".")[2]
     head = key.rpartition(".")[0]
     if head in paths(run) and paths(run)[head] is None:
@@ -166,7 +168,7 @@ def _unknown(run: Any, key: str) -> ValueError:
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
-    """The part with all changes at once, so that checks between its fields see the whole of them."""
+    """The part with all changes at once, so that checks across fields see all of them."""
     for path, value in changes:
         if not path:
             part = read(value, annotation, at)
@@ -191,7 +193,7 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
 
 
 def _mapping_key(mapping: Mapping[str, Any], path: str) -> str:
-    """Keys hold dots themselves (controllers are keyed by path): the longest one that begins the path, or a new one, the path."""
+    """Keys may contain dots (controllers are keyed by path): the longest key that begins the path, or the path as a new key."""
     known = [key for key in mapping if path == key or path.startswith(key + ".")]
     return max(known, key=len, default=path)
 
@@ -204,7 +206,7 @@ def _grouped(changes: Changes, head: Callable[[str], str]) -> dict[str, Changes]
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested overrides (a YAML file, Python keywords with double underscores) as dotted ones; strings count as typed."""
+    """Nested overrides (a YAML file, Python keywords with double underscores) as dotted ones; strings are treated as typed text."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         path = prefix + str(key).replace("__", ".")

@@ -1,4 +1,4 @@
-"""What a user's own part did wrong: its name, the error, and the line of the user's file, in one sentence."""
+"""Errors in a user's own part: its name, the error, and the line of the user's file, in one sentence."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 
 from gimbal.config.classes import PACKAGE
 
-MOST_TOLD = 300  # characters of an error's own words, and of a value
+MOST_TOLD = 300  # characters shown of an error's message, and of a value
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class OwnError(ValueError):
-    """A part of the user's raised, or gave what its kind does not give."""
+    """A user's part raised, or returned what its kind must not return."""
 
 
 def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
-    """What a user's code raised and where; "" for an error of gimbal's, a refusal by gimbal of what it was given, and memory that ran
-    out, wherever that was.
+    """What user code raised and where; "" for gimbal's own errors, gimbal's refusals of what it was given, and running out of
+    memory anywhere.
 
-    ``keys``: by the name of a part, the key of the run that holds it.
+    ``keys``: from the name of a part to the run's key that holds it.
     """
     if isinstance(error, OwnError) or not isinstance(error, Exception | SystemExit):
         return str(error) if isinstance(error, OwnError) else ""
-    if out_of_memory(error) or type(error).__module__.startswith("gimbal."):  # those say enough
+    if out_of_memory(error) or type(error).__module__.startswith("gimbal."):  # their messages say enough
         return ""
     frames = list(walk_tb(error.__traceback__))
     theirs = [frame for frame, _ in frames if _users(frame)]
@@ -41,10 +41,8 @@ def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """The error and its words, with the last line of the user's code that it came through, if there is one."""
-    words = (
-        str(error).encode("utf-8", "backslashreplace").decode()
-    )  # half of a surrogate pair could not be written anywhere
+    """The error and its message, with the last line of user code in its traceback, if any."""
+    words = str(error).encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be written anywhere
     said = f"{type(error).__name__}: {' '.join(words.split())[:MOST_TOLD]}".removesuffix(": ")
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__) if _users(frame)]
     return f"{said} ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else said
@@ -56,7 +54,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def wrong(part: Any, method: str, got: Any, wanted: str, verb: str = "return") -> OwnError:
-    """The refusal of what a method of a part returned. ``wanted``: what it should, as the end of "it must return ..."."""
+    """The refusal of what a part's method returned. ``wanted``: what it should return, as the end of "it must return ..."."""
     code = inspect.unwrap(vars(type(part))[method]).__code__ if method in vars(type(part)) else None
     where = "" if code is None else f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"
     call = "" if method == "__call__" else f".{method}"
@@ -64,8 +62,8 @@ def wrong(part: Any, method: str, got: Any, wanted: str, verb: str = "return") -
 
 
 def shaped(part: Any, value: Any, like: Any) -> Any:
-    """The tensor that a part returned, one number for each decision as ``like`` has; refused if it is anything else."""
-    from torch import Tensor  # late: --help needs none of it
+    """The tensor that a part returned, one number per decision like ``like``; anything else is refused."""
+    from torch import Tensor  # late: --help does not need it
 
     if not isinstance(value, Tensor) or value.shape != like.shape:
         raise wrong(
@@ -75,7 +73,7 @@ def shaped(part: Any, value: Any, like: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """A value in a sentence: a tensor or an array by its shape, a record by its class."""
+    """A value for a message: a tensor or an array by its shape, a record by its class."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"a {type(value).__name__} of shape {list(value.shape)}"
     text = repr(value)
@@ -83,7 +81,7 @@ def told(value: Any) -> str:
 
 
 def is_own(file: str) -> bool:
-    """Whether it is a file of the user's: neither gimbal's nor Python's, nor of an installed package, nor made by one ("<string>")."""
+    """Whether it is the user's file: not gimbal's, Python's or an installed package's, and not generated ("<string>")."""
     if file.startswith("<") and not file.startswith("<ipython"):
         return False
     return not any(file.startswith(f"{place}/") for place in (PACKAGE, *_INSTALLED))

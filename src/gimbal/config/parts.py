@@ -1,10 +1,10 @@
-"""Parts by name: a catalogue of every class in the package, and the way between parts and plain data.
+"""Parts by name: a catalogue of every class in the package, and conversion between parts and plain data.
 
 A part is a dataclass; as plain data it is ``{"class": NAME, field: value, ...}``, where NAME is the class's name if it is one of
-gimbal's and ``module:Class`` (or ``/path/file.py:Class``) otherwise. The same reader types what a shell, a YAML file or Python gives.
+gimbal's and ``module:Class`` (or ``/path/file.py:Class``) otherwise. One reader types values from a shell, a YAML file or Python.
 
-The values of a command line are read here and not by a parser of arguments because they are data of any depth (a constructor call
-within a list), may begin with a dash, and must be refused in a sentence that names the dotted path.
+Command-line values are read here, not by an argument parser, because they are data of any depth (a constructor call
+in a list), may begin with a dash, and a refusal must name the dotted path.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from gimbal.config.aliases import MOVED, RENAMED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected, fitting, quoted
 
-RECIPE_FILE = "recipe.yaml"  # of a run, in its directory
-REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, and nothing more
-WEIGHTED = re.compile(rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?")  # of a reward: mine.py:score*0.7
-# Kinds of parts that have short forms (a function, a file's name), and what turns these into a part and leaves all else as it is.
+RECIPE_FILE = "recipe.yaml"  # in a run's directory
+REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, nothing else
+WEIGHTED = re.compile(
+    rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?"
+)  # a reward with a weight: mine.py:score*0.7
+# Kinds of parts with short forms (a function, a file name), and what turns these into a part; other values pass unchanged.
 SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
     "AbstractTasks": "gimbal.environments.forms:short",
@@ -40,20 +42,20 @@ SHORT = {
     "AbstractWorkflow": "gimbal.workflows.agent:short",
     "HeldOut": "gimbal.runtime.run:short",
 }
-FLOATS = ("inf", "infinity", "nan")  # numbers that are written as names
-YAML = {"true": True, "false": False, "none": None, "null": None}  # as people type them, outside of a part and inside
-MOST_SHOWN = 80  # characters of a refused value
-MOST = 3.4e38  # of a finite number: what float32 holds, which it may have to become
-OF_RUN = {"of": "run"}  # metadata of a part's field that the run sets from one of its own
-_LOADING: list[Path] = []  # users' files being read just now, innermost last
+FLOATS = ("inf", "infinity", "nan")  # numbers written as names
+YAML = {"true": True, "false": False, "none": None, "null": None}  # as typed, inside or outside a part
+MOST_SHOWN = 80  # characters shown of a refused value
+MOST = 3.4e38  # largest finite number: float32's, since it may become one
+OF_RUN = {"of": "run"}  # metadata of a part's field that the run sets from its own
+_LOADING: list[Path] = []  # user files being imported, innermost last
 
 
 class Text(str):
-    """What somebody typed: "3" may still become a number, and "None" nothing at all. A plain str is a string."""
+    """Typed text: "3" may still become a number, and "None" None. A plain str is a string."""
 
 
 def find(name: str) -> type:
-    """The class of this name: one of gimbal's, or ``module:Class`` for one's own."""
+    """The class of this name: gimbal's, or ``module:Class`` for your own."""
     if ":" in name:
         return resolve(name)
     name = RENAMED.get(name, name)
@@ -62,7 +64,7 @@ def find(name: str) -> type:
     if name not in catalogue():
         parts = [entry.name for entry in catalogue().values() if entry.part]
         raise ValueError(
-            f"gimbal has no part called {name}{nearest(name, parts)} (your own part is file.py:{name}() or pkg.module:{name}())"
+            f"gimbal has no part called {name}{nearest(name, parts)} (write your own as file.py:{name}() or pkg.module:{name}())"
         )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 
@@ -74,8 +76,8 @@ def resolve(reference: str) -> Any:
         raise ValueError(f"{reference!r} is not a reference; write pkg.module:name or path/file.py:name")
     if place == "__main__" and name not in vars(sys.modules[place]):
         raise ValueError(
-            f"{name} was defined in a notebook or an interactive session, and is known only there: continue in that session, or "
-            f"put it into a file and write path/file.py:{name} in place of {reference} in {RECIPE_FILE}"
+            f"{name} was defined in a notebook or an interactive session and exists only there: continue in that session, or "
+            f"put it into a file and replace {reference} with path/file.py:{name} in {RECIPE_FILE}"
         )
     module = imported(place, reference)
     if name not in vars(module):
@@ -84,22 +86,22 @@ def resolve(reference: str) -> Any:
 
 
 def imported(place: str, reference: str) -> types.ModuleType:
-    """The module that a reference begins with: ``path/file.py`` or ``pkg.module``."""
+    """The module part of a reference: ``path/file.py`` or ``pkg.module``."""
     try:
         return _load_file(Path(place)) if place.endswith(".py") else _import_here(place)
     except ModuleNotFoundError as error:
         raise ValueError(f"{reference}: there is no module {error.name}") from error
-    except Exception as error:  # whatever a user's module raises
+    except Exception as error:  # a user's module can raise anything
         raise broken(reference, error) from error
 
 
 def broken(reference: str, error: Exception) -> ValueError:
-    """The refusal of a user's code that raised: what and where; one of ours says enough by itself."""
+    """The refusal of user code that raised: what and where; our own errors need no addition."""
     file, line = traceback.extract_tb(error.__traceback__)[-1][:2]
     if isinstance(error, ValueError) and PACKAGE in Path(file).parents:
         return ValueError(str(error))
     said = str(error)
-    if isinstance(error, SyntaxError):  # whose own words hold file and line too
+    if isinstance(error, SyntaxError):  # its message already has file and line
         file, line, said = error.filename or file, error.lineno, error.msg
     where = (
         "" if PACKAGE in Path(file).parents else f" ({Path(file).name}, line {line})"
@@ -108,7 +110,7 @@ def broken(reference: str, error: Exception) -> ValueError:
 
 
 def _import_here(module: str) -> types.ModuleType:
-    """Import with the working directory at the end of the search path (a console script lacks it)."""
+    """Import with the working directory at the end of the search path, which a console script lacks."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(module)
@@ -116,7 +118,7 @@ def _import_here(module: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def loading(path: Path) -> Iterator[None]:
-    """While a user's file is read for what it defines. A script that trains as it is read would start another run each time."""
+    """While a user's file is imported for its definitions. A script that trains on import would start another run each time."""
     _LOADING.append(path)
     try:
         yield
@@ -125,10 +127,10 @@ def loading(path: Path) -> Iterator[None]:
 
 
 def refuse_while_loading() -> None:
-    """ValueError where a script is just being read for a function or a class of it."""
+    """ValueError while a script is being imported for one of its functions or classes."""
     if _LOADING:
         raise ValueError(
-            f"{_LOADING[-1].name} starts a run when it is imported; put the call of gimbal.train under "
+            f"{_LOADING[-1].name} starts a run when it is imported; put the call to gimbal.train under "
             "if __name__ == '__main__':"
         )
 
@@ -140,24 +142,24 @@ def main_file() -> Path | None:
 
 
 def _load_file(path: Path) -> types.ModuleType:
-    """The module of a file, under its absolute path as name: its classes then say where they can be found again."""
+    """The module of a file, named by its absolute path, so that its classes record where to find them again."""
     path = path.expanduser().resolve()
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     if path == main_file():
-        return sys.modules["__main__"]  # read again it would run again, and its classes would be other ones
+        return sys.modules["__main__"]  # importing again would run it again and create other classes
     if str(path) not in sys.modules:
-        import cloudpickle  # late: --help needs none of it
+        import cloudpickle  # late: --help does not need it
 
         spec = importlib.util.spec_from_file_location(str(path), path)
         assert spec is not None and spec.loader is not None
-        module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
+        module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)  # dataclasses look up their module here
         if str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # its neighbours, as for a script
+            sys.path.append(str(path.parent))  # so that it can import its neighbours, like a script
         try:
             with loading(path):
                 spec.loader.exec_module(module)
-            cloudpickle.register_pickle_by_value(module)  # no other process could import a module of this name
+            cloudpickle.register_pickle_by_value(module)  # other processes cannot import a module of this name
         except BaseException:
             del sys.modules[str(path)]
             raise
@@ -165,13 +167,13 @@ def _load_file(path: Path) -> types.ModuleType:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, as it was given and not too long."""
+    """A value for a message, as given, shortened."""
     text = str(value) if isinstance(value, Text) and value else repr(value)
     return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
 
 
 def label(thing: type | Callable[..., Any]) -> str:
-    """The name under which ``find`` and ``resolve`` come back to a class or function."""
+    """The name by which ``find`` and ``resolve`` return to a class or function."""
     module, name = thing.__module__, thing.__qualname__
     if name in catalogue() and catalogue()[name].module == module:
         return name
@@ -180,19 +182,19 @@ def label(thing: type | Callable[..., Any]) -> str:
             f"{module}.{name} cannot be saved with the run; define it at the top level of a module, under its own name"
         )
     if module == "__main__" and (script := main_file()) is not None:
-        spec = sys.modules[module].__spec__  # of python -m pkg.module, whose relative imports the path would lose
+        spec = sys.modules[module].__spec__  # for python -m pkg.module: the path would lose its relative imports
         module = str(script) if spec is None else spec.name
     return f"{module}:{name}"
 
 
 def at_top(thing: type | Callable[..., Any]) -> bool:
-    """Whether its module has it under its name: not one of a function, a method, a lambda, or hidden behind another of its name."""
+    """Whether its module has it under its name: not local to a function, a method, a lambda, or shadowed by another."""
     held = sys.modules.get(thing.__module__)
     return held is not None and vars(held).get(thing.__qualname__) is thing
 
 
 def plain(value: Any) -> Any:
-    """A part as data that YAML and JSON hold; ``read`` is the way back."""
+    """A part as data for YAML and JSON; ``read`` is the inverse."""
     value = unboxed(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -213,18 +215,18 @@ def plain(value: Any) -> Any:
 
 
 def shown_fields(part: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a part or of its class but for those that the run sets, whose values here say nothing."""
+    """The fields of a part or its class, except those that the run sets."""
     return [item for item in dataclasses.fields(part) if "of" not in item.metadata]
 
 
 def unboxed(value: Any) -> Any:
-    """A scalar or an array of numpy's or torch's as Python's own numbers; anything else as it is."""
+    """A NumPy or torch scalar or array as Python numbers; anything else unchanged."""
     foreign = type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(value, "tolist")
     return value.tolist() if foreign else value
 
 
 def read(value: Any, annotation: Any, path: str = "") -> Any:
-    """The value of this type: of plain data, of Text that was typed, or as it is where it fits already."""
+    """A value of this type, from plain data or typed Text; unchanged if it already fits."""
     value = unboxed(value)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
@@ -245,10 +247,10 @@ def read(value: Any, annotation: Any, path: str = "") -> Any:
         return list(_read_tuple(value, (*arguments, ...), path))
     elif origin in (Mapping, dict):
         data = expression(value, path, expected(annotation, path)) if isinstance(value, Text) else value
-        if isinstance(data, Mapping) and not isinstance(data.get("class"), type):  # else a constructor was typed
+        if isinstance(data, Mapping) and not isinstance(data.get("class"), type):  # otherwise a constructor was typed
             return {str(key): read(item, arguments[1], f"{path}.{key}") for key, item in data.items()}
     elif origin is Callable:
-        if isinstance(value, Mapping) and "class" in value:  # a part that can be called
+        if isinstance(value, Mapping) and "class" in value:  # a callable part
             return _read_part(value, object, path)
         if isinstance(value, str) or callable(value):
             return resolve(value) if isinstance(value, str) else value
@@ -270,16 +272,16 @@ def _float(value: Any) -> float | None:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        return None  # the caller says what was expected
+        return None  # the caller reports what was expected
     return number if math.isinf(number) or abs(number) <= MOST else None  # nan is neither
 
 
 def _int(value: Any) -> int | None:
-    """No field means an integer of more than 63 bits, and torch and numpy hold none."""
+    """No field needs an integer above 63 bits, and torch and NumPy cannot hold one."""
     number: int | None = None
     if isinstance(value, int | str) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):  # 1e6 is an integer too
-            number = int(value)  # exact, where a float is not
+        with contextlib.suppress(ValueError):  # 1e6 counts as an integer
+            number = int(value)  # exact, unlike a float
     if number is None:
         real = _float(value)
         number = int(real) if real is not None and real.is_integer() else None
@@ -296,7 +298,7 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {
 
 
 def _literal(value: Any) -> Any:
-    """Typed text as the Python or YAML literal it looks like, else as the string it is. Of what holds others, as it would be read
+    """Typed text as the Python or YAML literal it looks like, else as a string. Containers come as they would be read
     back: a tuple is a list."""
     if isinstance(value, Text):
         if value.lower() in YAML:
@@ -309,16 +311,16 @@ def _literal(value: Any) -> Any:
             TypeError,
             MemoryError,
             RecursionError,
-        ):  # what it raises for text that is no literal
+        ):  # raised for text that is not a literal
             return str(value)
     return plain(value) if isinstance(value, list | tuple | Mapping) else value
 
 
 def _read_union(value: Any, members: tuple[Any, ...], path: str) -> Any:
-    """The first member the value fits; the refusal of the last one that is not None, which names what was expected."""
+    """The first member that fits the value; otherwise the refusal of the last one that is not None, which names what was expected."""
     refusal = None
-    # A string takes anything, so it comes late; but before a function, whose reference is saved as it was given: resolved here it
-    # would be a function of a module that no other process can import.
+    # A string accepts anything, so it comes late; but before a function, whose reference is saved as given: resolved here it
+    # would be a function of a module that other processes cannot import.
     late = {str: 1}
     for member in sorted(
         members, key=lambda m: (m is not type(None), 2 if get_origin(m) is Callable else late.get(m, 0))
@@ -343,7 +345,7 @@ def _read_tuple(value: Any, arguments: tuple[Any, ...], path: str) -> tuple[Any,
 
 
 def _typed_items(text: Text, item: Any, path: str) -> Any:
-    """The items of a list that was typed. A lone string needs no brackets and no quotes, and neither do references, one or several:
+    """The items of a typed list. A single string needs no brackets or quotes, and neither do one or several references:
     stop=END reward=mine.py:score reward=mine.py:score*0.7,ExactAnswer()"""
     if (item is str and not text.startswith(("(", "["))) or WEIGHTED.fullmatch(text):
         return (text,)
@@ -356,14 +358,14 @@ def _typed_items(text: Text, item: Any, path: str) -> Any:
 def _read_part(value: Any, base: type, path: str) -> Any:
     value = _long(value, base)
     data = value
-    for _ in range(2):  # quotes that came through the shell are one more layer: 'mine.py:Count()'
+    for _ in range(2):  # quotes that survive the shell add a layer: 'mine.py:Count()'
         data = (
             _long(expression(data, path, expected(base, path), fitting(base)), base) if isinstance(data, str) else data
         )
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
-        if base.__name__ == "AbstractEngineSpec" and cls.__name__ in MOVED:  # before its fields, which were others too
+        if base.__name__ == "AbstractEngineSpec" and cls.__name__ in MOVED:  # before its fields, which also differed
             raise ValueError(f"{path} is {cls.__name__}, which is no longer an engine: {MOVED[cls.__name__]}")
         data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
@@ -375,7 +377,7 @@ def _read_part(value: Any, base: type, path: str) -> Any:
 
 
 def _kind(part: Any) -> str:
-    """Its class, and what it is where a part of another kind is wanted: Allocated is no budget but a curriculum."""
+    """Its class, and its kind where another kind is wanted: Allocated is a curriculum, not a budget."""
     name = type(part).__name__
     bases = catalogue()[name].bases if name in catalogue() else ()
     kind = next(
@@ -385,7 +387,7 @@ def _kind(part: Any) -> str:
 
 
 def _long(value: Any, base: type) -> Any:
-    """A short form of a part of this kind as the part, or as the text of its constructor."""
+    """Turn a short form into a part of this kind, or into its constructor's text."""
     if base.__name__ not in SHORT:
         return value
     module, name = SHORT[base.__name__].split(":")
@@ -393,7 +395,7 @@ def _long(value: Any, base: type) -> Any:
 
 
 def _checked(part: Any, path: str) -> Any:
-    """A part that was made in Python, with every field of its type: what it would be once saved and read again."""
+    """A part made in Python with every field converted to its type, as if saved and read again."""
     hints, held = get_type_hints(type(part)), {f.name: vars(part)[f.name] for f in dataclasses.fields(part) if f.init}
     fields = {name: read(value, hints[name], f"{path}.{name}" if path else name) for name, value in held.items()}
     changed = {name: value for name, value in fields.items() if value is not held[name] and value != held[name]}
@@ -421,10 +423,10 @@ def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
 
 
 def expression(text: str, path: str, way: str, likely: Iterable[str] = ()) -> Any:
-    """The plain data of a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated.
+    """Plain data from a literal or a constructor call such as ``SequenceRatio(clip_low=3e-4)``; parsed, never evaluated.
 
-    ``way``: what the key expects, told where the text is neither, or a lone name that is no part's; ``likely``: what such a name may
-    have been meant as.
+    ``way``: what the key expects, reported if the text is neither or is a bare name of no part; ``likely``: candidates for what
+    such a name was meant to be.
     """
     if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), *RENAMED, "None", "True", "False", "inf"):
         raise ValueError(f"{path}={text}{nearest(text, likely)}; it must be {way}")
@@ -432,13 +434,13 @@ def expression(text: str, path: str, way: str, likely: Iterable[str] = ()) -> An
     source = "OWN" + quoted(own[2] or "()") if own else quoted(text)
     try:
         return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")
-    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:  # the last two for what is nested deeply
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:  # the last two for deep nesting
         detail = f": {error}" if isinstance(error, TypeError) else ""
         raise ValueError(f"{path}={text:.200} cannot be read{detail}; it must be {way}") from error
 
 
 def _data(node: ast.expr, own: str) -> Any:
-    """TypeError says what is not allowed."""
+    """Raises TypeError for anything that is not allowed."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -453,7 +455,7 @@ def _data(node: ast.expr, own: str) -> Any:
     if isinstance(node, ast.Name) and node.id in YAML:
         return YAML[node.id]
     if isinstance(node, ast.Name) and node.id.lower() in FLOATS:
-        return float(node.id)  # that the field takes no nan, the reader of its type says with the field's name
+        return float(node.id)  # if the field accepts no nan, its type's reader reports that with the field's name
     if isinstance(node, ast.Name):
         return {"class": find(own if node.id == "OWN" else node.id)}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -1,4 +1,4 @@
-"""The resolved recipe of a run, as a readable file from which ``gimbal train --from RUN`` starts a new run."""
+"""A run's resolved recipe as a readable file; ``gimbal train --from RUN`` starts a new run from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice; YAML itself would silently take the later one."""
+    """Refuses a key that is given twice; YAML itself would silently use the later one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         given: set[str] = set()
@@ -42,19 +42,19 @@ _Dumper.add_representer(str, _string)
 
 
 def dump(run: Any, recipe: str, directory: str = "") -> str:
-    """Every part by its class, every field with its value. ``directory``: where the run starts, which its relative paths begin at."""
+    """Every part by its class, every field with its value. ``directory``: where the run starts; its relative paths start there."""
     data = {"recipe": recipe, **({"directory": directory} if directory else {}), "run": plain(run)}
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120)
     return f"# All fields of the run. Start a new run with them: gimbal train --from DIRECTORY [key=value ...]\n{text}"
 
 
 def save(text: str, path: Path) -> None:
-    """Write it whole or not at all."""
+    """Write the file atomically."""
     durable.write(path, text)
 
 
 def load(path: Path, kind: type) -> tuple[str, Any]:
-    """(name of the recipe, its parts as an instance of ``kind``) of a run directory or of its file."""
+    """(name of the recipe, its parts as an instance of ``kind``) of a run directory or its recipe file."""
     path = path / RECIPE_FILE if path.is_dir() else path
     data = read_file(path)
     if "run" not in data:
@@ -63,13 +63,13 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
     for file in _files(data["run"]) if began else ():
         if not Path(file).exists() and (Path(began) / file).exists():
             raise ValueError(
-                f"{path} names {file}, relative to the directory where the run was started: first type cd {shlex.quote(began)}"
+                f"{path} names {file}, relative to the directory where the run was started: first run cd {shlex.quote(began)}"
             )
     return str(data.get("recipe", path.stem)), read(_as_now(data["run"]), kind)
 
 
 def _as_now(run: Any) -> Any:
-    """A control run that was saved when one record said how all families draw: without what it said of tokens alone."""
+    """A control run saved when one record held the sampling of all families: without the fields for tokens only."""
     match run:
         case {"policy": {"class": str() as policy}, "sampling": {"class": "Sampling", **settings}}:
             own = find(policy).family.sampling
@@ -80,7 +80,7 @@ def _as_now(run: Any) -> Any:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """The relative paths in saved parts: of references, and of files of rows."""
+    """The relative paths in saved parts: references and data files."""
     if isinstance(value, Mapping | list):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _files(item)
@@ -99,7 +99,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"there is no file {path}") from error
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deeply") from error
-    except (ValueError, yaml.YAMLError) as error:  # no JSON, no text, and values that Python has none for
+    except (ValueError, yaml.YAMLError) as error:  # not JSON, not text, or values that Python lacks
         raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if not isinstance(data, Mapping):
         raise ValueError(f"{path} is not a mapping; write recipe: NAME and overrides as key: value")

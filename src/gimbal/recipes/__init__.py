@@ -1,6 +1,6 @@
-"""Recipes: one function a file, of the file's name, that returns a Run. Nothing is registered.
+"""Recipes: each file has one function of the same name that returns a Run. There is no registry.
 
-``core/`` holds those that people start from, ``papers/QUESTION/`` those of published works by the question that they answer.
+``core/`` holds recipes to start from, ``papers/QUESTION/`` recipes of published work, grouped by the question they answer.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from gimbal.config.parts import broken
 
 
 def tell(sentence: str) -> None:
-    """To the user, apart from what a command prints."""
+    """Print a message to the user on stderr, separate from a command's output."""
     print(f"gimbal: {sentence}", file=sys.stderr)
 
 
-START = {  # of all recipes, those that people begin with
-    "stable": "your model and reward: GRPO that finds its own learning rate",
-    "grpo": "GRPO with a learning rate of yours; dapo, dr_grpo, gspo and cispo are its variants",
+START = {  # recipes to begin with
+    "stable": "your model and reward: GRPO that adapts its own learning rate",
+    "grpo": "GRPO with a learning rate you set; variants: dapo, dr_grpo, gspo, cispo",
     "sft": "imitate written answers, before RL or instead of it",
     "dpo": "prefer one of two written answers",
-    "terminal": "an agent that runs programs; a program of yours that calls a model is agent=agent.py:solve",
-    "cartpole": "control, by choices; pendulum or sac for real-valued actions",
-    "flow_grpo": "a model that draws images; ddpo for diffusion",
-    "demo": "see gimbal-tiny learn, in a minute on a CPU",
+    "terminal": "an agent that runs programs; for your own program that calls a model, use agent=agent.py:solve",
+    "cartpole": "control with discrete actions; pendulum or sac for continuous ones",
+    "flow_grpo": "an image model with flow matching; ddpo for diffusion",
+    "demo": "watch gimbal-tiny learn, in a minute on a CPU",
 }
 _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
-# Kinds of parts that are about one question whatever recipe holds them: Pace is the core's too, and answers staleness all the same.
+# Kinds of parts that answer one question in any recipe: Pace is also in core recipes, but still answers staleness.
 _KINDS = {
     "staleness": ("Staleness", "Anchor", "Correction"),
     "mismatch": ("Correction",),
@@ -45,12 +45,12 @@ _KINDS = {
     "agents": ("Workflow", "Tool"),
     "rewards": ("Reward",),
 }
-_reading: list[Path] = []  # files of recipes, each named by the one before it
+_reading: list[Path] = []  # recipe files, each named by the previous one
 
 
 @cache
 def _files() -> dict[str, Path]:
-    """The file of every recipe, by name: names are unique over all questions."""
+    """The file of every recipe, by name; names are unique across questions."""
     return {file.stem: file for file in sorted(_HERE.rglob("*.py"), key=lambda file: file.stem) if file.parent != _HERE}
 
 
@@ -67,7 +67,7 @@ def names() -> dict[str, str]:
 
 @cache
 def questions() -> dict[str, str]:
-    """``core`` and every question that recipes answer, each with what it is about."""
+    """``core`` and every question that recipes answer, each with its description."""
     packages = [_HERE / "core", *sorted(file.parent for file in (_HERE / "papers").glob("*/__init__.py"))]
     return {
         package.name: first_sentence(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
@@ -85,7 +85,7 @@ def of(question: str) -> dict[str, str]:
 
 
 def methods_of(question: str) -> set[str]:
-    """The names of the parts that answer it: all of some kinds, and those that its recipes hold and no recipe of the core does."""
+    """The names of the parts that answer it: all parts of some kinds, and the parts that its recipes use and core recipes do not."""
     held, kinds = _held(question), methods()
     whole = {entry.name for kind in _KINDS.get(question, ()) for entry in kinds[kind]}
     return held if question == "core" else held - _held("core") | whole
@@ -110,7 +110,7 @@ def function(recipe: str) -> Callable[[], Any]:
 
 
 def warnings(run: Any, recipe: str) -> list[str]:
-    """What is doubtful in a run and was not so in the recipe as it ships: that one's docstring says what it is."""
+    """Warnings about a run that its recipe does not already raise as shipped: the recipe's docstring covers those."""
     from gimbal.runtime import compose, memory  # late, as below
 
     while recipe.endswith(_FILES) and Path(recipe).is_file():
@@ -119,18 +119,18 @@ def warnings(run: Any, recipe: str) -> list[str]:
     return [sentence for sentence in (*compose.check(run), *memory.too_large(run)) if sentence not in shipped]
 
 
-OWN = ("model", "policy", "tasks", "reward", "rewards")  # what somebody brings
+OWN = ("model", "policy", "tasks", "reward", "rewards")  # what a user provides
 
 
 def default(overrides: Iterable[str]) -> str:
-    """Where no recipe is named: the demo, or the closed loop for a model or tasks that no learning rate is known to fit."""
+    """The recipe if none is named: the demo, or the closed loop for a model or tasks with no known good learning rate."""
     return "stable" if any(key.partition(".")[0] in OWN for key in overrides) else "demo"
 
 
 def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callable[[str], None] = tell) -> Any:
     """The Run of a recipe, by name, by reference, or by a YAML or JSON file that names one, with overrides.
 
-    A file holds ``recipe: NAME`` and overrides, nested or dotted; or it is the saved recipe of a run.
+    A file contains ``recipe: NAME`` and overrides, nested or dotted, or is the saved recipe of a run.
     """
     # Late: they import torch, and --help does not.
     from gimbal.recipes.configure import configured
@@ -153,7 +153,7 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
     else:
         try:
             run = function(recipe)()
-        except Exception as error:  # whatever a user's recipe raises
+        except Exception as error:  # a user's recipe can raise anything
             raise broken(recipe, error) from error
     if not isinstance(run, AbstractRun):
         raise ValueError(f"the recipe {recipe} returned {told(run)}; it must return a gimbal.Run")

@@ -1,4 +1,4 @@
-"""From the words of a command line, a file or Python to a checked run."""
+"""Turn overrides from a command line, a file or Python into a checked run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gimbal.runtime.run import AbstractRun, HeldOut, Run
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.demonstrated import Demonstrated
 
-# Several names for one key. Those of datasets are TRL's, verl's and OpenRLHF's.
+# Several names for one key. The names for datasets come from TRL, verl and OpenRLHF.
 _NAMES = {
     "reward": "rewards",
     "agent": "workflow",
@@ -51,14 +51,14 @@ _NAMES = {
     "dataset_train_split": "tasks.split",
     "dataset_streaming": "tasks.streaming",
 }
-REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic), (Categorical, Greedy)  # policies by what they act with
-READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that say how a row is read
+REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic), (Categorical, Greedy)  # policies by action type
+READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
 def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
     """The run with these overrides, checked as a whole: two parts that consume the same ratio are refused here.
 
-    ``reward`` is another name of ``rewards``. What functions, references and files stand for is read in ``config/parts.py`` (SHORT).
+    ``reward`` is another name for ``rewards``. ``config/parts.py`` (SHORT) turns functions, references and files into parts.
     """
     changes: dict[str, Any] = {}
     for key, value in overrides.items():
@@ -94,7 +94,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
 
 
 def _with_agent(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """agent=agent.py:solve, or a command line, as the workflow. It scores itself unless a reward is given."""
+    """agent=agent.py:solve, or a command line, as the workflow. The agent scores itself unless a reward is given."""
     given = changes["workflow"]
     if isinstance(given, str) and not re.match(r"\w*Agent\(", given):
         given = Agent(program=str(given))
@@ -102,11 +102,11 @@ def _with_agent(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``reward_weights``, TRL's name, as the weights of the rewards that are given with it as functions or parts."""
+    """``reward_weights`` (TRL's name) as the weights of the rewards given with it as functions or parts."""
     rewards, weights = changes.get("rewards"), changes.get("reward_weights")
     given = list(rewards) if isinstance(rewards, list | tuple) else [rewards]
     if weights is None or isinstance(weights, str) or not all(callable(one) or is_dataclass(one) for one in given):
-        return dict(changes)  # as text the weight stands behind each name: what is told of reward_weights says so
+        return dict(changes)  # as text, each name carries its weight: the notice on reward_weights says so
     amounts = list(weights) if isinstance(weights, list | tuple) else [weights]
     if len(amounts) != len(given):
         raise ValueError(
@@ -119,7 +119,7 @@ def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
-    """The run with its overrides; what they say of the tasks holds for each set of a mixture, and for the evaluation's rows too."""
+    """The run with its overrides; those on tasks apply to each set of a mixture and to the evaluation's rows."""
     given = changes.get("held_out")
     amount = _number(given)
     named = isinstance(given, str) and re.fullmatch(r"[A-Za-z_]\w*", given) and given.lower() not in ("none", "null")
@@ -130,7 +130,7 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
     if amount is not None:
         if not isinstance(run.tasks, Dataset | Rows | Mixed | Split):
             raise ValueError(
-                f"held_out={given} sets rows of a data set aside, but tasks is {type(run.tasks).__name__}, which generates its tasks: "
+                f"held_out={given} sets rows of a dataset aside, but tasks is {type(run.tasks).__name__}, which generates its tasks: "
                 f"give held_out.tasks='{type(run.tasks).__name__}(...)' or held_out=FILE, or drop held_out"
             )
         tasks, held = parted(run.tasks, amount)
@@ -141,9 +141,9 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
 
 
 def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """An evaluation on the user's tasks draws as the recipe's did: where training copies written answers, that is another engine."""
+    """An evaluation on the user's tasks samples like the recipe's: if training copies written answers, with another engine."""
     before, now = recipe.held_out, run.held_out
-    if not run.policy.family.judged:  # an environment's own return says how good it was
+    if not run.policy.family.judged:  # an environment's return is the score
         return run
     if before is None or now is None or {"engine", "held_out.engine", "workflow", "held_out.workflow"} & set(changes):
         return run
@@ -161,15 +161,15 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
 
 
 def _number(value: Any) -> float | None:
-    """The number that was given for a key which takes other things too."""
+    """The number given for a key that also takes other values."""
     try:
         return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):  # it is one of those
+    except (TypeError, ValueError):  # another kind of value
         return None
 
 
 def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
-    if isinstance(tasks, Split):  # of an earlier run
+    if isinstance(tasks, Split):  # from an earlier run
         return _other_split(tasks.tasks, split)
     if isinstance(tasks, Mixed):
         return Mixed(sets=tuple(_other_split(each, split) for each in tasks.sets), names=tasks.names)
@@ -181,7 +181,7 @@ def _other_split(tasks: AbstractTasks, split: str) -> AbstractTasks:
 
 
 def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """tasks.prompt=question of a mixture is that of each of its sets."""
+    """For a mixture, tasks.prompt=question applies to each of its sets."""
     tasks = run.tasks
     if "tasks" in changes:
         tasks = short(changes["tasks"])
@@ -196,7 +196,7 @@ def _spread(run: AbstractRun, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alike(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """Rows of an evaluation that was given by its file alone are read as those that are trained on: held_out=test.parquet
+    """Held-out rows given only by file are read like the training rows: held_out=test.parquet
     tasks.prompt=question."""
     held_out, tasks = run.held_out, run.tasks
     tasks = tasks.sets[0] if isinstance(tasks, Mixed) else tasks
@@ -204,19 +204,19 @@ def _alike(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
     given = changes.get("held_out", changes.get("held_out.tasks"))
     if held_out is None or given is None or not isinstance(held_out.tasks, Dataset) or not isinstance(tasks, Dataset):
         return run
-    if not isinstance(short(given), Dataset):  # the whole part was written down
+    if not isinstance(short(given), Dataset):  # the whole part was given
         return run
     columns = {name: vars(tasks)[name] for name in READ_BY if f"held_out.tasks.{name}" not in changes}
     return replace(run, held_out=replace(held_out, tasks=replace(held_out.tasks, **columns)))
 
 
 def _evaluated(changes: Mapping[str, Any]) -> bool:
-    """Whether the user says on which tasks is evaluated, or that none is."""
+    """Whether the user sets the tasks to evaluate on, or turns evaluation off."""
     return any(key == "held_out" or f"{key}.".startswith("held_out.tasks.") for key in changes)
 
 
 def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """Where the evaluation was changed, training leaves the new evaluation's questions out, as it did the old one's."""
+    """If the evaluation was changed, training excludes the new evaluation's questions, as it did the old one's."""
     held_out = run.held_out.tasks if run.held_out is not None else None
     before = recipe.held_out.tasks if recipe.held_out is not None else None
     if held_out == before or not isinstance(run.tasks, ReasoningGym) or not isinstance(held_out, ReasoningGym):
@@ -227,7 +227,7 @@ def _apart(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
 
 
 def _wide(run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """A critic on the policy's hidden states takes as many numbers as these have, unless the user says how many."""
+    """A critic on the policy's hidden states gets their width, unless the user sets it."""
     policy = run.policy
     if not isinstance(policy, CausalLM) or policy.width is None:
         return run
@@ -243,13 +243,13 @@ def _begin(run: AbstractRun, real: bool) -> str:
 
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
-    """In another environment policy and critic have its sizes and bound, and the evaluation is of it; what the user sets stays."""
+    """For another environment, fit policy, critic and evaluation to its sizes and bound; what the user sets stays."""
     before = recipe.tasks.source if isinstance(recipe.tasks, Gymnasium | Minari) else ""
     if not isinstance(run.tasks, Gymnasium | Minari) or run.tasks.source == before:
         return run
     if not run.tasks.source:
         raise ValueError(
-            f"{vars(run.tasks)['dataset']} does not say of which environment it is, so its sizes and its evaluation are unknown: put "
+            f"{vars(run.tasks)['dataset']} does not name its environment, so its sizes and its evaluation are unknown: put "
             "env_spec into its metadata.json"
         )
     world = Environment(run.tasks.source)
@@ -259,8 +259,8 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         sizes |= {f"policy.{name}": size for name, size in both.items()}
     elif isinstance(run.policy, REAL + CHOICES):
         raise ValueError(
-            f"{run.tasks.source} takes {'vectors of reals' if world.real else 'choices'}, which {type(run.policy).__name__} does not "
-            f"draw: begin with {_begin(run, world.real)}"
+            f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
+            f"not sample: start from {_begin(run, world.real)}"
         )
     if isinstance(run.policy, SquashedGaussian | Deterministic):
         sizes["policy.bound"] = world.bound
@@ -279,7 +279,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         sizes["held_out.tasks.environment"] = run.tasks.source
 
     def given(path: str) -> bool:
-        short = "" if path.startswith("held_out.") else path.rpartition(".")[2]  # a short name means what is trained on
+        short = "" if path.startswith("held_out.") else path.rpartition(".")[2]  # a short name refers to training
         return any(key in (path, short) or path.startswith(key + ".") for key in changes)
 
     return override(run, {path: value for path, value in sizes.items() if not given(path)})

@@ -1,14 +1,14 @@
-"""What a recipe made for gimbal-tiny takes for a pretrained model instead: one table by size, and what holds for all sizes.
+"""Settings for pretrained models in place of those a recipe has for gimbal-tiny: a table by size, and what holds for all sizes.
 
-    learning rate   1e-6 for all weights: the default of TRL's GRPO, and what most published runs take (DAPO, Search-R1); 1e-5 for
+    learning rate   1e-6 for all weights: the default of TRL's GRPO, and what most published runs use (DAPO, Search-R1); 1e-5 for
                     LoRA, ten times as much ("LoRA Without Regret", Schulman et al. 2025)
-    precision       float32 weights computed in bfloat16, and a sampler in bfloat16, where the machine computes in it; else the
-                    sampler's is that of the weights, never the int8 of recipes for gimbal-tiny
-    checkpointing   on: without it activations are the largest part beside the weights
+    precision       float32 weights computed in bfloat16, and a bfloat16 sampler, if the machine supports bfloat16; otherwise the
+                    sampler has the precision of the weights, never the int8 of recipes for gimbal-tiny
+    checkpointing   on: without it, activations take the most memory after the weights
     max_length      256, TRL's default, below 1 B; 1,024, as verl's examples for mathematics, above; at most half of the context
     microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/memory.md)
 
-The batch stays the recipe's: 16 prompts of 8 rollouts are usual for models too. What the user sets stays as it was set.
+The recipe's batch stays: 16 prompts of 8 rollouts are usual for pretrained models too. What the user sets never changes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gimbal.policies.token import CausalLM
 from gimbal.runtime.memory import PROMPT, Shape, predicted, shape_of, told
 from gimbal.runtime.run import AbstractRun
 
-DATA = ("tasks", "held_out", "rewards")  # keys that say nothing of sizes
+DATA = ("tasks", "held_out", "rewards")  # keys that have nothing to do with size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Models of up to so many parameters."""
+    """Settings for models of up to ``parameters``."""
 
     parameters: float
     max_length: int
@@ -49,7 +49,7 @@ TABLE = (
 
 
 def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> tuple[AbstractRun, str]:
-    """The run with what its model's size asks for, and what was chosen, in a sentence; ``changes`` are the user's."""
+    """The run with settings for its model's size, and a sentence on what was chosen; ``changes`` are the user's."""
     policy = run.policy
     if not isinstance(policy, CausalLM) or not isinstance(recipe.policy, CausalLM):
         return run, ""
@@ -65,7 +65,7 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     wanted = _wanted(run, policy, size, shape)
     if (
         paths(recipe).get("aggregation.length") == recipe.sampling.max_length
-    ):  # a mean over the longest rollout there can be
+    ):  # a mean over the longest possible rollout
         wanted["aggregation.length"] = float(wanted["sampling.max_length"])
     chosen = {
         path: value
@@ -81,7 +81,7 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     return run, (
         f"{policy.model} {count}, but the recipe's settings are for a model of 1 M: this run uses {words} instead (published rates for "
         f"{'LoRA' if policy.lora is not None else 'full training'}, and settings that save memory; docs/memory.md){memory}. "
-        "Settings of yours are not changed"
+        "Your own settings are not changed"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the doctor says of a policy that acts: its calls of tools, its turns, and what broke around it."""
+"""The doctor's rules for policies that act: their tool calls, their turns, and failures around them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import shlex
 
 from gimbal.report.record import Record, Sign, names
 
-USED = 0.05  # share of episodes that call a tool: below, next to no gradient says what a call is worth
-FAILED = 0.5  # share of calls that end in an error of their own
+USED = 0.05  # share of episodes that call a tool; below it almost no gradient tells what a call is worth
+FAILED = 0.5  # share of calls that end in an error
 CUT = 0.5  # share of episodes that are cut at their last turn
-BROKE = 0.1  # share of rollouts that an environment, tool, sandbox, agent or provider loses: above, what is left may be a selection
-LEAST = 8  # rollouts lost, below which a share says nothing
+BROKE = 0.1  # share of rollouts lost to an environment, tool, sandbox, agent or provider; above it the rest may be a biased selection
+LEAST = 8  # lost rollouts below which a share means nothing
 
 
 def environment_errors(record: Record) -> Sign | None:
-    """Something around the policy breaks, so often that the episodes that are left may not be the same kind."""
+    """Something around the policy breaks so often that the remaining episodes may not be representative."""
     kinds = {
         name: max(record(name)) for name in names(record, "drops/rollouts/") if name.endswith(("_error", "_timeout"))
     }
@@ -24,8 +24,8 @@ def environment_errors(record: Record) -> Sign | None:
         return None
     worst = max(kinds, key=lambda name: kinds[name])
     evidence = (
-        f"{lost:.0f} rollouts were lost to failures around the policy, {lost / (lost + trained):.0%} of what was drawn (limit "
-        f"{BROKE:.0%}), most as {worst.rpartition('/')[2]} ({kinds[worst]:.0f}); the run told the first ones with their reasons"
+        f"{lost:.0f} rollouts were lost to failures around the policy, {lost / (lost + trained):.0%} of those sampled (limit "
+        f"{BROKE:.0%}), most as {worst.rpartition('/')[2]} ({kinds[worst]:.0f}); the run printed the first ones with their reasons"
     )
     return Sign(name="environment errors", evidence=evidence, experiment=record.again("steps=1", "record_every=1"))
 
@@ -37,9 +37,11 @@ def tools_unused(record: Record) -> Sign | None:
     begin = record.early("tool/used_frac") or 0.0
     evidence = f"{used:.1%} of the episodes call a tool (median of the second half; limit {USED:.0%})"
     if begin < USED:
-        evidence += "; so it was from the start: does the chat template show the tools, and do its calls look as the model writes them?"
+        evidence += (
+            ", from the start: check that the chat template shows the tools and that its call format is the model's"
+        )
         return Sign(name="tools not called", evidence=evidence, experiment=_page(record))
-    evidence += f"; at first {begin:.0%} did: calls did not pay"
+    evidence += f"; at first {begin:.0%} did: calls did not pay off"
     return Sign(name="tools not called", evidence=evidence, experiment=record.again(record.rate(0.3)))
 
 
@@ -47,7 +49,7 @@ def calls_fail(record: Record) -> Sign | None:
     failed = record.late("tool/failed_frac")
     if failed is None or failed < FAILED or record.solved:
         return None
-    evidence = f"{failed:.0%} of the calls of tools end in an error (median of the second half; limit {FAILED:.0%})"
+    evidence = f"{failed:.0%} of the tool calls end in an error (median of the second half; limit {FAILED:.0%})"
     return Sign(name="tool calls fail", evidence=evidence, experiment=_page(record))
 
 
@@ -64,5 +66,5 @@ def turns_exhausted(record: Record) -> Sign | None:
 
 
 def _page(record: Record) -> str:
-    """Its rollouts are on the page, call by call."""
+    """The report page shows the rollouts, call by call."""
     return shlex.join(["gimbal", "report", str(record.directory)])

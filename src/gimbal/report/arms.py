@@ -1,6 +1,6 @@
-"""Runs as they lie on disk, and finished ones put into arms: the runs of one recipe, its seeds being the repetitions.
+"""Runs read from disk, and finished ones grouped into arms: the runs of one recipe, with seeds as repetitions.
 
-What cannot be compared is refused.
+Runs that cannot be compared are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from gimbal.config import RECIPE_FILE, read_file
 from gimbal.report.files import JsonLines, Summary
 
-# Fields of a run that change neither what it does nor what it is asked.
+# Fields of a run that change neither its behaviour nor its tasks.
 BOOKKEEPING = (
     "threads",
     "checkpoint_every",
@@ -35,9 +35,9 @@ class RunOnDisk:
     """What a run has written so far. ``settings`` is its recipe, leaf by leaf under dotted paths, without the seed."""
 
     directory: Path
-    rows: Sequence[Mapping[str, Any]]  # of metrics.jsonl, a step each
+    rows: Sequence[Mapping[str, Any]]  # of metrics.jsonl, one per step
     summary: Summary | None
-    recipe: str  # the text of recipe.yaml, "" where there is none
+    recipe: str  # the text of recipe.yaml, "" if there is none
     settings: Mapping[str, Any]
     seed: int | None
 
@@ -60,37 +60,37 @@ class RunOnDisk:
 
     @cached_property
     def metrics(self) -> dict[str, list[float | None]]:
-        """Each metric's values, a step each; None is unknown."""
+        """Each metric's values, one per step; None is unknown."""
         names = sorted({name for row in self.rows for name in row if name != "step"})
         return {name: [row.get(name) for row in self.rows] for name in names}
 
     @property
     def own(self) -> dict[str, Any]:
-        """The settings of the run itself, without those of bookkeeping."""
+        """The settings of the run itself, without bookkeeping."""
         found = {key.removeprefix("run."): value for key, value in self.settings.items() if key.startswith("run.")}
         return {key: value for key, value in found.items() if key not in BOOKKEEPING}
 
     @property
     def key(self) -> str:
-        """The same for seeds of one recipe, however they were recorded; a run without a recipe is like no other."""
+        """Equal for seeds of one recipe, however they were recorded; a run without a recipe equals no other."""
         return json.dumps([self.settings.get("recipe"), self.own], default=str) if self.recipe else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
-    """A run that came to its end: its recipe as {dotted field: value}, its summary, its metrics step by step."""
+    """A finished run: its recipe as {dotted field: value}, its summary, its metrics step by step."""
 
     directory: Path
     recipe: str
     seed: int
     settings: Mapping[str, Any]
-    every: int  # steps between evaluations; 0 is none on the way
+    every: int  # steps between evaluations; 0 means none during training
     summary: Summary
     rows: Sequence[Mapping[str, Any]]
 
     @property
     def held_out(self) -> dict[str, Any]:
-        """What decides the score: the held-out tasks, how many samples, the verifier. Not the engine: it may be the run's own."""
+        """What determines the score: the held-out tasks, the number of samples, the verifier. Not the engine: it may be the run's."""
         parts: tuple[str, ...] = ("held_out.", "rewards.0.")
         if "held_out" in self.settings:  # None: scored on what it trains on
             parts = ("held_out", "tasks.", "curriculum.", "rewards.")
@@ -102,7 +102,7 @@ class EndedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One side of a comparison: its runs by evaluation, of every evaluation the same number, in the order of their seeds."""
+    """One side of a comparison: its runs by evaluation, equally many for each, in the order of their seeds."""
 
     name: str
     runs: Sequence[Sequence[EndedRun]]  # [evaluation][seed]
@@ -113,7 +113,7 @@ class Arm:
 
 
 def read(directory: Path) -> EndedRun:
-    """ValueError unless the run has ended."""
+    """Raises ValueError unless the run has ended."""
     run = RunOnDisk.read(directory)
     if not run.recipe:
         raise ValueError(f"there is no file {directory / RECIPE_FILE}")
@@ -136,10 +136,10 @@ def read(directory: Path) -> EndedRun:
 
 
 def arms(given: Sequence[tuple[str, Sequence[Path]]]) -> list[Arm]:
-    """Arms of ``(name, directories)``. Runs without a name are grouped by recipe; those of a name are one arm.
+    """Arms from ``(name, directories)``. Runs without a name are grouped by recipe; runs with one name form one arm.
 
-    All arms must have the same evaluations. An arm of several (a recipe trained on several kinds of tasks, given as one name) needs
-    as many runs of each.
+    All arms must have the same evaluations. An arm with several (a recipe trained on several kinds of tasks, under one name) needs
+    the same number of runs for each.
     """
     seen: set[Path] = set()
     named: dict[str, list[EndedRun]] = {}
@@ -194,14 +194,14 @@ def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[A
         if len({len(stratum) for stratum in strata}) > 1:
             counts = " and ".join(str(len(stratum)) for stratum in strata)
             raise ValueError(
-                f"{name} has {counts} runs of the {len(evaluations)} evaluations; give the same number of runs for each"
+                f"{name} has {counts} runs for its {len(evaluations)} evaluations; give the same number of runs for each"
             )
         found.append(Arm(name=name, runs=strata))
     return found
 
 
 def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:
-    """Runs of one arm and evaluation must differ in their seeds, and in nothing else."""
+    """Runs of one arm and evaluation must differ only in their seeds."""
     for before, run in pairwise(runs):
         if run.settings != runs[0].settings:
             what = difference(runs[0].settings, run.settings)
@@ -217,7 +217,7 @@ def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:
 
 
 def differing(found: Sequence[Arm]) -> list[str]:
-    """The fields in which the arms' recipes are not all alike."""
+    """The fields in which the arms' recipes differ."""
     settings = [run.settings for arm in found for run in arm.all_runs[:1]]
     keys = dict.fromkeys(key for one in settings for key in one)
     return [key for key in keys if any(one.get(key) != settings[0].get(key) for one in settings)]
@@ -231,8 +231,8 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def _names(groups: Sequence[Sequence[EndedRun]]) -> list[str]:
-    """Of each group: what its directories' names have in common before the seed, or its recipe and what is its own, as it is typed."""
-    # The end of a single run's name need not be its seed: lr1e-2.
+    """A name for each group: what its directories' names share before the seed, or its recipe and own settings, as typed."""
+    # The end of a single run's name may not be its seed: lr1e-2.
     stems = [
         {re.sub(r"-s?\d+(-\d+)?$", "", run.directory.name) if len(runs) > 1 else run.directory.name for run in runs}
         for runs in groups

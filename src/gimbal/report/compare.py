@@ -19,19 +19,19 @@ from gimbal.report.metrics import drawn
 from gimbal.report.record import Record
 from gimbal.report.verdict import table, verdict
 
-WINDOW = 4  # steps that a training curve is averaged over before it is held against a threshold
+WINDOW = 4  # steps that a training curve is averaged over before it is compared with a threshold
 CURVE_POINTS = 60
-# What decides a training curve besides the policy: where arms differ in it, their curves do not measure the same.
+# What else determines a training curve besides the policy: if arms differ in it, their curves are not comparable.
 TRAINED_ON = ("tasks.", "curriculum.", "sampling.", "rewards.")
 
 
 def compare(
     found: Sequence[Arm], *, metric: str | None = None, threshold: float | None = None, seed: int = 0
 ) -> Comparison:
-    """Every arm by itself and every pair of them. ``seed`` is the bootstrap's.
+    """Compare every arm and every pair of arms. ``seed`` is for the bootstrap.
 
-    ``metric`` is a figure of the evaluation (``pass@1``, ``greedy``, ``score``) or else one of metrics.jsonl, averaged over
-    the last ``WINDOW`` steps. ``threshold`` is by default the highest level that every run reaches, so that none is censored.
+    ``metric`` is an evaluation metric (``pass@1``, ``greedy``, ``score``) or one of metrics.jsonl, averaged over
+    the last ``WINDOW`` steps. ``threshold`` defaults to the highest level that every run reaches, so that none is censored.
     """
     generator = np.random.default_rng(seed)
     asked, metric = metric, _metric(found, metric)
@@ -96,7 +96,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Curves:
-    """One metric over the steps of every run, and the window it is averaged over before it is held against a threshold."""
+    """One metric over the steps of every run, and the window it is averaged over before it is compared with a threshold."""
 
     name: str
     window: int
@@ -104,7 +104,7 @@ class Curves:
 
     @classmethod
     def of(cls, found: Sequence[Arm], metric: str) -> Curves | None:
-        """The evaluation's own curve where all runs have it equally often; else that of training, if it measures the same thing."""
+        """The evaluation's curve if all runs have it equally often; else the training curve, if it measures the same thing."""
         runs = [run for arm in found for run in arm.all_runs]
         known = all(metric in run.rows[-1] or metric in run.summary.after for run in runs)
         if runs[0].every and known and all(run.every == runs[0].every for run in runs):
@@ -117,7 +117,7 @@ class Curves:
         return cls(name, WINDOW, found) if all(name in run.rows[-1] for run in runs) else None
 
     def read(self, run: EndedRun) -> tuple[Array, Array, Array]:
-        """(the metric, tokens, seconds of training) at the steps that have the metric, the evaluation before and after among them."""
+        """(the metric, tokens, seconds of training) at the steps that have the metric, including the evaluation before and after."""
         tokens_K = np.array([drawn(row) for row in run.rows], dtype=float)
         seconds_K = np.cumsum([row["time/step"] for row in run.rows])
         value_K = np.array([_number(row.get(self.name)) for row in run.rows])
@@ -138,7 +138,7 @@ class Curves:
         return tokens_K[self.window - 1 :], np.convolve(value_K, np.full(self.window, 1 / self.window), mode="valid")
 
     def common(self) -> list[float]:
-        """Of each evaluation the highest level that every run reaches and none starts at, rounded down; empty if there is none."""
+        """For each evaluation, the highest level that every run reaches and none starts at, rounded down; empty if there is none."""
         levels = []
         for stratum in range(len(self.found[0].runs)):
             curves = [self.smooth(run)[1] for arm in self.found for run in arm.runs[stratum]]
@@ -170,7 +170,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Times:
-    """Of each arm the times [runs, evaluations] to the threshold, how many runs arrived, and of each evaluation the horizon."""
+    """For each arm the times [runs, evaluations] to the threshold and how many runs arrived; for each evaluation the horizon."""
 
     of: dict[str, Array]
     reached: dict[str, int]
@@ -265,7 +265,7 @@ def _number(value: Any) -> float:
 
 
 def _metric(found: Sequence[Arm], asked: str | None) -> str:
-    """The full name of what was asked for, or else the first that the runs have; the pass rate only where anything was ever solved."""
+    """The full name of the requested metric, or the first that the runs have; the pass rate only if anything was ever solved."""
     runs = [run for arm in found for run in arm.all_runs]
 
     def ever(name: str) -> bool:
@@ -291,12 +291,12 @@ def _score(run: EndedRun, metric: str) -> float:
     newest = [row[metric] for row in run.rows[-WINDOW:] if row.get(metric) is not None]
     if not newest:
         known = ", ".join(sorted(run.summary.after)) or "reward/mean"
-        raise ValueError(f"{run.directory} has no figure {metric}; it has {known} and the metrics of its steps")
+        raise ValueError(f"{run.directory} has no metric {metric}; it has {known} and the metrics of its steps")
     return float(np.mean(newest))
 
 
 def _notes(found: Sequence[Arm]) -> list[str]:
-    """What a reader must know beside the figures."""
+    """What a reader must know in addition to the figures."""
     notes = []
     steps = {arm.name: sorted({run.summary.steps for run in arm.all_runs}) for arm in found}
     if len({tuple(counts) for counts in steps.values()}) > 1:

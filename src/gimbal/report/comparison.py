@@ -11,7 +11,7 @@ from gimbal import durable
 from gimbal.report import statistics
 from gimbal.report.files import _finite
 
-ALPHA = 0.05  # of all pairs together (Bonferroni)
+ALPHA = 0.05  # for all pairs together (Bonferroni)
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """When an arm's runs reached the threshold, and how many did at all.
+    """When an arm's runs reached the threshold, and how many did.
 
-    ``times`` [evaluation][seed] are infinite for a run that is censored: it did not arrive, or later than the horizon.
+    ``times`` [evaluation][seed] are infinite for a censored run: it did not arrive, or only after the horizon.
     """
 
     times: list[list[float]]
@@ -45,7 +45,7 @@ class ArmResult:
     scores: list[list[float]]  # [evaluation][seed]
     score: Estimate  # interquartile mean
     profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
-    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); of one evaluation only
+    curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); for one evaluation only
     tokens: Clock | None
     seconds: Clock | None
 
@@ -56,7 +56,7 @@ class PairResult:
 
     a: str
     b: str
-    difference: Estimate  # of the interquartile means, a - b
+    difference: Estimate  # between the interquartile means, a - b
     improvement: Estimate  # probability that a run of a scores above one of b
     p: float
     differ: bool
@@ -73,12 +73,10 @@ class Comparison:
     metric: str
     verdict: str
     notes: list[str]
-    curve: str  # the metric of the steps that the threshold is held against; empty without a threshold
+    curve: str  # the training metric that the threshold applies to; empty without a threshold
     window: int
-    thresholds: list[float]  # of each evaluation; empty without
-    horizon: list[
-        float
-    ]  # tokens beyond which runs cannot be distinguished, of each evaluation; infinite where all arrived
+    thresholds: list[float]  # per evaluation; empty without a threshold
+    horizon: list[float]  # tokens beyond which runs cannot be distinguished, per evaluation; infinite if all arrived
     arms: list[ArmResult]
     pairs: list[PairResult]
     level: float = 0.95
@@ -92,7 +90,7 @@ class Comparison:
         return self.text
 
     def save(self, path: str | Path) -> None:
-        """JSON; what is infinite or not a number is null there."""
+        """JSON, with null for infinite values and NaN."""
         found = {name: value for name, value in asdict(self).items() if name not in ("text", "svg")}
         text = json.dumps(_finite(found), indent=1, allow_nan=False) + "\n"
         with durable.named(Path(path)):

@@ -1,4 +1,4 @@
-"""What a person sees during a run: a live panel on a terminal, a line a step elsewhere."""
+"""A run's console output: a live panel on a terminal, one line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from gimbal.report.files import Summary
 from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
-# What the panel and the lines show, in order: metric, heading, format.
+# Contents of the panel and the lines, in order: metric, heading, format.
 SCORED = (("reward/mean", "reward", "{:.3f}"), ("pass_rate", "pass rate", "{:.3f}"))
-WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))  # of recorded answers, in their place
+WRITTEN = (
+    ("loss", "loss", "{:.3f}"),
+    ("pair/accuracy", "accuracy", "{:.3f}"),
+)  # for recorded answers, in place of the reward
 SHOWN = (
     ("entropy/mean", "entropy", "{:.3f}"),
     ("mismatch/prob_diff", "mismatch", "{:.4f}"),
     ("staleness/max", "staleness", "{:.0f}"),
     ("length/mean", "length", "{:.1f}"),
     ("grad_norm", "grad norm", "{:.2f}"),
-    ("loop/factor", "lr x", "{:.3g}"),  # with the closed loop: what it multiplied the learning rate with
+    ("loop/factor", "lr x", "{:.3g}"),  # with the closed loop: its factor on the learning rate
 )
 
 
 class Console:
-    """``before`` the first step, ``step`` after each, ``note`` and ``sample`` now and then, ``verdict`` at the end, ``close`` always.
+    """``before`` the first step, ``step`` after each, ``note`` and ``sample`` at times, ``verdict`` at the end, ``close`` always.
 
-    ``recorded``: the run trains on written answers, so that its loss says how it goes, and no reward, which is of somebody else's text.
+    ``recorded``: the run trains on written answers, so it shows the loss, not the reward, which would score another author's text.
     """
 
     def __init__(self, total_steps: int, title: str, family: Family = TEXT, *, recorded: bool = False) -> None:
@@ -41,9 +44,9 @@ class Console:
         self.rate = f"perf/{family.unit}_per_s"
         unit = "tok" if family == TEXT else self.unit
         self.shown = (*(WRITTEN if recorded else SCORED), *SHOWN, (self.rate, f"{unit}/s", "{:.0f}"))
-        self.followed = self.shown[0][0]  # drawn as a curve of bars
+        self.followed = self.shown[0][0]  # shown as a bar curve
         self.earned = "loss" if recorded else family.earns
-        self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps: what the time left is told from
+        self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
         self.curve: deque[float] = deque(maxlen=40)
         self.sampled = ""
         self.live: Any = None
@@ -54,10 +57,10 @@ class Console:
             self.live.start()
 
     def _print(self, text: str) -> None:
-        """Nobody may be reading any more (``| head``, a dead ``tee``): the run continues, and its files have it all."""
+        """Print if anyone still reads (``| head``, a dead ``tee``); otherwise the run continues, and its files have everything."""
         try:
             print(text, flush=True)
-        except UnicodeEncodeError:  # of a tool or a task, or of a terminal that knows few letters
+        except UnicodeEncodeError:  # from a tool or a task, or on a terminal with a small character set
             code = sys.stdout.encoding
             print(text.encode(code, "backslashreplace").decode(code), flush=True)
         except BrokenPipeError:
@@ -70,7 +73,7 @@ class Console:
             self.live.console.print(text, markup=False, highlight=False)
 
     def alarm(self, text: str) -> None:
-        """What must not be overlooked: red where there is colour."""
+        """A message that must not be missed: red where colour is supported."""
         if self.live is None:
             self._print(text)
         else:
@@ -84,7 +87,7 @@ class Console:
         figures = [
             (self.earned if name == self.followed else head, form.format(metrics[name]))
             for name, head, form in self.shown
-            # A step that generated nothing, since its batch was drawn before, has no rate.
+            # A step that generated nothing, because its batch already existed, has no rate.
             if name in metrics and (metrics[name] or name != self.rate)
         ]
         if self.live is None:
@@ -96,7 +99,7 @@ class Console:
             self.note(sentence)
 
     def sample(self, rollout: Rollout) -> None:
-        """A rollout as it was written, with what it earned."""
+        """A rollout's text with its score."""
         if not rollout.text.strip():
             return
         prompt, text = one_line(rollout.task.asked), one_line(rollout.text)
@@ -108,7 +111,7 @@ class Console:
             self.sampled = shown
 
     def before(self, evaluation: Mapping[str, float]) -> None:
-        """The evaluation before the first step, by what it will be judged by; the report has all its figures."""
+        """The evaluation before the first step, by the metrics of the verdict; the report has all its figures."""
         if told := [f"{name} {evaluation[key]:.3f}" for key, name in figures(evaluation, evaluation).items()][:2]:
             told = [told[0], *(name.removeprefix("held-out ") for name in told[1:])]
         if "eval/length" in evaluation:
@@ -138,14 +141,14 @@ class Console:
         rows.add_row(
             Text(f"step {step:.0f} of {self.total}, {duration(left)} left    {self.earned} {spark(self.curve)}")
         )
-        rows.add_row(Columns(pairs, padding=(0, 2)))  # as many beside one another as the terminal has room for
+        rows.add_row(Columns(pairs, padding=(0, 2)))  # as many columns as fit the terminal
         if self.sampled:
             rows.add_row(Text(self.sampled, style="dim"))
         return Panel(rows, title=Text(self.title))
 
 
 def spark(values: Iterable[float]) -> str:
-    """A line of bars between the smallest and the largest value; a blank for what is not finite."""
+    """A line of bars between the smallest and the largest value; blank for values that are not finite."""
     values = list(values)
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -154,7 +157,7 @@ def spark(values: Iterable[float]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text of a model that can neither break the line nor command the terminal."""
+    """Model text made safe: it can neither break the line nor control the terminal."""
     return "".join(c if c.isprintable() else "·" for c in text.strip().replace("\n", "⏎"))
 
 
@@ -165,8 +168,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# The held-out figures a verdict speaks of: those of tasks that can be solved, of a reward that is graded, of an environment's return,
-# of written answers.
+# The held-out figures of a verdict: for tasks that can be solved, a graded reward, an environment's return, and
+# written answers.
 SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
 SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
@@ -174,8 +177,8 @@ LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (
 
 
 def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, str]:
-    """The evaluation's figures that say what was learned, the telling ones first, each with its name. A reward that gives other numbers
-    than 0 and 1 is told by its mean too, and by that first where nothing ever reached 1 and so no task was ever solved.
+    """The evaluation's figures that show what was learned, most informative first, each with its name. A reward with values other
+    than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved.
     """
     if "eval/loss" in after:
         found = LOSS

@@ -1,9 +1,9 @@
-"""Diagnosis of a run from its files: what fell, the likely cause with its evidence, and an experiment to confirm it.
+"""Diagnose a run from its files: what fell, the likely cause with its evidence, and an experiment to confirm it.
 
-First what became of the run: its evaluation, its score, whether anything was learned. Then why: signs of the machinery, which stand
-by themselves, and signs of the settings, which are asked only of a run that fell or learned nothing. A rule looks at one thing, has one
-limit, stated with its reason, and holds for the families of policies it is declared for; they are tried in an order from causes to
-effects, because a step that is too large takes entropy, length and reward along. Nothing a fault left behind (``faults`` of the
+First the outcome: the evaluation, the score, whether anything was learned. Then the causes: signs of the machinery, which are
+always checked, and signs of the settings, which are checked only if the run fell or learned nothing. A rule checks one thing, has
+one limit, stated with its reason, and applies to the policy families it is declared for. Rules run from causes to
+effects, because a step that is too large also changes entropy, length and reward. No trace of injected faults (``faults`` in the
 recipe, ``scores["faults"]``) is read.
 """
 
@@ -24,9 +24,9 @@ ALL, TEXT = (TOKENS, CONTROL, None), (TOKENS,)
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """``sign`` of a run, asked of policies of these families: ``always``; of a run that fell, stopped or learned nothing; or, where a
-    setting is so far off that it speaks for itself (``blatant``), also of one that has not learned beyond doubt. ``alone``: only where
-    no other holds."""
+    """Checks a run for ``sign``, for policies of these families: ``always``; if it fell, stopped or learned nothing; or, for a
+    setting that is obviously wrong (``blatant``), also if it has not clearly learned. ``alone``: only if no other rule
+    holds."""
 
     sign: Callable[[Record], Sign | None]
     families: Sequence[str | None] = ALL
@@ -35,7 +35,7 @@ class Rule:
     alone: bool = False
 
 
-# From causes to effects. The first that holds is the likely cause; all that hold are told.
+# From causes to effects. The first that holds is the likely cause; all that hold are reported.
 RULES: Sequence[Rule] = (
     Rule(sign=failures.no_delivery, always=True),
     Rule(sign=failures.not_finite, always=True),
@@ -63,10 +63,10 @@ RULES: Sequence[Rule] = (
     Rule(sign=settings.held_back, blatant=True),
     Rule(sign=settings.slow),
     Rule(sign=failures.mismatch_grown, always=True),
-    Rule(sign=failures.filter_starvation, always=True),  # after what may have brought it about
+    Rule(sign=failures.filter_starvation, always=True),  # after its possible causes
     Rule(sign=failures.gradient_died, always=True),
     Rule(sign=settings.length_runaway, families=TEXT, always=True),
-    Rule(sign=settings.mostly_cut, families=TEXT, always=True),  # of a run whose length is paid for, after that
+    Rule(sign=settings.mostly_cut, families=TEXT, always=True),  # for a run that rewards length, after that rule
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall, alone=True),
     Rule(sign=failures.stopped, always=True, alone=True),
@@ -75,7 +75,7 @@ RULES: Sequence[Rule] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What the doctor says of a run: ``outcomes`` (what fell, or that nothing was learned), then ``causes``, the likeliest first."""
+    """The doctor's findings: ``outcomes`` (what fell, or that nothing was learned), then ``causes``, most likely first."""
 
     run: str
     steps: int
@@ -89,7 +89,7 @@ class Diagnosis:
 
     @property
     def name(self) -> str:
-        """The outcome where there is one, and the likely cause: ``evaluation fell: wrong sign``."""
+        """The outcome, if any, and the likely cause: ``evaluation fell: wrong sign``."""
         return ": ".join(signs[0].name for signs in (self.outcomes, self.causes) if signs) or NOTHING
 
     @property
@@ -109,7 +109,7 @@ class Diagnosis:
         elif self.outcomes and len(self.causes) > 1:
             others = ", ".join(sign.name for sign in self.causes[1:])
             lines.append(
-                f"  {self.cause} is the likeliest cause, and may explain the rest ({others}); the next run changes only that"
+                f"  {self.cause} is the most likely cause and may explain the rest ({others}); the next run changes only that"
             )
         lines.append(f"  next: {(self.causes or self.outcomes)[0].experiment}")
         return "\n".join(lines)
@@ -119,7 +119,7 @@ class Diagnosis:
 
 
 def diagnose(directory: Path) -> Diagnosis:
-    """The diagnosis of a run by its directory; a ValueError if nothing of it is on record."""
+    """The diagnosis of a run by its directory; a ValueError if nothing is recorded."""
     record = Record(directory)
     if not record.rows and record.stopped is None:
         raise ValueError(f"{directory} has neither metrics nor a record of why it stopped: let it finish a step first")
@@ -127,7 +127,7 @@ def diagnose(directory: Path) -> Diagnosis:
 
 
 def judged(record: Record) -> Diagnosis:
-    """The diagnosis of what is on record."""
+    """The diagnosis of a recorded run."""
     fallen = [_fall(record, change) for change in record.fallen]
     ill = bool(fallen) or record.flat or record.stopped is not None
     asked = [
@@ -154,7 +154,7 @@ def judged(record: Record) -> Diagnosis:
 
 
 def _fall(record: Record, change: Change) -> Sign:
-    """What fell, from its best to the last, and what there is to go back to."""
+    """What fell from its best value to the last, and the checkpoint to go back to."""
     name = change.name.removeprefix("eval/")
     if change.name.startswith("eval/"):
         evidence = f"held-out {name} went from {change}"
@@ -177,7 +177,7 @@ def _fall(record: Record, change: Change) -> Sign:
 
 
 def _long(record: Record) -> bool:
-    """Whether the run is long and its curve steady enough to say that a gain worth having would have shown."""
+    """Whether the run is long and steady enough that a worthwhile gain would have shown."""
     score = record.reward
     if score is None or score.error is None or len(record.rows) < settings.LONG:
         return False
@@ -199,7 +199,7 @@ def _nothing_learned(record: Record) -> Sign:
 
 
 def _looked_at(record: Record) -> str:
-    """The figures of a run that shows no sign, so that silence can be checked."""
+    """The figures of a run without signs, so that a clean result can be checked."""
     figures: dict[str, Any] = {
         "pass rate": record.late("pass_rate") if record.family == TOKENS else None,
         "score": record.late("reward/mean"),

@@ -1,4 +1,4 @@
-"""What the doctor says of the machinery: signs that stand by themselves, whatever became of the run."""
+"""The doctor's rules for the machinery: signs that count whatever the run's outcome."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any
 
 from gimbal.report.record import CONTROL, TOKENS, Record, Sign, names, short
 
-# Share of repeated texts whose scores differ: a verifier that looks at the text gives 0. Rewards that draw may
-# differ, so a few are let pass, and none are judged on fewer texts than REPEATS.
+# Share of repeated texts whose scores differ: a verifier that reads the text gives 0. Rewards that sample may
+# differ, so a few are tolerated, and fewer texts than REPEATS are not judged.
 UNLIKE, REPEATS = 0.05, 10
-# KL(sampler || trainer) a decision, in nats, where the weights are equal. An int8 sampler of gimbal-tiny has 2e-5 and a bfloat16 one
-# 1e-4; where it is 1e-3, a rollout of 1000 decisions is e times as likely under the one as under the other.
+# KL(sampler || trainer) per decision, in nats, at equal weights. An int8 sampler of gimbal-tiny has 2e-5, a bfloat16 one
+# 1e-4; at 1e-3, a rollout of 1000 decisions is e times as likely under one as under the other.
 DISCREPANCY = 1e-3
-# Share of decisions of the learner's own version from which a step speaks of the sampler and not of staleness.
+# Share of decisions of the learner's own version above which a step shows the sampler's gap and not staleness.
 FRESH, ALL_FRESH = 0.9, 0.999
-# Groups that pass the filters: below a quarter, a batch costs four times its generation. Dynamic sampling at work keeps 0.4 to 1.
+# Groups that pass the filters: below a quarter, a batch costs four times its generation. Active dynamic sampling keeps 0.4 to 1.
 KEPT = 0.25
-NO_GRADIENT, LIVE = 1e-6, 0.01  # a gradient norm of float32 rounding alone; decisions with a gradient, one in a hundred
-HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers by which no task is learned
-SEVERAL_FRESH = (
-    3  # steps from which a mean of signed log-ratios, which stray far around a small divergence, says something
-)
-SHORTEST = 8  # steps of a run with a closed loop that is judged by where its rate ended
-LOST = 0.25  # of the steps: so many undone, and a run learns from three quarters of its data at most
-SEVERAL = 4  # steps from which groups that all score alike are no accident
-GROUPS = 8  # groups in the second half from which that is so too: two rollouts of one score alike in half of all cases
-STRAYS = 3.0  # standard errors that a mean of signed log-ratios has to be away from 0
+NO_GRADIENT, LIVE = (
+    1e-6,
+    0.01,
+)  # a gradient norm from float32 rounding only; decisions with a gradient, one in a hundred
+HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers that teach no task
+SEVERAL_FRESH = 3  # least steps for a mean of signed log-ratios, which scatter widely around a small divergence
+SHORTEST = 8  # least steps to judge a closed loop by where its rate ended
+LOST = 0.25  # share of steps undone: the run then learns from at most three quarters of its data
+SEVERAL = 4  # steps from which equal scores in all groups are no accident
+GROUPS = 8  # the same for groups in the second half: two rollouts have equal scores in half of all cases
+STRAYS = 3.0  # standard errors by which a mean of signed log-ratios must differ from 0
 
 
 def no_delivery(record: Record) -> Sign | None:
-    """The proof of delivery failed: it stopped the run, or was told not to."""
+    """The proof of delivery failed and stopped the run, or was set not to stop it."""
     failed, stopped = record("sync/failed"), record.stopped
     if stopped is not None and stopped["error"] == "NotDelivered":
         evidence = f"after step {stopped['step']} the proof of delivery failed: {stopped['sentence']}"
@@ -54,7 +55,7 @@ def not_finite(record: Record) -> Sign | None:
 
 
 def undone(record: Record) -> Sign | None:
-    """Steps that the closed loop undid: the run went on, and learned nothing from them."""
+    """The closed loop undid steps: the run continued but learned nothing from them."""
     kept = record("loop/kept")
     lost, broken = sum(share == 0 for share in kept), len(record("loop/not_finite"))
     if lost < max(1.0, LOST * len(kept)):
@@ -67,7 +68,7 @@ def undone(record: Record) -> Sign | None:
 
 
 def pegged(record: Record) -> Sign | None:
-    """The closed loop wanted a rate beyond the span that it has, for the last quarter of the run."""
+    """The closed loop was at the end of its range for the last quarter of the run."""
     factors = record("loop/factor")
     last = factors[-max(1, len(factors) // 4) :]
     widest = float(record.setting("stability.widest", 100.0))
@@ -75,25 +76,25 @@ def pegged(record: Record) -> Sign | None:
         return None
     rate = record.learning_rate * last[-1]
     evidence = (
-        f"the closed loop held the learning rate at {last[-1]:g} times the given one, the end of its range, in the last {len(last)} of "
+        f"the closed loop kept the learning rate at {last[-1]:g} times the given one, the end of its range, in the last {len(last)} of "
         f"{len(factors)} steps: no rate within it fits"
     )
     return Sign(name="rate at its end", evidence=evidence, experiment=record.again(f"learning_rate={short(rate)}"))
 
 
 def _calmer(record: Record) -> str:
-    """What to change in a run whose loop lowers the learning rate anyway."""
+    """What to change in a run whose loop already lowers the learning rate."""
     if not record("loop/not_finite"):
-        return f"learning_rate={short(0.1 * record.learning_rate)}"  # the loop's least factor was not low enough
+        return f"learning_rate={short(0.1 * record.learning_rate)}"  # the loop's lowest factor was not low enough
     if record.setting("policy.dtype", "float32") != "float32":
         return "policy.dtype=float32"
     if "update" not in record.run and record.run.get("correction") is None:
-        return "correction=MaskedWeight()"  # a log-ratio that no number holds the exponential of
-    return "record_every=1"  # scores and log-probabilities of every rollout, for the one that is no number
+        return "correction=MaskedWeight()"  # a log-ratio whose exponential overflows
+    return "record_every=1"  # scores and log-probabilities of every rollout, to find the NaN
 
 
 def lost_samples(record: Record) -> Sign | None:
-    """Rollouts trained on twice, or absent from their group without a counted reason."""
+    """Rollouts trained on twice, or missing from their group without a counted reason."""
     doubled, missing = sum(record("samples/doubled")), sum(record("samples/missing"))
     counted = sum(max(record(name), default=0.0) for name in names(record, "drops/rollouts/"))
     if doubled == 0 and missing <= counted:
@@ -110,25 +111,23 @@ def noisy_reward(record: Record) -> Sign | None:
     share = sum(n * frac for n, frac in zip(repeats, unlike, strict=True)) / texts
     if share < UNLIKE:
         return None
-    evidence = (
-        f"of {texts:.0f} texts drawn more than once for one task, {share:.0%} got different scores (limit {UNLIKE:.0%})"
-    )
+    evidence = f"of {texts:.0f} texts sampled more than once for one task, {share:.0%} got different scores (limit {UNLIKE:.0%})"
     return Sign(name="noisy reward", evidence=evidence, experiment=record.again("learning_rate=0", "record_every=1"))
 
 
 def mismatch(record: Record) -> Sign | None:
-    """Sampler and trainer disagree at equal weights, from the first step on."""
-    first = next(iter(_fresh(record)), None)  # one step tells the second estimate well, the first badly
+    """Sampler and trainer disagree at equal weights from the first step."""
+    first = next(iter(_fresh(record)), None)  # one step gives a good second estimate and a poor first one
     return mismatch_grown(record) if first is not None and _discrepancy(record, [], [first]) >= DISCREPANCY else None
 
 
 def mismatch_grown(record: Record) -> Sign | None:
-    """They do so over the steps whose decisions are of the learner's own version; a step too large brings that about as well."""
+    """They disagree in steps whose decisions are of the learner's own version; steps that are too large cause this too."""
     rows, whole = _fresh(record), _fresh(record, ALL_FRESH)
     if not whole or (largest := _discrepancy(record, rows, whole)) < DISCREPANCY:
         return None
     gaps = [row["mismatch/prob_diff"] for row in whole if row.get("mismatch/prob_diff") is not None]
-    told = f" and mean |p - p'| {statistics.median(gaps):.2g}" if gaps else ""  # of densities it is no figure
+    told = f" and mean |p - p'| {statistics.median(gaps):.2g}" if gaps else ""  # meaningless for densities
     evidence = (
         f"at equal weights KL(sampler || trainer) is {largest:.2g} nats a decision (limit {DISCREPANCY:g}){told}, "
         f"over {len(whole)} step{'s' * (len(whole) != 1)} without stale decisions"
@@ -142,18 +141,18 @@ def mismatch_grown(record: Record) -> Sign | None:
 
 
 def _fresh(record: Record, share: float = FRESH) -> list[Mapping[str, Any]]:
-    """Steps that measured the mismatch on decisions of the learner's own version, but for a few."""
+    """Steps that measured the mismatch almost only on decisions of the learner's own version."""
     exact = record.setting("anchor.class", "") in ("SamplingVersion", "Interruption")
     rows = [row for row in record.rows if row.get("mismatch/k3") is not None]
     return [row for row in rows if exact or (row.get("staleness/share/0") or 0.0) >= share]
 
 
 def _discrepancy(record: Record, rows: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> float:
-    """The larger of two estimates of one divergence: of fresh decisions alone, which sees rare large gaps, and of all decisions of
-    steps that hold no others, which sees truncation. Of few decisions neither counts what chance explains."""
+    """The larger of two estimates of one divergence: over fresh decisions, which catches rare large gaps, and over all decisions of
+    steps with only fresh ones, which catches truncation. With few decisions neither counts what chance explains."""
     k1 = [-row["cause/discrepancy"] for row in rows if row.get("cause/discrepancy") is not None]
     signed = statistics.median(k1) if len(k1) >= SEVERAL_FRESH else 0.0
-    # The mean of n signed log-ratios strays by sqrt(2 KL / n) around a KL that k3 tells far better.
+    # The mean of n signed log-ratios has an error of sqrt(2 KL / n) around a KL that k3 estimates far better.
     k3, count = statistics.median(row["mismatch/k3"] for row in whole), sum(_decisions(record, row) for row in rows)
     if count and signed <= STRAYS * math.sqrt(2 * k3 / count):
         signed = 0.0
@@ -161,7 +160,7 @@ def _discrepancy(record: Record, rows: Sequence[Mapping[str, Any]], whole: Seque
 
 
 def _without_largest(record: Record, row: Mapping[str, Any]) -> float:
-    """k3 of a step without its one largest gap: of few decisions, one that is rare is no word on the sampler."""
+    """k3 of a step without its largest gap: among few decisions, one rare gap says nothing about the sampler."""
     count, gap = _decisions(record, row), row.get("mismatch/logp_diff_max")
     if not count or gap is None:
         return row["mismatch/k3"]
@@ -169,13 +168,13 @@ def _without_largest(record: Record, row: Mapping[str, Any]) -> float:
 
 
 def _decisions(record: Record, row: Mapping[str, Any]) -> float:
-    """How many decisions a step was taken on; 0 where that is not on record."""
+    """How many decisions a step trained on; 0 if that is not recorded."""
     rollouts = record.setting("prompts_per_step", 16) * record.setting("num_generations", 8)
     return (row.get("length/mean") or 0.0) * rollouts
 
 
 def starved_at_once(record: Record) -> Sign | None:
-    """Filters let next to nothing through from the first steps on: the tasks are to blame, or the reward."""
+    """Filters let almost nothing through from the first steps: the tasks or the reward are to blame."""
     kept = record.early("kept_frac")
     return filter_starvation(record) if kept is None or kept < KEPT else None
 
@@ -192,7 +191,7 @@ def filter_starvation(record: Record) -> Sign | None:
 
 
 def dead_gradient(record: Record) -> Sign | None:
-    """From the beginning on; where it died on the way, something killed it."""
+    """No gradient from the beginning; if it vanished later, something else caused that."""
     first = [next(iter(record(name)), None) for name in ("grad_norm", "live_frac")]
     early = [record.early(name) for name in ("grad_norm", "live_frac")]
     return gradient_died(record) if _dead(record, *first) and _dead(record, *early) else None
@@ -203,7 +202,7 @@ def gradient_died(record: Record) -> Sign | None:
     if len(record.rows) < SEVERAL or record.solved or not _dead(record, norm, live):
         return None
     half = record.rows[len(record.rows) // 2 :]
-    # Of a few steps the median is no word: a step of two groups has no gradient now and then.
+    # The median of a few steps means little: a step of two groups sometimes has no gradient.
     if len(half) < SEVERAL and not all(_dead(record, row.get("grad_norm"), row.get("live_frac")) for row in half):
         return None
     if record.family == TOKENS and len(half) * record.setting("prompts_per_step", 16) < GROUPS:
@@ -211,7 +210,7 @@ def gradient_died(record: Record) -> Sign | None:
     alike = record.late("reward/zero_std_frac") or 0.0
     evidence = (
         f"the gradient norm is {norm:.2g}, {live or 0:.1%} of decisions have a gradient, and in {alike:.0%} of the groups all scores "
-        "are the same"
+        "are equal"
     )
     more = 2 * record.setting("num_generations", 8)
     return Sign(name="dead gradient", evidence=evidence, experiment=record.again(f"num_generations={more}"))
@@ -223,7 +222,7 @@ def _dead(record: Record, norm: float | None, live: float | None) -> bool:
 
 
 def stopped(record: Record) -> Sign | None:
-    """An error ended the run, and no other rule says why: its own sentence does."""
+    """An error ended the run and no other rule explains it: report the error's own message."""
     if record.stopped is None:
         return None
     step = record.stopped["step"]

@@ -1,4 +1,4 @@
-"""A comparison as one SVG file: curves, scores, profiles and times. It draws itself dark where the reader's system is dark."""
+"""A comparison as one SVG file: curves, scores, profiles and times. It follows the reader's dark mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gimbal.report.comparison import ArmResult, Comparison, Estimate
 from gimbal.report.verdict import amount, count, short
 from gimbal.report.verdict import figure as score
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # distinguished without red and green
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # colour-blind safe
 WIDTH, PANEL, HEIGHT, GAP, TOP = 960, 400, 220, 90, 116
 STYLE = """
  svg { background: #fff; font: 13px system-ui, sans-serif } text { fill: #222 } .dim { fill: #666; font-size: 11px }
@@ -25,7 +25,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Panel:
-    """A frame of axes at (left, top), from data to pixels."""
+    """Axes at (left, top), mapping data to pixels."""
 
     left: float
     top: float
@@ -41,7 +41,7 @@ class Panel:
         return " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.at(*point) for point in points))
 
     def frame(self, title: str, below: str) -> str:
-        """Axes with ticks at round figures."""
+        """Axes with ticks at round numbers."""
         parts = [
             f'<text class="title" x="{self.left}" y="{self.top - 12}">{html.escape(title)}</text>',
             f'<path class="axis" d="M{self.left},{self.top} v{HEIGHT} h{PANEL}"/>',
@@ -61,7 +61,7 @@ class Panel:
 
 
 def figure(comparison: Comparison) -> str:
-    """The SVG's text. Panels without data are left out."""
+    """The SVG's text. Panels without data are omitted."""
     arms = list(zip(comparison.arms, (COLOURS * len(comparison.arms))[: len(comparison.arms)], strict=False))
     name = short(comparison.metric)
     drawn = []
@@ -95,7 +95,7 @@ def figure(comparison: Comparison) -> str:
 
 
 def place(number: int) -> tuple[float, float]:
-    """Left and top of a panel: two side by side."""
+    """Left and top of a panel, with two panels per row."""
     return 54.0 + (number % 2) * (PANEL + 80), 16.0 + TOP + (number // 2) * (HEIGHT + GAP)
 
 
@@ -128,7 +128,7 @@ def dots(
     arms: Sequence[tuple[ArmResult, str]],
     words: Callable[[Estimate], str],
 ) -> str:
-    """A row an arm: each run a dot, the interquartile mean a bar with its interval. A censored run is no dot but counted."""
+    """One row per arm: a dot per run, the interquartile mean as a bar with its interval. Censored runs are counted, not drawn."""
     values = [value for of, mean, _ in drawn for value in [*chain(*of), mean.value, mean.low, mean.high]]
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
@@ -157,7 +157,7 @@ def dots(
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Three to six round figures within a range; none for an empty one."""
+    """Three to six round numbers within a range; none for an empty one."""
     if not high > low:
         return []
     raw = (high - low) / 4

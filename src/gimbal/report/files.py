@@ -1,4 +1,4 @@
-"""What a run writes beside its checkpoints: metrics.jsonl, rollouts.jsonl, summary.json."""
+"""A run's files besides its checkpoints: metrics.jsonl, rollouts.jsonl, summary.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
-PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels a side of a sample, and of a state of its path; states that are shown
+PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels per side of a sample, and of a state on its path; states shown
 CLOCKED = (
     "time/",
     "perf/",
@@ -33,9 +33,9 @@ CLOCKED = (
 
 
 class JsonLines:
-    """A file of one JSON object a line, each with its ``step``; flushed line by line, and safe to cut after a kill.
+    """A file with one JSON object per line, each with its ``step``; flushed line by line, and safe to cut after a kill.
 
-    All of it is ASCII: no text of a model can end a line early, and a kill cannot leave half a character.
+    It is pure ASCII: model text cannot end a line early, and a kill cannot leave half a character.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +45,11 @@ class JsonLines:
         durable.append(self.path, json.dumps(_finite(row), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole line, as ``_whole`` says."""
+        """Every whole line (see ``_whole``)."""
         return _whole(self.path.read_bytes()) if durable.regular(self.path) else []
 
     def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
-        """The lines that are whole from this byte on, and the byte at which the rest begins: how a growing file is followed."""
+        """The whole lines from this byte on, and the byte where the rest begins, to follow a growing file."""
         if not durable.regular(self.path):
             return [], offset
         with self.path.open("rb") as file:
@@ -58,7 +58,7 @@ class JsonLines:
         return _whole(whole), offset + len(whole) + len(newline)
 
     def cut(self, size: int) -> None:
-        """Keep the first ``size`` bytes. The file is a new one, by which whoever follows it knows."""
+        """Keep the first ``size`` bytes. This creates a new file, so that a reader following it notices."""
         if durable.regular(self.path):
             durable.written(self.path, partial(_copy, self.path, size))
 
@@ -70,7 +70,7 @@ def _copy(source: Path, size: int, target: Path) -> None:
 
 
 def _whole(lines: bytes) -> list[dict[str, Any]]:
-    """The objects; a line that was torn by a kill, or damaged since, is left out, and the others stay."""
+    """The objects; a line torn by a kill or damaged since is left out, and the others stay."""
     rows = []
     for line in lines.splitlines():
         with contextlib.suppress(ValueError):
@@ -80,10 +80,10 @@ def _whole(lines: bytes) -> list[dict[str, Any]]:
 
 
 class RolloutFile:
-    """Sampled rollouts with everything known of each decision, about ``max_bytes`` of them in a run of ``steps`` steps.
+    """Sampled rollouts with everything known about each decision, about ``max_bytes`` in a run of ``steps`` steps.
 
-    Each step may fill its share of the bytes, so that the end of a long run is on record as its beginning is. The file never holds
-    more than ``max_bytes`` and one rollout (about 70 bytes a decision).
+    Each step may fill its share of the bytes, so that the end of a long run is recorded like its beginning. The file never exceeds
+    ``max_bytes`` plus one rollout (about 70 bytes per decision).
     """
 
     def __init__(self, path: Path, steps: int, max_bytes: int = 50_000_000, groups: int = 2) -> None:
@@ -92,7 +92,7 @@ class RolloutFile:
     def append(
         self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
     ) -> None:
-        """The first few of the groups that the step trained on: the batch's rows are their rollouts, in order."""
+        """Write the first few groups that the step trained on: the batch's rows are their rollouts, in order."""
         assert sum(len(group.rows) for group in groups) == batch.shape[0], "these groups are not the batch's"
         path = self.lines.path
         if path.exists() and path.stat().st_size > self.max_bytes * step / self.steps:
@@ -131,15 +131,15 @@ def _described(
         "advantage": rounded("advantage_NS"),
         "entropy": None if entropy_S is None else [round(x, 4) for x in entropy_S.tolist()],
         "mask": None if bool(counts_S.all()) else counts_S.int().tolist(),  # null: every decision counts
-        "part": _unless_zero(rollout.part_S),  # null: all of it is response
+        "part": _unless_zero(rollout.part_S),  # null: all response
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
-        "fork": rollout.fork,  # [sample it split off from, decisions it took over]; null: it began at the prompt
+        "fork": rollout.fork,  # [sample it forked from, decisions it inherited]; null: it began at the prompt
         "solved": passed(rollout),
     } | {name: image for name, image in (("image", picture(rollout)), ("path", strip(rollout))) if image}
 
 
 def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
-    """What a row has of its episode, where there is anything to say: its number, who acted, what its turns did in an environment."""
+    """What a row records about its episode, if anything: its number, who acted, what its turns did in an environment."""
     number = next(at for at, one in enumerate(episode.rows) if one is row)
     found: dict[str, Any] = {"row": number} if len(episode.rows) > 1 else {}
     found |= {"role": row.role} if row.role else {}
@@ -151,21 +151,21 @@ def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
 
 @runtime_checkable
 class _Made(Protocol):
-    """Decisions that make one thing together, by these states."""
+    """Decisions that make one sample together, from these states."""
 
     sample_ND: Tensor
     state_NXD: Tensor
 
 
 def picture(rollout: Rollout) -> str | None:
-    """The image that a rollout made, as a data: address of a PNG of at most ``PICTURE`` pixels a side; None where it made none."""
+    """A rollout's image as a data: URL of a PNG of at most ``PICTURE`` pixels per side; None if it made none."""
     made = rollout.decisions
     return _png(made.sample_ND[:1], PICTURE) if _images(made) else None
 
 
 def strip(rollout: Rollout) -> str | None:
-    """The states that led to it, from noise to the sample, side by side in one PNG: at most ``FRAMES`` of them, first and last among
-    them, each of at most ``FRAME`` pixels a side."""
+    """The states that led to it, from noise to the sample, side by side in one PNG: at most ``FRAMES``, including the first and
+    last, each of at most ``FRAME`` pixels per side."""
     made = rollout.decisions
     if not _images(made):
         return None
@@ -179,8 +179,8 @@ def _images(made: object) -> TypeGuard[_Made]:
 
 
 def _png(image_KCHW: Tensor, most: int) -> str:
-    """A row of images with values from -1 to 1, as a data: address."""
-    from PIL import Image  # late: it comes with what makes images
+    """A row of images with values from -1 to 1, as a data: URL."""
+    from PIL import Image  # late: installed only with image models
 
     pixels_CHW = torch.cat([*((image_KCHW.float() + 1) * 127.5).clamp(0, 255).round().byte()], -1)
     pixels_HWC = pixels_CHW.permute(1, 2, 0).contiguous().cpu().numpy()
@@ -206,9 +206,7 @@ class Summary:
     before: Mapping[str, float]
     after: Mapping[str, float]
     max_age: int
-    mean_discrepancy: (
-        float | None
-    )  # mean |p - p'| between sampler and trainer, averaged over steps; None is not measured
+    mean_discrepancy: float | None  # mean |p - p'| between sampler and trainer, averaged over steps; None: not measured
     peak_memory_mb: float
     drops: Mapping[str, int] = field(default_factory=dict)  # groups, by reason
     undone: int = 0  # steps that the closed loop undid
@@ -222,29 +220,29 @@ class Summary:
         try:
             return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
         except TypeError as error:
-            raise ValueError(f"{path} is no whole summary of a run: {error}") from error
+            raise ValueError(f"{path} is not a complete summary of a run: {error}") from error
 
 
 def stopped(step: int, error: Exception) -> dict[str, Any]:
-    """stopped.json: the finished steps, the kind of error, and its sentence."""
+    """stopped.json: the finished steps, the kind of error, and its message."""
     return {"step": step, "error": type(error).__name__, "sentence": " ".join((fault(error) or str(error)).split())}
 
 
 def read_stopped(path: Path) -> Mapping[str, Any]:
-    """What ``stopped`` said, as a run's stopped.json holds it."""
+    """The contents of a run's stopped.json, as written by ``stopped``."""
     found = read_file(path)
     if missing := [key for key in stopped(0, Exception()) if key not in found]:
-        raise ValueError(f"{path} does not say why a run stopped: it has no {', '.join(missing)}; it may be removed")
+        raise ValueError(f"{path} does not say why a run stopped: it has no {', '.join(missing)}; you can delete it")
     return found
 
 
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row without what a clock wrote: two runs of one recipe and seed agree in the rest, bit for bit."""
+    """The row without clock values: two runs of one recipe and seed agree in the rest, bit for bit."""
     return {name: value for name, value in row.items() if not name.startswith(CLOCKED)}
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: null, then."""
+    """Null for NaN and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

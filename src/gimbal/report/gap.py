@@ -1,4 +1,4 @@
-"""What the gap between a sampler and the trainer is made of, for a person and as figures."""
+"""The causes of the gap between a sampler and the trainer, as text and as data."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling
 
 WORST = 5  # decisions shown
-EDGES = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # of the histogram, in nats
-NEGLIGIBLE = 1e-3  # nats a decision: below it a cause is not named
+EDGES = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # histogram edges, in nats
+NEGLIGIBLE = 1e-3  # nats per decision: smaller causes are not named
 CAUSES = ("delivery", "numerics", "sampling", "token drift", "staleness", "update")
 MEANING = {
     "delivery": "the sampler does not have the weights of its version",
     "numerics": "precision, kernels and batching, with equal weights",
-    "sampling": "it samples with another temperature, top-k or top-p than recorded",
+    "sampling": "its temperature, top-k or top-p differ from the record",
     "token drift": "the recorded tokens are not the sampled ones",
     "staleness": "the learner has moved on since",
     "update": "the learner's own update within the step",
@@ -29,20 +29,20 @@ MEANING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Of D decisions: the signed part of each cause, their sum, and what each decision is."""
+    """For D decisions: the signed part of each cause, their sum, and the decision itself."""
 
     part_D: Mapping[str, Float[Tensor, " D"]]
     total_D: Float[Tensor, " D"]
     pieces: Sequence[str]
-    rollout: Sequence[int]  # which rollout each decision is of
-    sampling: AbstractSampling | None  # what the sampler seems to draw at, where that is not what is on record
-    reproduced: float  # mean gap between the record and the same sampler's second opinion, at that sampling
-    drifted: int  # rollouts whose tokens do not spell their text
-    against: Mapping[str, float] = field(default_factory=dict)  # mean |gap| of the halves of numerics
+    rollout: Sequence[int]  # the rollout of each decision
+    sampling: AbstractSampling | None  # the sampler's apparent sampling, if it differs from the record
+    reproduced: float  # mean gap between the record and a second evaluation by the same sampler, at that sampling
+    drifted: int  # rollouts whose tokens do not decode to their text
+    against: Mapping[str, float] = field(default_factory=dict)  # mean |gap| of the two halves of numerics
 
     @property
     def size(self) -> dict[str, float]:
-        """Mean |part| of each cause, in nats a decision."""
+        """Mean |part| of each cause, in nats per decision."""
         return {cause: float(part_D.abs().mean()) for cause, part_D in self.part_D.items()}
 
     @property
@@ -51,7 +51,7 @@ class Attribution:
 
 
 def figures(split: Attribution) -> dict[str, Any]:
-    """As plain data: sizes and means of the causes, the histogram, the worst decisions, what each test found."""
+    """As plain data: sizes and means of the causes, the histogram, the worst decisions, the tests' results."""
     return {
         "cause": split.worst if split.size[split.worst] >= NEGLIGIBLE else "none",
         "decisions": len(split.total_D),
@@ -64,7 +64,7 @@ def figures(split: Attribution) -> dict[str, Any]:
 
 
 def described(split: Attribution, engine: str, against: str | None) -> str:
-    """The same in lines."""
+    """The same as text."""
     size, cause = split.size, split.worst
     total = float(split.total_D.abs().mean())
     verdict = f"mostly {cause}: {MEANING[cause]}" if size[cause] >= NEGLIGIBLE else "no significant cause"

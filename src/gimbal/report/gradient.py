@@ -1,4 +1,4 @@
-"""Figures of a step of the policy gradient: advantages, and the ratios of what was sampled to what is trained."""
+"""Figures of a policy-gradient step: advantages, and the ratios between sampled and trained policy."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gimbal.report.metrics import advantage_metrics, mismatch_metrics, order_met
 def gradient_metrics(
     method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int, *, densities: bool
 ) -> dict[str, float]:
-    """``groups``: those whose rows the batch holds; none where a store gave it other rows. ``densities``: of real actions."""
+    """``groups``: those whose rows are in the batch; none if a store supplied other rows. ``densities``: for continuous actions."""
     metrics = advantage_metrics(batch) | value_metrics(batch)
     if groups:
         metrics |= order_metrics(groups, batch)
     anchor = method.anchor
-    if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 no measurement
+    if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 means nothing
         metrics |= mismatch_metrics(batch, version, densities=densities)
-        if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is no version of the policy
+        if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is not a version of the policy
             metrics |= cause_metrics(batch, version, at_version=anchor.at_sampling)
     if method.correction is not None:
         metrics |= weight_metrics(method.correction(batch), batch.mask_NS)

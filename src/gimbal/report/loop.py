@@ -1,14 +1,14 @@
-"""What the closed loop did, in sentences: of a step as it happens, and of a run."""
+"""What the closed loop did, in sentences: for a step as it happens, and for a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-TOLD = 0.5  # a step of which less than this was kept is worth a line while the run goes on
+TOLD = 0.5  # a step that kept less than this is worth a line during the run
 
 
 def event(step: int, metrics: Mapping[str, float]) -> str:
-    """What the loop did in this step that somebody would want to know now, and why; mostly nothing."""
+    """What the loop did in this step that is worth knowing at once, and why; usually nothing."""
     if "loop/returned" in metrics:
         return f"step {step}: the score left its band, so this step went back to version {metrics['loop/returned']:.0f}"
     kept = metrics.get("loop/kept", 1.0)
@@ -28,7 +28,7 @@ def event(step: int, metrics: Mapping[str, float]) -> str:
 
 
 def account(columns: Mapping[str, Sequence[float | None]]) -> str:
-    """Of a whole run; nothing where there was no loop."""
+    """For a whole run; nothing without a loop."""
     kept = [share for share in columns.get("loop/kept", ()) if share is not None]
     factors = [factor for factor in columns.get("loop/factor", ()) if factor is not None]
     if not factors:

@@ -1,4 +1,4 @@
-"""Figures of a step, from its records. docs/metrics.md says what each is a mean over."""
+"""A step's metrics, from its records. docs/metrics.md defines each."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gimbal import ops
 from gimbal.policies.token import Tokens
 from gimbal.records import Episode, Group, Rollout, TrainBatch
 
-PASS = 1.0 - 1e-6  # what a reward gives for a task that is solved
+PASS = 1.0 - 1e-6  # the reward of a solved task
 
 
 def passed(episode: Episode | Rollout) -> bool:
-    """Whether the task is solved: by the run's first reward, for those behind it shape the score of what is right already."""
+    """Whether the task is solved, by the run's first reward: later ones only shape the score of correct answers."""
     verdict = next(iter(episode.scores.values()), None)
     return (episode.earned if verdict is None else verdict) >= PASS
 
 
-DRAWN = ("tokens", "env_steps", "decisions")  # what was drawn so far, under the unit of the policy's family
+DRAWN = ("tokens", "env_steps", "decisions")  # the count so far, in the unit of the policy's family
 
 
 def drawn(row: Mapping[str, Any]) -> float:
-    """Decisions drawn until this step, by its line of metrics.jsonl."""
+    """Decisions sampled until this step, from its line in metrics.jsonl."""
     return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
 
 
 def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Sequence[str] = ()) -> dict[str, float]:
-    """Of everything that was sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong.
-    ``sources``: of tasks, to be told apart."""
+    """Metrics of everything sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong.
+    ``sources``: task sources to report separately."""
     rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
@@ -42,7 +42,7 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     metrics = {
         "reward/mean": float(score_N.mean()),
         "reward/std": float(score_N.std(unbiased=False)),
-        # Largest against smallest: the deviation of equal float32 scores need not come out as exactly 0.
+        # Largest against smallest: the deviation of equal float32 scores may not be exactly 0.
         "reward/zero_std_frac": sum(bool(g.score_G.max() == g.score_G.min()) for g in groups) / len(groups),
         "pass_rate": float(passed_N.float().mean()),
         "length/mean": float(length_N.mean()),
@@ -56,7 +56,7 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]
         metrics[f"reward/{name}/mean"] = sum(values) / len(values)
-        if len(values) < len(rollouts):  # it returned None for the others, which the mean leaves out
+        if len(values) < len(rollouts):  # None for the others, which the mean leaves out
             metrics[f"reward/{name}/unscored_frac"] = 1 - len(values) / len(rollouts)
     entropies = [r.entropy_S[r.mask_S] for group in groups for r in group.rows if r.entropy_S is not None]
     if entropies:
@@ -66,15 +66,15 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
 
 
 def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
-    """How often an episode of several turns began a row where it might have continued one: its history was rewritten."""
+    """How often a multi-turn episode began a new row instead of continuing one because its history was rewritten."""
     turns = [[int(row.turn_S.max()) + 1 for row in one.rows if row.turn_S is not None] for one in episodes]
     later = sum(sum(each) - 1 for each in turns if each)
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
 def acting_metrics(acts: Sequence[tuple[Sequence[tuple[int, int, int, float]], str]]) -> dict[str, float]:
-    """Of the episodes that were in an environment: calls of each, those that fail of all, the seconds of all, in threads, and how
-    many episodes were cut at their last turn."""
+    """For episodes in an environment: calls per episode, the share of calls that fail, their seconds (summed over threads), and
+    how many episodes were cut at their last turn."""
     if not acts:
         return {}
     made_N = [sum(calls for _, calls, _, _ in steps) for steps, _ in acts]
@@ -89,9 +89,9 @@ def acting_metrics(acts: Sequence[tuple[Sequence[tuple[int, int, int, float]], s
 
 
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:
-    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, in all and by age of the decision.
+    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, overall and by age of the decision.
 
-    ``densities``: of real actions, whose densities can be as large as one likes, so that |p - p'| is no figure; their ratios are.
+    ``densities``: for continuous actions, whose densities are unbounded, so that |p - p'| is meaningless but ratios are not.
     """
     mask_NS, reader = batch.mask_NS, mismatch_metrics
     if not bool(mask_NS.any()):
@@ -102,7 +102,7 @@ def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool
     gap_NS = (proximal_NS.exp() - behavior_NS.exp()).abs()
     metrics = {
         "mismatch/prob_diff": float(ops.masked_mean(gap_NS, mask_NS)),
-        # The decisions are drawn from behavior, so this one estimates KL(behavior || proximal) and is never negative.
+        # The decisions are sampled from behavior, so this estimates KL(behavior || proximal) and is never negative.
         "mismatch/k3": float(ops.masked_mean(ops.k3(behavior_NS, proximal_NS), mask_NS)),
         "mismatch/logp_diff_max": float(log_NS[mask_NS].abs().max()),
         "mismatch/outside_frac": float(ops.masked_mean((ratio_NS < 0.5) | (ratio_NS > 2), mask_NS)),
@@ -122,8 +122,8 @@ def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool
 def tree_metrics(
     computed: int | None, sampled: Sequence[Group], extent: tuple[int, int], trained: Sequence[Group]
 ) -> dict[str, float]:
-    """What groups that share beginnings cost: tokens that the sampler computed for each unique one of the groups ``sampled``, and
-    positions of the learner's forward pass, padded to the longest, for each unique one of those ``trained`` on."""
+    """The cost of groups with shared beginnings: tokens that the sampler computed per unique token of the groups ``sampled``, and
+    positions in the learner's forward pass, padded to the longest, per unique token of the groups ``trained`` on."""
     metrics: dict[str, float] = {}
     if computed is not None and (unique := _unique_tokens(sampled)):
         metrics["perf/tree_sampler"] = computed / unique
@@ -133,7 +133,7 @@ def tree_metrics(
 
 
 def _unique_tokens(groups: Sequence[Group]) -> int:
-    """Prompts once a group, and what each episode drew itself."""
+    """Prompts once per group, plus each episode's own tokens."""
     prompts = [group.rows[0].decisions for group in groups]
     prompt = sum(int(tokens.prompt_N[0]) for tokens in prompts if isinstance(tokens, Tokens))
     return prompt + sum(episode.drawn for group in groups for episode in group.episodes)
@@ -142,7 +142,7 @@ def _unique_tokens(groups: Sequence[Group]) -> int:
 def staleness_metrics(
     version_NS: Int[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], learner_version: int
 ) -> dict[str, float]:
-    """Ages of the decisions trained on: learner's version at the gradient minus the version that drew them."""
+    """Ages of the decisions trained on: the learner's version at the gradient minus the version that sampled them."""
     age_K = (learner_version - version_NS)[mask_NS]
     if age_K.numel() == 0:
         return {}
@@ -150,7 +150,7 @@ def staleness_metrics(
     share = counts.double() / age_K.numel()
     metrics = {
         "staleness/mean": float((ages * share).sum()),
-        # The smallest age that at least 95 % of the decisions do not exceed.
+        # The smallest age that at least 95 % of decisions do not exceed.
         "staleness/p95": float(ages[(share.cumsum(0) > 0.95 - 1e-9).nonzero()[0]]),
         "staleness/max": float(ages[-1]),
     }
@@ -158,14 +158,14 @@ def staleness_metrics(
 
 
 def replay_metrics(groups: Sequence[Group], learner_version: int) -> dict[str, float]:
-    """Of the episodes trained on, the share that a store brought back, and the mean age of their oldest decisions."""
+    """The share of the trained episodes that a store replayed, and the mean age of their oldest decisions."""
     episodes = [episode for group in groups for episode in group.episodes]
     ages = [learner_version - episode.oldest for episode in episodes if episode.origin]
     return {"replay/share": len(ages) / len(episodes)} | ({"replay/age": sum(ages) / len(ages)} if ages else {})
 
 
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
-    """Of the advantages as the objective sees them, over counted decisions."""
+    """Advantages as the objective sees them, over counted decisions."""
     advantage_NS = batch.column("advantage_NS", advantage_metrics)
     return {
         "advantage/mean": float(ops.masked_mean(advantage_NS, batch.mask_NS)),
@@ -174,16 +174,16 @@ def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
 
 
 def order_metrics(groups: Sequence[Group], batch: TrainBatch) -> dict[str, float]:
-    """Correlation of a rollout's score with its mean advantage, both less the mean of the group (a group of one: of the batch).
+    """Correlation of a rollout's score with its mean advantage, both minus the group mean (for a group of one: the batch mean).
 
-    A negative one means that worse rollouts are made likelier: a sign is wrong. Nothing where scores or advantages are all alike.
+    A negative value means that worse rollouts are made likelier: a sign is wrong. Absent if scores or advantages are all equal.
     """
     mask_NS, advantage_NS = batch.mask_NS, batch.column("advantage_NS", order_metrics)
     counted_N = mask_NS.any(-1)
     group_N = torch.tensor([place for place, group in enumerate(groups) for _ in group.rows])
     score_N = torch.tensor([episode.earned for group in groups for episode in group.episodes for _ in episode.rows])
     if len(score_N) != batch.shape[0]:
-        return {}  # rows were split or joined since; they are no rollouts
+        return {}  # rows were split or joined and are no longer rollouts
     if bool((group_N.bincount() == 1).all()):
         group_N = torch.zeros_like(group_N)
     advantage_N = (advantage_NS * mask_NS).sum(-1).cpu() / mask_NS.sum(-1).clamp(min=1).cpu()
@@ -197,7 +197,7 @@ def order_metrics(groups: Sequence[Group], batch: TrainBatch) -> dict[str, float
 
 
 def value_metrics(batch: TrainBatch) -> dict[str, float]:
-    """Share of the variance of what the critic is to predict that it predicted before the update; below 0 a constant does better."""
+    """Share of the variance of the critic's target that it predicted before the update; below 0 a constant does better."""
     if batch.value_NS is None or batch.target_NS is None or not bool(batch.mask_NS.any()):
         return {}
     target_K, value_K = batch.target_NS[batch.mask_NS].double(), batch.value_NS[batch.mask_NS].double()
@@ -208,7 +208,7 @@ def value_metrics(batch: TrainBatch) -> dict[str, float]:
 
 
 def weight_metrics(correction_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> dict[str, float]:
-    """Of the weights that a correction puts on the decisions, after truncation and masking."""
+    """A correction's weights on the decisions, after truncation and masking."""
     weight_K = correction_NS[mask_NS]
     if weight_K.numel() == 0:
         return {}
@@ -221,7 +221,7 @@ def weight_metrics(correction_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N
 
 
 def _by_source(groups: Sequence[Group], sources: Sequence[str], *, judged: bool) -> dict[str, float]:
-    """Of everything that was sampled and scored since the last step, apart by the source of the task."""
+    """Metrics of everything sampled and scored since the last step, by task source."""
     metrics: dict[str, float] = {}
     for source in sources:
         own = [group for group in groups if group.task.source == source]

@@ -1,4 +1,4 @@
-"""A run in words: what was learned, how stable it was, what it cost, and which of several runs ended best."""
+"""A run in words: what it learned, how stable it was, what it cost, and which of several runs ended best."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
 
 LOSSES = ("held-out loss", "training loss")
-Columns = Mapping[str, Sequence[float | None]]  # a metric's values, a step each; None is unknown
+Columns = Mapping[str, Sequence[float | None]]  # a metric's values, one per step; None is unknown
 
 
 def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]]:
-    """(each run as the page shows it, the keys in which their recipes differ).
+    """(each run as shown on the page, the keys in which the recipes differ).
 
-    ``family`` numbers the recipes: seeds of one recipe share it, and its ``label``. Runs are judged by one figure, the evaluation's
-    where all of them ended with the same and else that of training.
+    ``family`` numbers the recipes: seeds of one recipe share it and its ``label``. Runs are judged by one metric: the evaluation's
+    if all of them ended with the same, else that of training.
     """
     records = [Record(run.directory) for run in runs]
     both = list(zip(runs, records, strict=True))
@@ -59,7 +59,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
 
 
 def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> list[str]:
-    """Of each family: what its runs' names have in common before the seed; or its recipe with what sets it apart; or its first run."""
+    """A label per family: what its runs' names share before the seed, or its recipe with what differs, or its first run."""
     stems = [{re.sub(r"-s?\d+$", "", run.name) if len(runs) > 1 else run.name for run in runs} for runs in families]
     if all(len(stem) == 1 for stem in stems) and len(set.union(*stems)) == len(families):
         return [stem.pop() for stem in stems]
@@ -79,7 +79,7 @@ def _evaluation(summary: Summary) -> list[tuple[str, float | None, float | None]
 
 
 def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """Means of the first and of the last tenth of the steps (of at least one), over the steps that know the value."""
+    """Means over the first and the last tenth of the steps (at least one), over steps that have the value."""
     known = [value for value in values if value is not None]
     tenth = max(1, len(known) // 10)
     return (sum(known[:tenth]) / tenth, sum(known[-tenth:]) / tenth) if known else None
@@ -88,11 +88,11 @@ def edges(values: Sequence[float | None]) -> tuple[float, float] | None:
 def learned(
     summary: Summary | None, metrics: Columns, evaluation: Change | None, *, recorded: bool = False
 ) -> dict[str, Any]:
-    """The figure a run is judged by: {figure, before, after, noise, text}.
+    """The metric a run is judged by: {figure, before, after, noise, text}.
 
-    It is the sampled held-out evaluation of a run that ended, and else the rewards of what it trained on (of ``recorded`` answers the
-    loss), over the first and the last tenth of its steps. ``noise`` is what a change may be by chance (for the evaluation: by
-    ``evaluation``); None where unknown.
+    It is the sampled held-out evaluation if the run ended, else the training reward (for ``recorded`` answers the
+    loss) over the first and the last tenth of its steps. ``noise`` is the change that chance explains (for the evaluation:
+    ``evaluation``); None if unknown.
     """
     if summary is not None:
         for key, name in figures(summary.before, summary.after).items():
@@ -123,16 +123,16 @@ def _moved(name: str, before: float, after: float, chance: float | None) -> str:
         return f"The {name} did not change beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} can be chance."
     if abs(change) < 5e-4:
         return f"The {name} stayed at {after:.3f}."
-    if name in LOSSES:  # of which less is better: no word for a fall, which elsewhere is trouble
+    if name in LOSSES:  # lower is better: avoid "fell", which elsewhere means trouble
         return f"The {name} went from {before:.3f} to {after:.3f} ({change:+.3f})"
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
 
 
 def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str = "") -> list[dict[str, Any]]:
-    """What was looked at for trouble, each {what, bad, text} with its figure; what was not recorded is left out.
+    """The checks for trouble, each {what, bad, text} with its figure; what was not recorded is left out.
 
-    What fell, and why, is the doctor's word. The other limits are coarse on purpose: they are where somebody should look. ``told`` is
-    the sentence on what was learned: where it says that something fell, no silence of the doctor makes that well.
+    What fell, and why, comes from the doctor. The other limits are coarse on purpose: they show where to look. ``told`` is
+    the sentence on what was learned: if it reports a fall, a silent doctor does not overrule it.
     """
     found: list[dict[str, Any]] = []
 
@@ -149,7 +149,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         for key, value in recipe.items()
         if "faults" in key.split(".") and value not in (None, "null", 0, "Faults")
     }
-    faults.pop("slow_steps", None)  # a size that is never 0, and no fault by itself
+    faults.pop("slow_steps", None)  # a size that is never 0 and not a fault
     if faults:
         sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
     if done := account(metrics):
@@ -158,10 +158,10 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("selection", False, chosen)
     returned = [i for i, version in enumerate(metrics.get("loop/returned", ())) if version is not None]
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
-    broken = [i for i in broken if i not in returned]  # such a step has no loss
+    broken = [i for i in broken if i not in returned]  # these steps have no loss
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
-    if not fell:  # a check mark is no answer to a fall
+    if not fell:  # no check marks next to a fall
         if record.evaluation is not None:
             sign("evaluation", record.evaluation.sank, f"from its best to the end: {record.evaluation}")
         change = None if record.offline else record.from_best("reward/mean")
@@ -175,7 +175,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """Where somebody should look: ``bad`` of a metric's first and last tenth, for policies of these families."""
+    """A place to look: ``bad`` decides on a metric's first and last tenth, for these policy families."""
 
     metric: str
     what: str
@@ -237,7 +237,7 @@ def costs(summary: Summary | None, metrics: Columns) -> dict[str, Any]:
 
 
 def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence on all runs; seeds of one recipe (the same ``family``) count as one."""
+    """One sentence on all runs; seeds of one recipe (the same ``family``) count once."""
     if len(runs) == 1:
         run = runs[0]
         bad = [sign["what"] for sign in run["signs"] if sign["bad"]]
@@ -272,7 +272,7 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _trouble(runs: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence on the signs of trouble, by recipe."""
+    """One sentence on the signs of trouble, by recipe."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         for sign in run["signs"]:
@@ -284,7 +284,7 @@ def _trouble(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> str:
-    """The verdict of ``gimbal compare`` on these runs, or why there is none."""
+    """``gimbal compare``'s verdict on these runs, or why there is none."""
     from gimbal.report.compare import compare
     from gimbal.report.verdict import blind, least_runs
 
@@ -295,7 +295,7 @@ def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> 
     try:
         found = compare(arms(list(sides.items())))
     except ValueError as error:
-        return f"Whether that is chance is unknown: {error}."
+        return f"It is unknown whether that is chance: {error}."
     of, pairs = {arm.name: arm for arm in found.arms}, found.pairs
     if pairs and all(blind(of[pair.a], of[pair.b], len(pairs)) for pair in pairs):
         few, enough = min(len(arm.runs) for arm in found.arms), least_runs(len(pairs))

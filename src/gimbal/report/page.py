@@ -1,8 +1,8 @@
-"""report.html: runs on one page that opens offline, from disk.
+"""report.html: one page about runs that opens offline.
 
-The page is one file: readable scripts and styles of ours, uPlot for the curves, and the data as gzip in base64, which the
-browser unpacks itself. Of the rollouts it unpacks the index (text, score, length) at once and what is known of single decisions when
-somebody looks at it.
+The page is one file: our own readable scripts and styles, uPlot for the curves, and the data as gzip in base64, which the
+browser unpacks. It unpacks the index of the rollouts (text, score, length) at once, and the details of single decisions
+when they are viewed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gimbal.report.files import JsonLines
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "talk.js", "paths.js", "rollouts.js", "main.js")
-DECISIONS = 2_000_000  # most decisions of rollouts on a page; all that were recorded are in rollouts.jsonl
-CHUNK = 20_000  # decisions that are unpacked together
+DECISIONS = 2_000_000  # most rollout decisions on a page; rollouts.jsonl has all recorded ones
+CHUNK = 20_000  # decisions unpacked together
 INDEX = ("step", "group", "sample", "score", "solved", "stop", "text")
 DETAIL = (
     "pieces",
@@ -51,7 +51,7 @@ Row = dict[str, Any]
 
 
 def write_report(*directories: Path, path: Path | None = None) -> Path:
-    """One page of these runs, from whatever they have written so far: in the run's directory, or beside the first of several."""
+    """One page about these runs, from what they have written so far: in the run's directory, or next to the first of several."""
     if path is None:
         path = (directories[0] if len(directories) == 1 else directories[0].parent) / "report.html"
     text = page(directories)
@@ -61,7 +61,7 @@ def write_report(*directories: Path, path: Path | None = None) -> Path:
 
 
 def page(directories: Sequence[Path], live: bool = False) -> str:
-    """The page's HTML. A live one asks the server it came from for what was written since."""
+    """The page's HTML. A live page asks its server for what was written since."""
     data, details = describe(directories)
     data["live"] = live
     packed = "\n".join(
@@ -76,7 +76,7 @@ def page(directories: Sequence[Path], live: bool = False) -> str:
         "uplot_js": f"/*\n{(ASSETS / 'uPlot.LICENSE').read_text()}*/\n{(ASSETS / 'uPlot.iife.min.js').read_text(encoding='utf-8')}",
         "js": '"use strict";\n' + "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS),
     }
-    # Nothing but these very scripts and styles may run, whatever a text of a model should smuggle in; nothing is fetched.
+    # Only these scripts and styles may run, whatever model text smuggles in; nothing is fetched.
     connect = "'self'" if live else "'none'"
     policy = (
         f"default-src 'none'; img-src data:; connect-src {connect}; "
@@ -90,7 +90,7 @@ def page(directories: Sequence[Path], live: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a run has been read: the number of its rollouts' file, the byte in it, and what tells that metrics grew."""
+    """How far a run has been read: its rollout file's number, the byte in it, and what shows that metrics grew."""
 
     file: int
     byte: int
@@ -98,7 +98,7 @@ class Mark:
 
     @classmethod
     def of(cls, directory: Path) -> Mark:
-        """Where the run stands now."""
+        """The run's current mark."""
         stats = [path.stat() if path.exists() else None for path in (directory / name for name in FOLLOWED)]
         stamp = ",".join("0" if stat is None else f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats[1:])
         return cls(stats[0].st_ino if stats[0] else 0, stats[0].st_size if stats[0] else 0, stamp)
@@ -107,20 +107,20 @@ class Mark:
     def read(cls, text: str) -> Mark:
         file, byte, stamp = text.split("/")
         if int(byte) < 0:
-            raise ValueError("a mark's byte is counted from the beginning of its file")
+            raise ValueError("a mark's byte must be 0 or above: it counts from the beginning of the file")
         return cls(int(file), int(byte), stamp)
 
-    def __str__(self) -> str:  # a text, for JavaScript's numbers are too short for these
+    def __str__(self) -> str:  # text, because these exceed JavaScript's numbers
         return f"{self.file}/{self.byte}/{self.stamp}"
 
 
 def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -> tuple[Row, list[list[Row]]]:
-    """(the page's data, details of its rollouts in chunks).
+    """(the page's data, its rollout details in chunks).
 
-    ``marks`` are those of an earlier answer, one a run: then only rollouts written since are there. A file that was replaced
-    meanwhile (its run was resumed) is read again, as are all, and ``restart`` says that the earlier rollouts are no more.
+    ``marks`` come from an earlier answer, one per run: then only rollouts written since are included. If a file was replaced
+    meanwhile (its run was resumed), all are read again, and ``restart`` says that the earlier rollouts are gone.
     """
-    now = [Mark.of(directory) for directory in directories]  # before anything is read: what comes later is news again
+    now = [Mark.of(directory) for directory in directories]  # before anything is read: later lines count as news again
     restart = marks is not None and [mark.file for mark in now] != [mark.file for mark in marks]
     rows: list[Row] = []
     for number, directory in enumerate(directories):
@@ -144,7 +144,7 @@ def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -
 
 
 def _spread(rows: Sequence[Row]) -> list[Row]:
-    """All rollouts, or of every run those of steps spread evenly over it, its first and last among them."""
+    """All rollouts, or those of steps spread evenly over every run, including its first and last."""
     steps: dict[int, set[int]] = {}
     for row in rows:
         steps.setdefault(row["run"], set()).add(row["step"])
@@ -161,13 +161,13 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
 
 
 def _rollouts(rows: Sequence[Row]) -> tuple[Row, list[list[Row]]]:
-    """The index, a column a field, and the details in chunks of neighbours."""
+    """The index, one column per field, and the details in chunks of neighbours."""
     tasks: dict[tuple[str, str, str | None], int] = {}
     index: Row = {name: [row.get(name) for row in rows] for name in ("run", *INDEX)}
     index["task"] = [tasks.setdefault((row["task"], row["prompt"], row["answer"]), len(tasks)) for row in rows]
     index["length"] = [len(row["pieces"]) for row in rows]
     index["tasks"] = list(tasks)
-    # Records of before ``solved`` was among them are judged by their score.
+    # Older records without ``solved`` are judged by their score.
     index["solved"] = [row["score"] >= 1 if "solved" not in row else row["solved"] for row in rows]
     chunks: list[list[Row]] = []
     index["chunk"], size = [], CHUNK
@@ -182,7 +182,7 @@ def _rollouts(rows: Sequence[Row]) -> tuple[Row, list[list[Row]]]:
 
 
 def _packed(value: Any) -> str:
-    """Base64 has no character that HTML knows, so that no text of a model can break out of its element."""
+    """Base64 has no HTML characters, so model text cannot break out of its element."""
     return base64.b64encode(gzip.compress(json.dumps(value, separators=(",", ":")).encode(), 6, mtime=0)).decode()
 
 

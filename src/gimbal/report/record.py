@@ -1,4 +1,4 @@
-"""A run as its files tell it, and what of its curves is more than noise: what the doctor and the report judge it by."""
+"""A run read from its files, and which changes in its curves exceed noise: the basis of doctor and report."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gimbal.config import RECIPE_FILE, read, read_file
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, read_stopped
 
-TOKENS, CONTROL = "tokens", "decisions"  # what rules hold for: policies that write, and all others
-SOLVED = 0.95  # above it groups are all alike, and gradients small, because the tasks are solved
-# Standard errors from which a change of the evaluation is one, and of a curve, whose error is itself told from a dozen steps. Of
-# several evaluations or windows the best is taken, which is high by chance: the limit grows with their number (``_limit``).
+TOKENS, CONTROL = "tokens", "decisions"  # families for rules: text policies, and all others
+SOLVED = 0.95  # above it, scores are equal and gradients small because the tasks are solved
+# Standard errors that make a change real: for the evaluation, and for a curve, whose error is itself estimated from a dozen steps.
+# The best of several evaluations or windows is high by chance: the limit grows with their number (``_limit``).
 EVALUATION, CURVE = 3.0, 4.0
-WORTH = 0.05  # a change of a pass rate that is worth a name; of a return, as a share of its size
-NEAR = 3  # steps around an evaluation whose spread of returns stands for its own
-LOST = 0.5  # share of what a score had won by which it counts as lost again
+WORTH = 0.05  # a change of a pass rate worth reporting; for a return, as a share of its size
+NEAR = 3  # steps around an evaluation whose spread of returns represents its own
+LOST = 0.5  # share of a score's gain whose loss counts as a fall
 LONG_RUN = (
-    200  # steps from which an experiment is shorter than the run; a shorter run has shown what it shows only at its end
+    200  # steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end
 )
-TREND = 8  # steps from which a run has a beginning and an end, a quarter of it each
+TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """One thing that a run shows: its name, the figures, and a command that would settle it."""
+    """One sign in a run: its name, the figures, and a command to test it."""
 
     name: str
     evidence: str
@@ -41,7 +41,7 @@ class Sign:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A figure and when it was taken: an evaluation after ``step`` steps (0: before the first), or the mean of a window to there."""
+    """A figure and its time: an evaluation after ``step`` steps (0: before the first), or the mean of a window ending there."""
 
     step: int
     value: float
@@ -49,13 +49,13 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """From one point of a curve to a later one, with the standard error of the difference; of both, or None if it cannot be told."""
+    """From one point of a curve to a later one, with the standard error of the difference, or None if unknown."""
 
     name: str
     start: Point
     end: Point
     error: float | None
-    limit: float  # standard errors that are no chance
+    limit: float  # standard errors that exclude chance
 
     @property
     def by(self) -> float:
@@ -63,7 +63,7 @@ class Change:
 
     @property
     def matters(self) -> bool:
-        """Whether it is large enough to be worth a word; of an evaluation all that is no chance is."""
+        """Whether it is large enough to report; for an evaluation, everything beyond chance is."""
         if self.name.startswith("eval/") and self.error is not None:
             return True
         shares = min(self.start.value, self.end.value) >= 0 and max(self.start.value, self.end.value) <= 1
@@ -71,19 +71,19 @@ class Change:
 
     @property
     def fell(self) -> bool:
-        """Beyond chance. A figure whose noise nobody knows is believed where it halves or worse."""
+        """Beyond chance. A figure with unknown noise counts if it at least halves."""
         if self.error is None:
             return self.matters and -self.by >= 0.5 * max(abs(self.start.value), abs(self.end.value))
         return self.matters and -self.by > self.limit * self.error
 
     @property
     def rose(self) -> bool:
-        """Probably: half of the limit is enough, for this only silences."""
+        """Probably: half of the limit is enough, because this only silences a rule."""
         return self.by > 0 and (self.error is None or self.by > self.limit / 2 * self.error)
 
     @property
     def sank(self) -> bool:
-        """Perhaps: too little to speak of a fall, too much to call it well."""
+        """Perhaps: too little to call a fall, too much to call it fine."""
         return self.by < 0 and (self.error is None or -self.by > self.limit / 2 * self.error)
 
     @property
@@ -96,7 +96,7 @@ class Change:
 
 
 class Record:
-    """Metrics, summary, recipe and stopped.json of a run, as far as they are there."""
+    """Metrics, summary, recipe and stopped.json of a run, as far as they exist."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -108,23 +108,23 @@ class Record:
         self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
 
     def __call__(self, name: str) -> list[float]:
-        """The values of a metric, of the steps that know it."""
+        """The values of a metric, for the steps that have it."""
         return [row[name] for row in self.rows if row.get(name) is not None]
 
     @cached_property
     def family(self) -> str | None:
-        """TOKENS or CONTROL, by the policy; None where the recipe does not say, and then only rules for all families hold."""
+        """TOKENS or CONTROL, by the policy; None if the recipe does not say, and then only rules for all families apply."""
         policy = self.run.get("policy")
         if policy is None:
             return None
         try:
             return TOKENS if read(policy, AbstractPolicySpec, "policy").family.unit == TOKENS else CONTROL
-        except ValueError:  # somebody's own class, whose file is gone: that is no reason to say nothing of the rest
+        except ValueError:  # the file of a user's class is gone: still diagnose the rest
             return None
 
     @property
     def offline(self) -> bool:
-        """Whether it trains on recorded answers: their scores say nothing of the policy."""
+        """Whether it trains on recorded answers, whose scores say nothing about the policy."""
         return "Demonstrated" in {
             self.setting(f"{part}.class", "") for part in ("workflow", "engine")
         }  # where it was once
@@ -140,7 +140,7 @@ class Record:
         return statistics.median(values[: (len(values) + 3) // 4]) if values else None
 
     def ends(self, name: str) -> Change | None:
-        """From the first quarter to the last; None of a run too short to have them."""
+        """From the first quarter to the last; None if the run is too short."""
         return self._change(name, best=False)
 
     def from_best(self, name: str) -> Change | None:
@@ -151,13 +151,13 @@ class Record:
         known = [(row["step"], row[name]) for row in self.rows if row.get(name) is not None]
         if len(known) < TREND:
             return None
-        # Even, for batches of long and of short rollouts take turns in a decoupled run.
+        # Even, because batches of long and short rollouts alternate in a decoupled run.
         width = 2 * math.ceil(len(known) / 8)
         steps, values = zip(*known, strict=True)
         sums = [
             0.0,
             *accumulate(values),
-        ]  # a window's mean is the difference of two: long runs have thousands of windows
+        ]  # a window's mean is the difference of two sums: long runs have thousands of windows
 
         def window(first: int) -> Point:
             return Point(step=int(steps[first + width - 1]), value=(sums[first + width] - sums[first]) / width)
@@ -174,7 +174,7 @@ class Record:
         )
 
     def _sampling(self, name: str) -> float:
-        """The variance of a step's mean score by the draw of its rollouts alone: noise is no less, however calm twelve steps look."""
+        """The variance of a step's mean score from sampling its rollouts: a lower bound on noise, however calm twelve steps look."""
         count = max(1, self.run.get("prompts_per_step", 16) * self.run.get("num_generations", 8))
         if name == "pass_rate":
             return statistics.fmean(value * (1 - value) for value in self(name)) / count
@@ -183,7 +183,7 @@ class Record:
 
     @cached_property
     def evals(self) -> tuple[str, list[Point]]:
-        """(the evaluation's figure, its points in order): the pass rate where anything was ever solved, else the score."""
+        """(the evaluation's figure, its points in order): the pass rate if anything was ever solved, else the score."""
         sources = [(0, self.summary.get("before", {})), *((row["step"], row) for row in self.rows)]
         sources += [(self.summary.get("steps", len(self.rows)), self.summary.get("after", {}))] if self.summary else []
         for name in ("eval/pass@1", "eval/score"):
@@ -194,14 +194,14 @@ class Record:
 
     @property
     def evaluated(self) -> list[tuple[int, Mapping[str, Any]]]:
-        """(step, figures) of each evaluation, in order: before the first step, amid the run, after the last."""
+        """(step, figures) of each evaluation, in order: before the first step, during the run, after the last."""
         found = [(0, self.summary.get("before") or {}), *((int(row["step"]), row) for row in self.rows)]
         found += [(int(self.summary.get("steps", len(self.rows))), self.summary.get("after") or {})]
         return [(step, figures) for step, figures in found if "eval/score" in figures]
 
     @property
     def empties(self) -> list[tuple[int, float, float]]:
-        """(step, share of the samples without text, of the greedy answers) of each evaluation that says so."""
+        """(step, share of empty samples, of empty greedy answers) for each evaluation that records them."""
         names = ("eval/empty_frac", "eval/greedy_empty_frac")
         return [
             (step, float(figures[names[0]]), float(figures[names[1]]))
@@ -215,7 +215,7 @@ class Record:
 
     @cached_property
     def evaluation(self) -> Change | None:
-        """The evaluation from its best to its last; from its first where that is the best; None unless it was taken twice."""
+        """The evaluation from its best to its last; from its first if that is the best; None unless there are two."""
         points = self.evals[1]
         if len(points) < 2:
             return None
@@ -238,14 +238,14 @@ class Record:
         )
 
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
-        """Of the same tasks twice, sampled again: at most p (1 - p) over all samples; of a return by its spread in training."""
+        """Error when the same tasks are sampled twice: at most p (1 - p) over all samples; for a return, its spread in training."""
         held_out = self.run.get("held_out") or {}
         size = (held_out.get("tasks") or {}).get("size")
         if not isinstance(size, int):
             return None
         count = size * held_out.get("samples", 4)
         if name == "eval/pass@1":
-            # One more of either kind, so that 0 of 64 is not taken for certain.
+            # One more success and failure, so that 0 of 64 is not certain.
             shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
             return math.sqrt(sum(share * (1 - share) for share in shares) / count)
         rows = [row for row in self.rows if row.get("reward/std") is not None]
@@ -259,13 +259,13 @@ class Record:
 
     @cached_property
     def reward(self) -> Change | None:
-        """The score of what was trained on, first quarter to last; None of recorded answers."""
+        """The training score, first quarter to last; None for recorded answers."""
         return None if self.offline else self.ends("reward/mean")
 
     @cached_property
     def fallen(self) -> list[Change]:
-        """Evaluation and score, where they fell beyond chance, in this order. What the evaluation won, no score takes back, but one
-        that rose on the way and lost most of it again: an evaluation of the two ends does not see that."""
+        """Evaluation and score, if they fell beyond chance, in this order. If the evaluation gained, a falling score does not count,
+        unless it rose and then lost most of it: an evaluation at both ends cannot see that."""
         found = [self.evaluation] if self.evaluation is not None and self.evaluation.fell else []
         if self.offline:
             return found
@@ -290,24 +290,24 @@ class Record:
 
     @cached_property
     def flat(self) -> bool:
-        """Whether nothing speaks for anything having been learned, in a run long enough to say so."""
+        """Whether nothing suggests that anything was learned, in a run long enough to say so."""
         changes = [change for change in (self.learned, self.reward) if change is not None]
         if not changes or len(self.rows) < TREND or self.solved or self.fallen:
             return False
         if self.learned is None:
             return not changes[0].rose
-        # Where there is an evaluation, a score that rose a little is no answer to it.
+        # If there is an evaluation, a small rise of the score does not count.
         return not self.learned.rose and (self.reward is None or not self.reward.surely_rose)
 
     @property
     def unsure(self) -> bool:
-        """Whether a gain is not beyond doubt, in a run long enough for one."""
+        """Whether a gain is not certain, in a run long enough for one."""
         change = self.learned or self.reward
         return change is not None and len(self.rows) >= TREND and not change.surely_rose and not self.solved
 
     @property
     def solved(self) -> bool:
-        """The mean counts, not the median: of two rollouts a step, most steps may be right throughout and the rest all wrong."""
+        """Uses the mean, not the median: with two rollouts per step, most steps may be all right and the rest all wrong."""
         rates = self("pass_rate")
         return bool(rates) and self.family != CONTROL and statistics.fmean(rates[len(rates) // 2 :]) >= SOLVED
 
@@ -319,16 +319,16 @@ class Record:
         return default if found is None else found
 
     def part(self, place: str, kind: str) -> Mapping[str, Any] | None:
-        """The part of this class among those of a list of the recipe."""
+        """The part of this class in a list of the recipe."""
         return next((part for part in self.run.get(place) or () if part.get("class") == kind), None)
 
     def checkpoint(self, step: int) -> Path | None:
-        """The newest checkpoint that is left of before or at this step."""
+        """The newest remaining checkpoint at or before this step."""
         kept = sorted(self.directory.glob("checkpoints/step_*"))
         return next((path for path in reversed(kept) if int(path.name.removeprefix("step_")) <= step), None)
 
     def again(self, *changes: str) -> str:
-        """The run again with these keys, as a shell takes it: as long as it was to be, or a quarter of a long run."""
+        """The command to repeat the run with these keys: at its planned length, or a quarter of a long run."""
         planned = self.setting("steps", len(self.rows))
         shorter = [f"steps={planned // 4}"] if planned > LONG_RUN else []
         return shlex.join(["gimbal", "train", "--from", str(self.directory), *shorter, *changes])
@@ -339,7 +339,7 @@ class Record:
 
     @property
     def held(self) -> bool:
-        """Whether a closed loop sets the learning rate, so that the one given is only where it begins."""
+        """Whether a closed loop sets the learning rate, so that the given one is only its start."""
         return self._region is not None
 
     @property
@@ -347,7 +347,7 @@ class Record:
         return self.setting("stability.region.kl", self.setting("update.stability.region.kl", None))
 
     def rate(self, factor: float) -> str:
-        """Steps that go this much farther, as the key of an experiment: the learning rate times this, or the region of the loop."""
+        """The key for steps this many times as large: the learning rate, or the loop's region."""
         if (region := self._region) is not None:  # a distance goes with the square of the rate
             key = "stability.region.kl" if "update" not in self.run else "update.stability.region.kl"
             return f"{key}={short(region * factor**2)}"
@@ -356,15 +356,15 @@ class Record:
 
 
 def noise(values: Sequence[float]) -> float:
-    """The variance of one step: neighbours differ by noise more than by learning, and so do next neighbours, where two kinds of batch
-    take turns."""
+    """The variance of one step: neighbours differ by noise more than by learning, and so do second neighbours if two kinds of batch
+    alternate."""
     return min(
         statistics.fmean((values[i + lag] - values[i]) ** 2 for i in range(len(values) - lag)) / 2 for lag in (1, 2)
     )
 
 
 def _limit(errors: float, candidates: int) -> float:
-    """The limit at which the best of several is no chance, if that of one is ``errors``."""
+    """The limit that excludes chance for the best of several, if the limit for one is ``errors``."""
     normal = statistics.NormalDist()
     return normal.inv_cdf(1 - (1 - normal.cdf(errors)) / max(1, candidates))
 
@@ -374,7 +374,7 @@ def figure(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """One digit, as one types it: 30, 0.01, 3e-05."""
+    """One significant digit, as typed: 30, 0.01, 3e-05."""
     return f"{float(f'{value:.0e}'):g}"
 
 

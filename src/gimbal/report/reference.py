@@ -1,7 +1,7 @@
-"""Reference curves: where the main recipes were at each step over seeds, and a word when a run leaves that band.
+"""Reference curves: the range of the main recipes over seeds at each step, and a message when a run leaves that band.
 
-reference.json is made by ``benchmarks/reference.py`` from real runs. A band holds for the recipe it was measured on, with every field
-as it was but for those that change no curve (``NEUTRAL``); a run of anything else is not watched. Faults are neutral on purpose.
+``benchmarks/reference.py`` makes reference.json from real runs. A band applies only to the recipe it was measured on, with every
+field the same except those that change no curve (``NEUTRAL``); other runs are not watched. Faults are neutral on purpose.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NEUTRAL = (
     "sync",
     "faults",
 )
-UNFELT = ("microbatch_tokens", "checkpointing")  # of the optimisation: gradients do not depend on them
-# What is watched, and whether its spread is a factor (logarithms) or a difference.
+UNFELT = ("microbatch_tokens", "checkpointing")  # optimisation fields that do not change gradients
+# Watched metrics, and whether their spread is a factor (logarithms) or a difference.
 WATCHED = {
     "reward/mean": False,
     "pass_rate": False,
@@ -42,15 +42,15 @@ WATCHED = {
     "mismatch/prob_diff": True,
     "grad_norm": True,
 }
-# Deviations between seeds that a band is wide on either side, and steps in a row beyond it before a word is said: a single step
-# strays by chance (one in 16,000 if deviations are normal, more often since they are not, and 240 are looked at in a run).
+# Half-width of a band in deviations between seeds, and steps in a row beyond it before a message: a single step
+# strays by chance (one in 16,000 if deviations are normal; more often, since they are not, and a run has 240 checks).
 WIDTH, IN_A_ROW = 4.0, 2
-POOLED = 5  # steps on either side that a deviation is told from: few seeds alone tell little, and it changes over a run
+POOLED = 5  # steps on either side for estimating a deviation: few seeds say little, and it changes over a run
 
 
 @dataclass
 class Watch:
-    """Told of each step's metrics, it says which have left their band. Without a band it is silent."""
+    """Receives each step's metrics and reports which left their band. Without a band it is silent."""
 
     band: Mapping[str, Any] | None = None
     beyond: Counter[str] = field(default_factory=Counter)  # steps in a row, by metric
@@ -65,20 +65,20 @@ class Watch:
             if self.beyond[name] == IN_A_ROW:
                 assert self.band is not None
                 said.append(
-                    f"step {step}: {name} {value:.4g} is outside of {low:.4g} to {high:.4g}, where {self.band['seeds']} healthy "
-                    f"runs of {self.band['recipe']} were; gimbal doctor says more"
+                    f"step {step}: {name} {value:.4g} is outside {low:.4g} to {high:.4g}, the range of {self.band['seeds']} healthy "
+                    f"runs of {self.band['recipe']}; run gimbal doctor"
                 )
         return said
 
 
 def watch(run: Any) -> Watch:
-    """The watch of this run: by the band that was measured on its very recipe, or a silent one."""
+    """The watch for this run: with the band measured on exactly its recipe, or a silent one."""
     return Watch(band=next((band for band in _bands() if _same(band["run"], plain(run))), None))
 
 
 def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str, list[float]]]:
-    """The bands over at least two runs of one recipe (metrics of each step): mean over seeds, smoothed over three steps, and on either
-    side WIDTH standard deviations of one more run, pooled over the steps around."""
+    """The bands from at least two runs of one recipe (metrics of each step): the mean over seeds, smoothed over three steps, plus and
+    minus WIDTH standard deviations of one more run, pooled over nearby steps."""
     bands: dict[str, dict[str, list[float]]] = {}
     steps = min(len(rows) for rows in runs)
     for name, factor in WATCHED.items():
@@ -87,12 +87,12 @@ def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str,
             continue
         curves = [[math.log(x) if factor else x for x in column if x is not None] for column in values]
         mean = [statistics.fmean(at) for at in zip(*curves, strict=True)]
-        # The first step stands alone: there no data is stale yet.
+        # The first step is separate: its data is never stale.
         smooth = [mean[0], *(statistics.fmean(mean[max(1, i - 1) : i + 2]) for i in range(1, steps))]
         square = [statistics.fmean((curve[i] - smooth[i]) ** 2 for curve in curves) for i in range(steps)]
         lines: dict[str, list[float]] = {"low": [], "high": []}
         for i, middle in enumerate(smooth):
-            # Unbiased: one degree of freedom a step went into the mean. The second factor is for one more run.
+            # Unbiased: the mean used one degree of freedom per step. The second factor is for one more run.
             pooled = statistics.fmean(square[max(0, i - POOLED) : i + POOLED + 1]) * len(runs) / (len(runs) - 1)
             reach = WIDTH * math.sqrt(pooled * (1 + 1 / len(runs)))
             for key, x in (("low", middle - reach), ("high", middle + reach)):
@@ -102,7 +102,7 @@ def banded(runs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, dict[str,
 
 
 def measured(run: Any) -> dict[str, Any]:
-    """The recipe as a band is measured on it."""
+    """The recipe in the form that bands are measured on."""
     return {name: value for name, value in plain(run).items() if name not in NEUTRAL}
 
 
@@ -111,7 +111,7 @@ def _rounded(value: float) -> float:
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Whether all that was known when the band was measured is so now; a field that came later is not asked for."""
+    """Whether every field known when the band was measured has the same value; newer fields are ignored."""
     if isinstance(ours, Mapping):
         return isinstance(theirs, Mapping) and all(
             name in UNFELT or (name in theirs and _same(x, theirs[name])) for name, x in ours.items()

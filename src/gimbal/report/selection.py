@@ -1,21 +1,21 @@
-"""The task list, what was asked of it, what was sampled and what was trained on: whoever chooses may select by what it should not.
+"""Selection bias: how the task list, the tasks asked, the rollouts sampled and those trained on differ.
 
-Every scored group is booked when its fate is known, so nothing that is merely under way counts, and "sampled" is "trained" and
-"lost" together. All figures are means of the whole run:
+Every scored group is counted once its fate is known, so work in progress does not count, and "sampled" is "trained" plus
+"lost". All figures are means over the whole run:
 
-    listed      over tasks, each once by the mean of its groups: the task list, as far as it was seen
-    asked       over groups: what the curriculum made of the list
-    sampled     over rollouts: what the budget made of that
-    trained     over rollouts: what filters and rules of staleness left of these, and what a store brought back
+    listed      over tasks, each once with the mean of its groups: the task list, as far as it was seen
+    asked       over groups: what the curriculum chose from the list
+    sampled     over rollouts: what the budget chose for them
+    trained     over rollouts: what filters and staleness rules left of these, plus what a store replayed
 
     length      decisions of a rollout
     success     1 if its task is solved, else 0
-    difficulty  the share of all rollouts of its group, as sampled, that failed
-    latency     decisions that came out of the engine from the dispatch of its group to its verdict, a clock that replays repeat
+    difficulty  the share of failures among all sampled rollouts of its group
+    latency     decisions that the engine produced between its group's dispatch and verdict, a clock that replays reproduce
 
-The first two are written once they can differ from the next: a task has come again, or groups are of several sizes. A policy that
-learns makes tasks easier, so a task that was asked early alone is listed as harder than it has become. What a store brought back was
-not sampled for its step: it counts as trained alone, with a latency of 0.
+The first two are written once they can differ from the next: a task was repeated, or group sizes differ. A policy that
+learns makes tasks easier, so a task asked only early is listed as harder than it has become. Replayed rollouts were
+not sampled for their step: they count only as trained, with a latency of 0.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from gimbal.report.metrics import passed
 QUANTITIES = ("length", "success", "difficulty", "latency")
 JUDGED = ("success", "difficulty")
 TRAINED, REPLAYED = "trained", "replayed"
-MOST_TASKS = 200_000  # whose figures are kept; those that come later are not listed
+MOST_TASKS = 200_000  # tasks whose figures are kept; later ones are not listed
 
 
 class Selection:
-    """The books of one pipeline: ``dispatched``, ``scored``, then ``trained`` or ``lost``. A group that was not scored is left out."""
+    """One pipeline's counts: ``dispatched``, ``scored``, then ``trained`` or ``lost``. Groups that were not scored are left out."""
 
     def __init__(self) -> None:
         self.began: dict[int, int] = {}  # clock at the dispatch of a group
         self.pending: dict[
             int, tuple[str, list[float]]
-        ] = {}  # of a scored group: task; rollouts, then sums of the quantities
+        ] = {}  # per scored group: task; rollouts, then sums of the quantities
         self.sums: dict[str, list[float]] = {}  # by fate: rollouts, then the sum of each quantity
         self.asked = [0.0] * (1 + len(QUANTITIES))  # groups, then the sum of their means
-        self.tasks: dict[str, list[float]] = {}  # of each task: groups, then the sums of their means
+        self.tasks: dict[str, list[float]] = {}  # per task: groups, then the sums of their means
         self.smallest, self.largest = 0, 0  # rollouts of a group
 
     def dispatched(self, index: int, clock: int) -> None:
@@ -54,7 +54,7 @@ class Selection:
         self.pending[group.index] = group.task.id, [*_sums(group.episodes), difficulty, float(latency)]
 
     def trained(self, group: Group) -> None:
-        """What is left of the group is trained on; rollouts that left it are lost to filters."""
+        """Count what is left of the group as trained; rollouts that left it are lost to filters."""
         *sampled, difficulty, latency = self._settle(group.index)
         kept = _sums([episode for episode in group.episodes if not episode.origin])
         self._book(TRAINED, [*kept, difficulty, latency])
@@ -63,7 +63,7 @@ class Selection:
             self._book("filtered", [*gone, difficulty, latency])
 
     def replayed(self, group: Group) -> None:
-        """Those of its episodes that a store brought back. Difficulty is that of the group's others, where there are any."""
+        """Its replayed episodes. Difficulty is that of the group's other episodes, if any."""
         back = [episode for episode in group.episodes if episode.origin]
         if back:
             judged = [episode for episode in group.episodes if not episode.origin] or back
@@ -76,10 +76,10 @@ class Selection:
 
     def metrics(self, *, judged: bool = True) -> dict[str, float]:
         """``selection/POPULATION/X``, with the populations as above; ``selection/listed/tasks``, how many were seen;
-        ``selection/lost/REASON``, the share of sampled rollouts lost to it; ``selection/replayed``, the share of those trained on that
-        a store brought back.
+        ``selection/lost/REASON``, the share of sampled rollouts lost to it; ``selection/replayed``, the share of trained ones that
+        a store replayed.
 
-        ``judged``: rollouts may be right or wrong; else there is no success and no difficulty.
+        ``judged``: rollouts may be right or wrong; otherwise there is no success and no difficulty.
         """
         metrics: dict[str, float] = {}
         drawn = {fate: sums for fate, sums in self.sums.items() if fate != REPLAYED}
@@ -103,7 +103,7 @@ class Selection:
         return metrics | {f"selection/lost/{reason}": share for reason, share in lost.items()}
 
     def _settle(self, index: int) -> list[float]:
-        """What was pending of it, once its fate is known: only now does it count as asked."""
+        """Its pending counts, once its fate is known: only now does it count as asked."""
         task, row = self.pending.pop(index)
         count, length, solved, difficulty, latency = row
         self.smallest, self.largest = min(self.smallest or int(count), int(count)), max(self.largest, int(count))
@@ -114,13 +114,13 @@ class Selection:
         return row
 
     def _listed(self) -> list[float]:
-        """Tasks, then the sums of their means, in an order that does not depend on which came first."""
+        """Tasks, then the sums of their means, independent of arrival order."""
         columns = zip(*(self.tasks[task] for task in sorted(self.tasks)), strict=True)
         groups, *totals = map(list, columns)
         return [float(len(groups)), *(sum(t / n for t, n in zip(total, groups, strict=True)) for total in totals)]
 
     def _book(self, fate: str, row: Sequence[float]) -> None:
-        """``row`` as it was pending, of the rollouts that have this fate."""
+        """The part of the pending ``row`` for the rollouts with this fate."""
         count, length, solved, difficulty, latency = row
         sums = [count, length, solved, count * difficulty, count * latency]
         self.sums[fate] = _added(self.sums.get(fate, [0.0] * len(sums)), sums)
@@ -137,7 +137,7 @@ class Selection:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.began, self.sums = dict(state["began"]), {k: list(v) for k, v in state["sums"].items()}
-        if "tasks" not in state:  # a checkpoint of before: what waits is booked without its task
+        if "tasks" not in state:  # an older checkpoint: pending groups count without their task
             self.pending = {index: ("", [n, *sums, d, late]) for index, (d, late, n, *sums) in state["pending"].items()}
             return
         self.pending = {index: (task, list(sums)) for index, (task, sums) in state["pending"].items()}
@@ -146,7 +146,7 @@ class Selection:
 
 
 def told(metrics: Mapping[str, Sequence[float | None]]) -> str:
-    """In words how what was trained on differs from what was sampled, asked and listed, by a run's columns of metrics; "" without."""
+    """In words, how trained rollouts differ from those sampled, asked and listed, from a run's metrics; "" without them."""
 
     def last(name: str) -> float | None:
         return next((value for value in reversed(metrics.get(name, ())) if value is not None), None)

@@ -1,6 +1,6 @@
-"""gimbal report --serve: the page of live runs, on this machine alone.
+"""gimbal report --serve: the page of live runs, on this machine only.
 
-The server holds nothing. The page says which bytes of the runs' files it has seen and is told of what was written since.
+The server is stateless. The page sends which bytes of the runs' files it has seen and receives what was written since.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LOOPBACK = "127.0.0.1"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """GET / is the page; GET /news?marks=[...] what came since the page's marks, 204 where nothing did."""
+    """GET / returns the page; GET /news?marks=[...] returns what came since the page's marks, or 204 if nothing did."""
 
     def __init__(self, directories: Sequence[Path], request: Any, client: Any, server: Any) -> None:
         self.directories = directories
-        super().__init__(request, client, server)  # answers before it returns: that is how the standard library has it
+        super().__init__(request, client, server)  # answers before it returns, as the standard library does
 
     def do_GET(self) -> None:
-        # A page of another site may make this browser ask here under a name of its own (DNS rebinding); no answer to that.
+        # Another site's page may make this browser send requests here under its own name (DNS rebinding): refuse them.
         assert isinstance(self.server, ThreadingHTTPServer)
         port = self.server.server_port
         if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
@@ -39,13 +39,13 @@ class Handler(BaseHTTPRequestHandler):
         if url.path == "/":
             return self._send(HTTPStatus.OK, "text/html", page(self.directories, live=True))
         if url.path != "/news":
-            return self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is / and /news")
+            return self._send(HTTPStatus.NOT_FOUND, "text/plain", "not found; available: / and /news")
         try:
             marks = [Mark.read(text) for text in json.loads(parse_qs(url.query)["marks"][0])]
         except (KeyError, ValueError, TypeError, AttributeError):
-            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "marks are wanted as the page has them")
+            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "marks is malformed; send it as the page does")
         if len(marks) != len(self.directories):
-            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "these marks are of another page")
+            return self._send(HTTPStatus.BAD_REQUEST, "text/plain", "these marks belong to another page")
         if marks == [Mark.of(directory) for directory in self.directories]:
             return self._send(HTTPStatus.NO_CONTENT, "text/plain", "")
         data, details = describe(self.directories, marks)
@@ -60,22 +60,22 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.end_headers()
-        with suppress(ConnectionError):  # the page was closed meanwhile
+        with suppress(ConnectionError):  # the page was closed
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the terminal belongs to whoever started the server."""
+        """Log nothing: the terminal belongs to whoever started the server."""
 
 
 def server(directories: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
-    """Bound to loopback, on a port of the system's choice unless one is given; ``serve_forever`` runs it."""
+    """A server on loopback, on any free port unless one is given; ``serve_forever`` runs it."""
     return ThreadingHTTPServer((LOOPBACK, port), partial(Handler, tuple(directories)))
 
 
 def serve(directories: Sequence[Path], port: int = 0) -> None:
     """Until Ctrl-C."""
     with server(directories, port) as running:
-        print(f"http://{LOOPBACK}:{running.server_port}/  (Ctrl-C ends it)", flush=True)
+        print(f"http://{LOOPBACK}:{running.server_port}/  (press Ctrl-C to stop)", flush=True)
         try:
             running.serve_forever()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What the doctor says of the settings: why a run fell, or learned nothing. Rules of doctor.py; asked only of such a run."""
+"""The doctor's rules for settings: why a run fell or learned nothing. doctor.py checks them only for such runs."""
 
 from __future__ import annotations
 
@@ -9,44 +9,42 @@ import statistics
 from gimbal.report.failures import LIVE, NO_GRADIENT
 from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short, when
 
-# Mean |change of a decision's log-probability| by one step, or the KL that goes with it. Clipping begins at a ratio of 1.2, which is
+# Mean |change of a decision's log-probability| in one step, or the corresponding KL. Clipping begins at a ratio of 1.2, which is
 # 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1, at a KL of
-# 0.005 to 0.04 (the canary is of one task, and may be surer than others: so either is enough).
+# 0.005 to 0.04 (the canary has one task and may be surer than others, so either is enough).
 LARGE_MOVE, LARGE_KL = 0.2, 0.1
-# ... and what a decision moves in the whole run if every step moves it the same way: too little to change what is written.
+# ... and a decision's total move if every step moves it the same way: too little to change the text.
 SMALL_MOVE, SMALL_KL, HEALTHY_MOVE = 0.1, 1e-3, 0.05
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
-FEW = 8  # rollouts a step: the sign of a mean over them is a throw of dice ...
-LONG = 20  # ... and so is what a shorter run learns from them; from here on nothing learned is worth a word by itself
-# Mean |p - p'| of decisions at least OLD versions old. Clipping starts at a ratio of 1.2; at 0.05 every fifth decision of probability
-# 0.5 is beyond it before the step has begun. A gap that large at age 1 is the size of the step and not the age.
+FEW = 8  # rollouts per step: the sign of their mean is random ...
+LONG = 20  # ... and so is what a shorter run learns from them; from this length, no learning is a sign by itself
+# Mean |p - p'| of decisions at least OLD versions old. Clipping starts at a ratio of 1.2; at 0.05 every fifth decision with
+# probability 0.5 exceeds it before the step begins. At age 1 such a gap comes from the step size, not the age.
 STALE, OLD = 0.05, 1.5
 HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the model was trained on
-ENTROPY_LEFT = 0.25  # of that at the beginning, without more tasks solved; one that is being learned also takes entropy
+ENTROPY_LEFT = 0.25  # share of the initial entropy, without more tasks solved; learning also lowers entropy
 ENTROPY_GROWN, LOUD, USUAL_BONUS = 1.3, 0.5, 0.01  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
-GROWN = 2.0  # of length against the beginning, without more tasks solved; careful working may take half as long again
+GROWN = 2.0  # factor on the initial length, without more tasks solved; careful working may be half as long again
 HELD, USUAL_KL = (
     0.1,
     0.05,
-)  # what the KL to the reference may cost a decision, of advantages of size 1; a usual coefficient
-# Of the returns' variance explained: clearly worse than a constant, which is more than a critic that has yet to learn.
+)  # most KL cost per decision, with advantages of size 1; a usual coefficient
+# Explained variance of the returns: clearly worse than a constant, and worse than an untrained critic.
 WORSE = -0.2
-EMPTY = 0.5  # of the evaluation's answers without text; those of healthy runs have one in a hundred at most
-MOSTLY_CUT = (
-    0.8  # rollouts at max_length, at the beginning or to the end: what is learned is learned from the few others
-)
-CUT_OFF = 0.3  # rollouts that end at max_length: an answer is usually at their end, so they cannot be right
+EMPTY = 0.5  # share of empty evaluation answers; healthy runs have at most one in a hundred
+MOSTLY_CUT = 0.8  # share of rollouts at max_length, at the start or the end: the run learns from the few others
+CUT_OFF = 0.3  # share of rollouts cut at max_length: the answer is usually at the end, so they cannot be right
 ALL_CUT_OFF = 0.99
 PASS_ANYWAY = 0.1  # of those cut off
-SURE = 3.0  # standard errors, told from step to step
+SURE = 3.0  # standard errors, estimated from step to step
 
 
 def wrong_sign(record: Record) -> Sign | None:
-    """Worse rollouts are made likelier, or are what is paid for."""
+    """Worse rollouts are made likelier, or are rewarded."""
     order = record.early("advantage/order")
     if (weight := _first_weight(record)) < 0:
         return _turned(record, weight)
-    # Of the very first step too: what a step too large leaves behind has no order.
+    # Includes the very first step: after a step that is too large there is no order.
     if order is not None and order < TURNED and record("advantage/order")[0] < TURNED:
         evidence = (
             f"scores and advantages have a correlation of {order:.2f} in the first steps (advantage/order; limit {TURNED:g}, healthy "
@@ -57,8 +55,8 @@ def wrong_sign(record: Record) -> Sign | None:
         score, evaluation = mirrored
         evidence = (
             f"training score and held-out pass@1 add up to {abs(score.start.value + evaluation.start.value):.2f} at the start and "
-            f"{abs(score.end.value + evaluation.end.value):.2f} at the end, as if the reward paid for wrong answers: the score went "
-            f"from {score}, pass@1 from {evaluation}. A reward that can be gamed may look the same; if the evaluation rises in the "
+            f"{abs(score.end.value + evaluation.end.value):.2f} at the end, as if wrong answers were rewarded: the score went "
+            f"from {score}, pass@1 from {evaluation}. A hackable reward may look the same; if the evaluation rises in the "
             "next run, the sign was wrong"
         )
         change = "rewards.0.weight=-1"
@@ -73,12 +71,12 @@ def _first_weight(record: Record) -> float:
 
 
 def _turned(record: Record, weight: float) -> Sign:
-    evidence = f"the first reward has weight {weight:g}: right answers get the lowest score"
+    evidence = f"the first reward has weight {weight:g}: correct answers get the lowest score"
     return Sign(name="wrong sign", evidence=evidence, experiment=record.again("rewards.0.weight=1"))
 
 
 def _mirrored(record: Record) -> tuple[Change, Change] | None:
-    """(score, evaluation), where the one is 0 or 1 less the other, at the beginning and at the end, and the evaluation fell."""
+    """(score, evaluation), if one is 0 or 1 minus the other at the beginning and at the end, and the evaluation fell."""
     score, evaluation = record.reward, record.learned
     if (
         score is None
@@ -88,15 +86,15 @@ def _mirrored(record: Record) -> tuple[Change, Change] | None:
         or evaluation.name != "eval/pass@1"
     ):
         return None
-    error = math.hypot(score.error, evaluation.error)  # of a difference, a little more than that of one end
+    error = math.hypot(score.error, evaluation.error)  # for a difference, a little more than for one end
     sums = (score.start.value + evaluation.start.value, score.end.value + evaluation.end.value)
     alike = any(all(abs(total - whole) <= 2 * error for total in sums) for whole in (0.0, 1.0))
     return (score, evaluation) if alike and evaluation.fell and _apart(record, score, evaluation) else None
 
 
 def reward_hacking(record: Record) -> Sign | None:
-    """The score rises and what it stands for falls: the evaluation, or the first reward's verdict. Or the evaluation stands still,
-    where it is not by the same rewards."""
+    """The score rises while its goal falls: the evaluation, or the first reward's verdict. Or the evaluation, with other rewards,
+    does not move."""
     score, passes = record.ends("reward/mean"), record.ends("pass_rate")
     if score is None or score.error is None:
         return None
@@ -109,7 +107,7 @@ def reward_hacking(record: Record) -> Sign | None:
     ):
         fell = f"the pass rate (the first reward's verdict) fell from {passes}"
     elif rose and _paid_for_other(record) and record.learned is not None and not record.learned.rose:
-        fell = f"the evaluation, which is by other rewards, did not rise: {record.learned}"
+        fell = f"the evaluation, which uses other rewards, did not rise: {record.learned}"
     else:
         return None
     if (weight := _first_weight(record)) < 0:
@@ -125,7 +123,7 @@ def reward_hacking(record: Record) -> Sign | None:
 
 
 def _apart(record: Record, score: Change, evaluation: Change) -> bool:
-    """Whether what is paid is not what is evaluated, and did not follow it down: it rose a little, or it should have fallen as far."""
+    """Whether the reward differs from the evaluation and did not fall with it: it rose a little, or should have fallen as far."""
     if not _paid_for_other(record) or score.error is None or evaluation.error is None:
         return False
     shares = all(0 <= point.value <= 1 for change in (score, evaluation) for point in (change.start, change.end))
@@ -135,12 +133,12 @@ def _apart(record: Record, score: Change, evaluation: Change) -> bool:
 
 
 def _paid_for_other(record: Record) -> bool:
-    """Whether the evaluation is by other rewards than the training: by its own, or by the first of several."""
+    """Whether the evaluation uses other rewards than training: its own, or the first of several."""
     return record.setting("held_out.rewards", None) is not None or len(record.run.get("rewards") or ()) > 1
 
 
 def temperature(record: Record) -> Sign | None:
-    """Sampled so hot that nothing is right, or so cold that samples are alike."""
+    """Sampled so hot that nothing is correct, or so cold that samples are alike."""
     degree = record.setting("sampling.temperature", 1.0)
     alike, entropy, passes = (
         record.early("reward/zero_std_frac"),
@@ -151,15 +149,15 @@ def temperature(record: Record) -> Sign | None:
         return None
     evidence = (
         f"at sampling temperature {degree:g} the first steps have an entropy of {entropy:.3f} nats per token; {passes:.1%} of rollouts "
-        f"are correct, and in {alike:.0%} of the groups all scores are the same"
+        f"are correct, and in {alike:.0%} of the groups all scores are equal"
     )
     return Sign(name="temperature", evidence=evidence, experiment=record.again("sampling.temperature=1"))
 
 
 def cut_short(record: Record) -> Sign | None:
-    """Rollouts reach the limit from the beginning on."""
+    """Rollouts reach the limit from the beginning."""
     early, late = record.early("length/truncated_frac"), record.late("length/truncated_frac")
-    # Of the very first step too, for steps too large bring it about soon; fewer later, for what fits is learned, right or wrong.
+    # Includes the very first step, because too large steps soon cause it; later fewer, because what fits is learned.
     first = record("length/truncated_frac")[:1]
     if early is None or late is None or min(early, *first) < CUT_OFF or late < CUT_OFF / 3:
         return None
@@ -177,7 +175,7 @@ def cut_short(record: Record) -> Sign | None:
 
 
 def mostly_cut(record: Record) -> Sign | None:
-    """Nearly all rollouts reach the limit, at the start or to the end, in a run that may be too short to say more."""
+    """Nearly all rollouts reach the limit, at the start or the end, in a run that may be too short to say more."""
     early, late = record.early("length/truncated_frac"), record.late("length/truncated_frac")
     if early is None or late is None or record.solved or record.offline:
         return None
@@ -185,9 +183,9 @@ def mostly_cut(record: Record) -> Sign | None:
 
 
 def empty_answers(record: Record) -> Sign | None:
-    """The evaluation's answers hold no text: there was nothing to score."""
+    """The evaluation's answers are empty: there was nothing to score."""
     end = max(record.empties, default=None)
-    if end is None or (record.end("eval/pass@1") or 0.0) + max(end[1:]) > 1:  # an empty answer may be the right one
+    if end is None or (record.end("eval/pass@1") or 0.0) + max(end[1:]) > 1:  # an empty answer may be correct
         return None
     step, sampled, greedy = end
     if max(sampled, greedy) < EMPTY:
@@ -198,11 +196,11 @@ def empty_answers(record: Record) -> Sign | None:
         f"{EMPTY:.0%})"
     )
     if begin < EMPTY and step:
-        evidence += f"; at first {begin:.0%} were: the policy has learned to end at once"
+        evidence += f"; at first {begin:.0%} were: the policy learned to end at once"
         return Sign(name="empty answers", evidence=evidence, experiment=record.again(record.rate(0.3)))
     evidence += (
-        "; they were so from the start: the model ends its answer before it begins. Does the prompt end with the end-of-text token, or "
-        "the chat template without the assistant's turn? The page shows prompts and answers"
+        ", from the start: the model ends its answer before it begins. Check whether the prompt ends with the end-of-text token, or "
+        "the chat template without the assistant's turn. The page shows prompts and answers"
     )
     return Sign(
         name="empty answers", evidence=evidence, experiment=shlex.join(["gimbal", "report", str(record.directory)])
@@ -210,22 +208,22 @@ def empty_answers(record: Record) -> Sign | None:
 
 
 def _pass_cut_off(record: Record) -> bool:
-    """Whether at least one in ten of those cut off passes, so that being cut off does not keep them from it: a model that goes on after
-    its answer, as one that was never taught to end does. A few short answers that pass by chance are no such model."""
+    """Whether at least one in ten cut rollouts passes, so that cutting does not prevent it: the model continues after
+    its answer, like one never taught to stop. A few short answers that pass by chance do not count."""
     both = ("pass_rate", "length/truncated_frac")
     rows = [row for row in record.rows if all(row.get(name) is not None for name in both)]
-    excess = [row[both[0]] - (1 - row[both[1]]) for row in rows]  # passes that cannot be of rollouts that ended
+    excess = [row[both[0]] - (1 - row[both[1]]) for row in rows]  # passes that must come from cut rollouts
     return bool(rows) and sum(excess) > PASS_ANYWAY * sum(row[both[1]] for row in rows)
 
 
 def loud_entropy(record: Record) -> Sign | None:
-    """A bonus on entropy that outweighs the reward, or a price on it."""
+    """An entropy bonus that outweighs the reward, or an entropy penalty."""
     place, coef = _regulariser(record, "EntropyBonus")
     entropy = record.ends("entropy/sampled")
     if place is None or entropy is None:
         return None
     first, last = entropy.start.value, entropy.end.value
-    # The entropy of a density may be below 0: there a difference counts, and 0.3 nats are a factor of 1.3 in width.
+    # The entropy of a density may be negative: use the difference; 0.3 nats are a factor of 1.3 in width.
     grown = last > ENTROPY_GROWN * first if record.family == TOKENS else last - first > 0.3
     stays = coef >= LOUD and last > 0.9 * first
     gone = last < ENTROPY_LEFT * first if record.family == TOKENS else last - first < -1.4
@@ -242,21 +240,21 @@ def loud_entropy(record: Record) -> Sign | None:
 def few_rollouts(record: Record) -> Sign | None:
     prompts, samples = record.setting("prompts_per_step", 16), record.setting("num_generations", 8)
     score = record.ends("reward/mean")
-    if record.setting("store.class", "Once") != "Once":  # a step trains on what is kept of many
+    if record.setting("store.class", "Once") != "Once":  # a step trains on what a store kept of many
         return None
     if prompts * samples > FEW or score is None or (not record.fallen and len(record.rows) < LONG):
         return None
     alike = record.late("reward/zero_std_frac")
     evidence = f"a step has {prompts} x {samples} rollouts (limit {FEW})"
     if samples > 1 and alike is not None:
-        evidence += f", and in {alike:.0%} of the groups all scores are the same"
+        evidence += f", and in {alike:.0%} of the groups all scores are equal"
     evidence += f"; the mean score went from {score}"
     more = f"prompts_per_step={max(8, 32 // samples)}"
     return Sign(name="too few rollouts", evidence=evidence, experiment=record.again(more))
 
 
 def critic(record: Record) -> Sign | None:
-    """One that explains less than a constant would adds noise to every advantage."""
+    """A critic that explains less than a constant adds noise to every advantage."""
     explained = record.late("value/explained")
     if explained is None or explained >= WORSE:
         return None
@@ -280,7 +278,7 @@ def staleness(record: Record) -> Sign | None:
     ]
     if age is None or age < OLD or not gaps:
         return None
-    # Of the earlier or of the later ones: a policy that it has ruined is sure of itself, and differs little from itself.
+    # Either earlier or later: a policy that staleness has ruined is confident, and differs little from itself.
     middle = (len(gaps) + 1) // 2
     gap = max(statistics.median(half) for half in (gaps[:middle], gaps[middle:]) if half)
     if gap < STALE:
@@ -295,19 +293,19 @@ def staleness(record: Record) -> Sign | None:
 
 
 def step_size(record: Record) -> tuple[float | None, float | None]:
-    """(mean |change of a decision's log-probability| by one step, KL of one step in nats a decision).
+    """(mean |change of a decision's log-probability| in one step, KL of one step in nats per decision).
 
-    The first is the largest that was measured; of a control policy that of the first steps, for a density that has grown narrow
-    moves its log-probabilities far by small steps.
+    The first is the largest measured; for a control policy it is that of the first steps, because small steps move the
+    log-probabilities of a narrow density far.
     """
     moved = max(record("sync/moved"), default=None) if record.family == TOKENS else record.early("sync/moved")
     kl = []
-    for row in record.rows[: max(1, len(record.rows) // 2)]:  # what is dead later moves no more
+    for row in record.rows[: max(1, len(record.rows) // 2)]:  # a dead policy no longer moves
         age, gap = row.get("staleness/mean") or 0.0, row.get("mismatch/k3")
         if row.get("kl/old"):
             kl.append(row["kl/old"])
         if age > 0.1 and gap is not None:
-            # Below 1 it is the share of decisions one step old; above, distances add up, and a KL goes with the square of one.
+            # Below 1 it is the share of decisions one step old; above, distances add up, and KL grows with the square.
             kl.append(gap / max(age, age**2))
     return moved, (statistics.median(kl) if kl else None)
 
@@ -327,7 +325,7 @@ def fast(record: Record) -> Sign | None:
 
 
 def held_back(record: Record) -> Sign | None:
-    """The pull back to the reference outweighs the reward."""
+    """The pull towards the reference outweighs the reward."""
     place, coef = _regulariser(record, "KLPenalty")
     distance = record.late("kl/ref")
     if place is None or distance is None or coef * distance < HELD:
@@ -342,7 +340,7 @@ def held_back(record: Record) -> Sign | None:
 
 
 def slow(record: Record) -> Sign | None:
-    moved = [] if record.offline else record("sync/moved")  # of texts of its own, not of those it trains on
+    moved = [] if record.offline else record("sync/moved")  # measured on its own texts, not those it trains on
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if record.held or not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
@@ -354,13 +352,13 @@ def slow(record: Record) -> Sign | None:
         f"at learning rate {rate:g} a step moves log-probabilities by {statistics.fmean(moved):.2g} nats a decision; "
         f"{len(record.rows)} steps in the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
     )
-    # A step moves in proportion to the rate, roughly: to where those of healthy runs are, but by a factor of 100 at most.
+    # A step is roughly proportional to the rate: aim at healthy runs, by at most a factor of 100.
     factor = min(100.0, HEALTHY_MOVE / max(moved)) if max(moved) > 0 else 100.0
     return Sign(name="learning rate too low", evidence=evidence, experiment=record.again(record.rate(factor)))
 
 
 def calm_fall(record: Record) -> Sign | None:
-    """The score falls from the first steps on although no step is large: as by a sign turned where advantages do not show it."""
+    """The score falls from the first steps although no step is large, as with a wrong sign that advantages do not show."""
     score = record.reward
     moved, kl = step_size(record)
     if score is None or not score.fell or (moved or 0.0) >= LARGE_MOVE or (kl or 0.0) >= LARGE_KL:
@@ -372,7 +370,7 @@ def calm_fall(record: Record) -> Sign | None:
     change = record.rate(0.3)
     if record.run.get("regularisers"):
         change = "regularisers=()"
-    elif record.run.get("rewards"):  # right if the evaluation then rises
+    elif record.run.get("rewards"):  # correct if the evaluation then rises
         change = "rewards.0.weight=-1"
     return Sign(name="wrong sign", evidence=evidence, experiment=record.again(change))
 
@@ -398,7 +396,7 @@ def length_runaway(record: Record) -> Sign | None:
 
 
 def entropy_collapse(record: Record) -> Sign | None:
-    """Entropy gone without the tasks being learned: a policy that has become right is sure of itself as well."""
+    """Entropy vanished without the tasks being learned; a policy that became correct is also confident."""
     entropy, passes = record.ends("entropy/sampled"), record.ends("pass_rate")
     if entropy is None or passes is None or _no_matter(record):
         return None
@@ -413,12 +411,12 @@ def entropy_collapse(record: Record) -> Sign | None:
 
 
 def _no_matter(record: Record) -> bool:
-    """Whether what the rollouts look like says nothing of trouble: they are somebody else's, or the tasks are being learned."""
+    """Whether the rollouts' appearance is no sign of trouble: another policy wrote them, or the tasks are being learned."""
     return record.offline or record.solved or (record.learned is not None and record.learned.rose)
 
 
 def _regulariser(record: Record, kind: str) -> tuple[int | None, float]:
-    """(place among the regularisers, coefficient) of the part of this class with the largest."""
+    """(index among the regularisers, coefficient) of the part of this class with the largest coefficient."""
     found = [
         (place, part["coef"])
         for place, part in enumerate(record.run.get("regularisers") or ())

@@ -1,11 +1,11 @@
 """Statistics of runs over seeds, as Agarwal et al. (2021, arXiv:2108.13264) define them: pure functions on arrays.
 
 Scores are ``score_RT``: R runs (seeds) of each of T tasks (evaluations), larger being better. A leading B counts resamples, so that
-every statistic is taken of all resamples at once. The strata of the bootstrap are the tasks: runs are redrawn with replacement
-within each task, never across them. Nothing here draws without a generator that was given.
+every statistic covers all resamples at once. The strata of the bootstrap are the tasks: runs are redrawn with replacement
+within each task, never across tasks. All randomness comes from a given generator.
 
-The percentile bootstrap is narrow for few runs: docs/compare.md has its measured coverage. Whether two arms differ is therefore
-asked of ``permutation_p``, which keeps its level for any number of runs.
+The percentile bootstrap is narrow for few runs: docs/compare.md has its measured coverage. Therefore ``permutation_p``, which
+keeps its level for any number of runs, decides whether two arms differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 RESAMPLES = 10_000
-ARRANGEMENTS = 20_000  # most that a permutation test goes through one by one; beyond it draws as many
+ARRANGEMENTS = 20_000  # most that a permutation test enumerates; beyond, it samples as many
 
 # A statistic of resampled arms: one array [B, R, T] an arm -> [B].
 Statistic = Callable[..., Array]
@@ -45,14 +45,14 @@ def profile(score_BRT: Float[Array, "*B R T"], tau_K: Float[Array, " K"]) -> Flo
 
 
 def resample(score_RT: Float[Array, "R T"], count: int, generator: np.random.Generator) -> Float[Array, "B R T"]:
-    """``count`` stratified resamples: each entry is that of a run drawn with replacement, task by task."""
+    """``count`` stratified resamples: each entry comes from a run drawn with replacement, task by task."""
     runs, tasks = score_RT.shape
     index_BRT = generator.integers(runs, size=(count, runs, tasks))
     return score_RT[index_BRT, np.arange(tasks)]
 
 
 def percentiles(value_B: Float[Array, " B *K"], level: float = 0.95) -> tuple[Float[Array, "*K"], Float[Array, "*K"]]:
-    """(lower, upper) ends of the percentile interval. A value that is not a number counts against both ends."""
+    """(lower, upper) ends of the percentile interval. NaN counts against both ends."""
     tail = (1 - level) / 2
     low = np.quantile(np.where(np.isnan(value_B), -np.inf, value_B), tail, axis=0, method="inverted_cdf")
     high = np.quantile(np.where(np.isnan(value_B), np.inf, value_B), 1 - tail, axis=0, method="inverted_cdf")
@@ -66,7 +66,7 @@ def interval(
     level: float = 0.95,
     count: int = RESAMPLES,
 ) -> tuple[float, float] | None:
-    """Stratified bootstrap interval of a statistic of one or more arms, each redrawn by itself; None for an arm of one run."""
+    """Stratified bootstrap interval of a statistic of one or more arms, each resampled separately; None for an arm of one run."""
     if min(len(score_RT) for score_RT in arms) < 2:
         return None
     low, high = percentiles(statistic(*(resample(score_RT, count, generator) for score_RT in arms)), level)
@@ -76,7 +76,7 @@ def interval(
 def time_to(value_K: Float[Array, " K"], clock_K: Float[Array, " K"], threshold: float, window: int = 1) -> float:
     """The clock when the mean of the last ``window`` values first is ``threshold`` or more; infinite if it never is.
 
-    Fewer than ``window`` values reach nothing. A value that is not a number is not above anything.
+    Fewer than ``window`` values never reach it. NaN is not above anything.
     """
     if len(value_K) < window:
         return math.inf
@@ -86,10 +86,10 @@ def time_to(value_K: Float[Array, " K"], clock_K: Float[Array, " K"], threshold:
 
 
 def censored(times: Sequence[float], ends: Sequence[float]) -> tuple[list[float], float]:
-    """Times made comparable where some run never arrived: (times, horizon).
+    """Make times comparable if some run never arrived: (times, horizon).
 
-    A run that had not arrived when it ended at ``end`` may have arrived at any time after. What came later than the earliest such
-    end, the horizon, cannot be told from it and is infinite too. Without such a run the horizon is infinite and nothing changes.
+    A run that had not arrived when it ended at ``end`` might have arrived at any later time. Times after the earliest such
+    end, the horizon, cannot be distinguished from it and are infinite too. Without such a run the horizon is infinite.
     """
     horizon = min((end for time, end in zip(times, ends, strict=True) if math.isinf(time)), default=math.inf)
     return [time if time <= horizon else math.inf for time in times], horizon
@@ -98,8 +98,8 @@ def censored(times: Sequence[float], ends: Sequence[float]) -> tuple[list[float]
 def time_ratio(x_BRT: Float[Array, "*B R T"], y_BQT: Float[Array, "*B Q T"]) -> Float[Array, "*B"]:
     """Interquartile mean of x's times over that of y's, task by task; the geometric mean of them over the tasks.
 
-    Infinite times (``censored``) are cut off as the largest; where more than a quarter of the runs are, the mean is infinite, the
-    ratio 0 or infinite, and not a number where both are.
+    Infinite times (``censored``) are cut off as the largest; if more than a quarter of the runs are infinite, the mean is infinite
+    and the ratio 0 or infinite, or NaN if both are.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         logs = [
@@ -115,9 +115,9 @@ def permutation_p(
 ) -> float:
     """Two-sided p of "the runs of both arms come from one distribution", by the distance of ``improvement`` from 1/2.
 
-    Every way of dealing the R + Q runs to the two arms is gone through, each task's by itself; above ``most`` of them so many are
-    drawn, and counted together with the one at hand. With one task this is the exact test of Mann and Whitney, ties and infinities
-    included. The smallest p that is possible with one task and R = Q is 2 / C(2R, R): 0.1 for 3 runs each, 0.03 for 4.
+    Enumerates every way of assigning the R + Q runs to the two arms, separately per task; above ``most`` of them it samples that
+    many and counts them with the observed one. With one task this is the exact Mann-Whitney test, including ties and infinities.
+    The smallest possible p with one task and R = Q is 2 / C(2R, R): 0.1 for 3 runs each, 0.03 for 4.
     """
     runs, tasks = x_RT.shape
     pooled_MT = np.concatenate([x_RT, y_QT])

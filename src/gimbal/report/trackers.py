@@ -1,4 +1,4 @@
-"""A run's figures to TensorBoard, Weights & Biases or trackio beside its own files. A tracker that fails never stops a run."""
+"""Log a run's metrics to TensorBoard, Weights & Biases or trackio in addition to its files. A failing tracker never stops a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gimbal import durable
 from gimbal.config import RECIPE_FILE, nearest, read_file
 
 PROJECT = "gimbal"  # unless WANDB_PROJECT names another
-FILE = "tracked.json"  # in a run's directory: the names of its trackers, for when it is resumed
+FILE = "tracked.json"  # in a run's directory: the names of its trackers, for a resume
 NONE = "none"
 
 
 class AbstractTracker(ABC):
-    """``log`` after every step, in order; a resumed run logs some steps a second time, with the same figures."""
+    """``log`` after every step, in order; a resumed run logs some steps again, with the same figures."""
 
     @abstractmethod
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
@@ -48,7 +48,7 @@ class TensorBoard(AbstractTracker):
 
 
 class Wandb(AbstractTracker):
-    """A run of this directory's name; WANDB_MODE, WANDB_PROJECT and wandb's other variables hold. Resumed, it is the same run."""
+    """A run named after this directory; WANDB_MODE, WANDB_PROJECT and wandb's other variables apply. A resume continues it."""
 
     def __init__(self, directory: Path, recipe: Mapping[str, Any], step: int) -> None:
         import os
@@ -76,7 +76,7 @@ class Wandb(AbstractTracker):
 
 
 class Trackio(AbstractTracker):
-    """A local trackio run of this directory's name (`trackio show`); TRACKIO_DIR and trackio's other variables hold."""
+    """A local trackio run named after this directory (`trackio show`); TRACKIO_DIR and trackio's other variables apply."""
 
     def __init__(self, directory: Path, recipe: Mapping[str, Any], step: int) -> None:
         import trackio
@@ -106,9 +106,9 @@ KNOWN: dict[str, Callable[[Path, Mapping[str, Any], int], AbstractTracker]] = {
 
 
 def asked(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """The trackers of ``tensorboard,wandb``, each known and installed (else ValueError, ModuleNotFoundError); of ``none`` none at all.
+    """The trackers in ``tensorboard,wandb``, each known and installed (else ValueError, ModuleNotFoundError); ``none`` means none.
 
-    None is nothing said: a resumed run goes on with those that it had.
+    None means not given: a resumed run keeps its trackers.
     """
     if names is None:
         return None
@@ -117,7 +117,7 @@ def asked(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
     for name in found:
         if name not in KNOWN:
             raise ValueError(
-                f"there is no tracker {name or repr(name)}{nearest(name, KNOWN)}; there are {', '.join(KNOWN)}, and {NONE}"
+                f"there is no tracker {name or repr(name)}{nearest(name, KNOWN)}; choose from {', '.join(KNOWN)}, or {NONE}"
             )
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -125,9 +125,9 @@ def asked(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def of_run(directory: Path, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The trackers of a run: those asked for, which are kept with it from now on; where nothing is said, those that it had.
+    """A run's trackers: the requested ones, which are saved with it; if none are given, its earlier ones.
 
-    One that is not installed any more is left out by ``Trackers``, with a word.
+    ``Trackers`` leaves out one that is no longer installed, with a message.
     """
     file = directory / FILE
     if asked is None:
@@ -139,7 +139,7 @@ def of_run(directory: Path, asked: Sequence[str] | None) -> tuple[str, ...]:
 
 
 class Trackers:
-    """Those that were asked for. One that fails, at the start or on the way, is left out from then on, and that is said once."""
+    """The requested trackers. One that fails, at the start or later, is left out from then on, with one message."""
 
     def __init__(self, names: Sequence[str], directory: Path, step: int, note: Callable[[str], None]) -> None:
         self.note = note
@@ -148,7 +148,7 @@ class Trackers:
         for name in names:
             try:
                 self.live[name] = KNOWN[name](directory, recipe, step)
-            except Exception as error:  # whatever it is: not the run's business
+            except Exception as error:  # a tracker can raise anything; it must not stop the run
                 self._lost(name, error)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

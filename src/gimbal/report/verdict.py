@@ -1,4 +1,4 @@
-"""A comparison in words: one sentence a pair, and a table for the terminal."""
+"""A comparison in words: one sentence per pair, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """One for each pair, or for an arm that stands alone."""
+    """One sentence for each pair, or for a single arm."""
     arms = {arm.name: arm for arm in comparison.arms}
     if len(arms) == 1:
         return [_alone(comparison, comparison.arms[0])]
@@ -34,7 +34,7 @@ def _alone(comparison: Comparison, arm: ArmResult) -> str:
 
 
 def _tokens(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult]) -> str:
-    """Of the way to the threshold."""
+    """About the time to the threshold."""
     a, b = arms[pair.a], arms[pair.b]
     if a.tokens is None or b.tokens is None:
         return ""
@@ -47,7 +47,7 @@ def _tokens(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult]
     if pair.tokens_differ:
         return f"{pair.a} reaches {level} in {figure(pair.tokens, 'x')} the tokens of {pair.b}" + _missing(a, b)
     return (
-        f"no difference shown in the tokens to {level}: {pair.a} takes {figure(pair.tokens, 'x')} those of {pair.b}"
+        f"no difference shown in the tokens to {level}: {pair.a} takes {figure(pair.tokens, 'x')} the tokens of {pair.b}"
         + _missing(a, b)
     )
 
@@ -68,13 +68,13 @@ def _final(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult])
 
 
 def blind(a: ArmResult, b: ArmResult, pairs: int) -> bool:
-    """Whether the test could not have called any scores different, so few are the runs."""
+    """Whether there are too few runs for the test to show any difference."""
     x, y = len(a.scores[0]), len(b.scores[0])
     return len(a.scores) == 1 and 2 / math.comb(x + y, x) > ALPHA / pairs
 
 
 def least_runs(pairs: int) -> int:
-    """Runs an arm from which on the permutation test can show a difference at all."""
+    """Least runs per arm for the permutation test to show a difference."""
     return next(runs for runs in range(2, 100) if 2 / math.comb(2 * runs, runs) <= ALPHA / pairs)
 
 
@@ -108,7 +108,7 @@ def _level(comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> str:
-    """The verdict, a table of the arms, one of the pairs, and the notes, in plain text."""
+    """The verdict, tables of the arms and of the pairs, and the notes, in plain text."""
     name = short(comparison.metric)
     head = ["", "runs", f"final {name}"]
     rows = [[arm.name, str(len(arm.runs)), figure(arm.score)] for arm in comparison.arms]
@@ -146,7 +146,7 @@ def _explained(comparison: Comparison) -> list[str]:
         )
         if any(math.isfinite(horizon) for horizon in comparison.horizon):
             lines.append(
-                f"Some run ended without reaching it, the first after {count(min(comparison.horizon))} tokens: runs that reach it "
+                f"Some runs ended without reaching it, the first after {count(min(comparison.horizon))} tokens: runs that reach it "
                 "later than that are counted as censored too."
             )
     return lines

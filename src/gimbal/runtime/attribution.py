@@ -1,4 +1,4 @@
-"""The log-ratio of every decision split into named causes that add up, by asking one question at a time.
+"""Split the log-ratio of every decision into named causes that add up, one question at a time.
 
 A chain of log-probabilities of the same decisions leads from what the sampler recorded to the policy as the update left it. Each link
 changes one thing, so the links are the causes and their sum is the log-ratio:

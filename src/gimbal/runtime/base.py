@@ -1,6 +1,6 @@
-"""Where the parts of a run live: who generates and who scores, in this process or in others.
+"""Where a run's parts live: generation and scoring in this process or in others.
 
-A runtime changes nothing about the method, of which it sees nothing. It gives the pipeline an engine and a scorer; everything else
+A runtime neither sees nor changes the method. It gives the pipeline an engine and a scorer; everything else
 is the same objects.
 """
 
@@ -22,7 +22,7 @@ from gimbal.rewards.scoring import score
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """What the rewards made of a group; ``lost`` counts the rollouts that left it, by reason."""
+    """A scored group; ``lost`` counts the rollouts that left it, by reason."""
 
     index: int
     outcome: Group | Drop
@@ -81,7 +81,7 @@ class AbstractRuntimeSpec(AbstractPart, ABC):
 
 
 def short(value: Any) -> Any:
-    """``ray`` and ``local`` as the constructors that they stand for; anything else as it is."""
+    """``ray`` and ``local`` as their constructors; anything else unchanged."""
     known = {"local": "Local()", "ray": "Ray()"}
     return known.get(value.lower(), value) if isinstance(value, str) else value
 

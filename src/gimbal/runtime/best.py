@@ -1,4 +1,4 @@
-"""Models that a run leaves beside its checkpoints: the last one, and the one of the best evaluation.
+"""Models that a run saves in addition to its checkpoints: the last one, and the one with the best evaluation.
 
 model/            the policy as the run ended
 best/             the policy of the evaluation with the highest figure (``held_out.save_best``), and that evaluation
@@ -50,7 +50,7 @@ def improved(
     if metric not in figures:
         known = ", ".join(name.removeprefix("eval/") for name in figures)
         raise ValueError(
-            f"held_out.save_best is {held_out.save_best}, and this run's evaluation has no such figure: it has {known}"
+            f"held_out.save_best is {held_out.save_best}, but this run's evaluation has no such metric: it has {known}"
         )
     best = totals.get("best")
     sign = -1 if held_out.save_best == "loss" else 1  # the lower the better

@@ -6,9 +6,9 @@
         recipe.yaml      of the run at this step
         manifest.json    size and digest of every file, and of the run's logs as they were; written last
 
-A checkpoint is written under a temporary name and renamed when all of it is on disk, and only then are older ones removed: at
-every moment one is whole. A step that is saved again becomes step_000025.2, beside which the first stays until it is whole. One
-whose digests do not match, or whose logs have lost a line since, is skipped with a message, and the one before it is used.
+A checkpoint is written under a temporary name and renamed once it is completely on disk; only then are older ones removed, so
+that one is always complete. A step saved again becomes step_000025.2, and the first stays until that is complete. A checkpoint
+whose digests do not match, or whose logs have lost a line since, is skipped with a message, and the previous one is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHUNK = 1 << 20
 
 
 class CheckpointError(ValueError):
-    """A checkpoint could not be written, or is not what was written."""
+    """A checkpoint could not be written, or differs from what was written."""
 
 
 def save(
@@ -58,10 +58,10 @@ def save(
     keep: int,
     every: int = 0,
 ) -> Path:
-    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1) and, where ``every`` is above 0,
-    those of its multiples.
+    """Write checkpoints/step_N under ``directory`` and remove all but the newest ``keep`` (at least 1) and, if ``every`` is above 0,
+    those at its multiples.
 
-    What is of a later step is removed too: it is of a future that the run has gone back from.
+    Later steps are removed too: the run has gone back from them.
     """
     root = directory / "checkpoints"
     partial = root / f"{PARTIAL}{step:06d}"
@@ -80,17 +80,17 @@ def save(
             "files": {str(path.relative_to(partial)): _digest(path) for path in files},
             "logs": {name: _logged(directory / name) for name in LOGS},
         }
-        # Last of all files: a directory without it is no checkpoint, whatever else a killed process left in it.
+        # Last of all files: a directory without it is not a checkpoint, whatever else a killed process left in it.
         with durable.named(partial / MANIFEST):
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        # A rename may reach the disk before the bytes do; after a power cut a whole name would hold empty files.
+        # A rename may reach the disk before the bytes; after a power cut, files under the final name could be empty.
         durable.sync_tree(partial)
         final = root / _free_name(root, step)
         partial.rename(final)
         for place in (root, directory, directory.parent):  # the first checkpoint makes the first of them
             durable.sync(place)
     except (OSError, RuntimeError) as error:
-        # torch reports a full disk as a RuntimeError of its zip writer, in words that do not say so.
+        # torch reports a full disk as an obscure RuntimeError of its zip writer.
         why = (
             durable.remedy(error) or durable.obstacle(error) or error
             if isinstance(error, OSError)
@@ -101,33 +101,33 @@ def save(
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
         raise CheckpointError(f"the checkpoint of step {step} could not be written ({why}); {kept}") from error
-    # Only now: were the older ones to go first, a full disk at this moment would leave none.
+    # Only now: if the older ones went first, a full disk at this moment would leave none.
     _remove_others(root, step, keep, every)
     return final
 
 
 def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -> Path | None:
-    """The newest checkpoint whose files are what was written (those alone whose names begin with ``part``); None without any.
+    """The newest checkpoint whose files are intact (checking only names that begin with ``part``); None without any.
 
-    ``note`` is told why newer ones are skipped. A CheckpointError if there are some and all are damaged.
+    ``note`` receives why newer ones are skipped. Raises CheckpointError if there are some and all are damaged.
     """
     return _first(directory, note, lambda path: spoilt(path, part))
 
 
 def resumable(directory: Path, note: Callable[[str], None]) -> Path | None:
-    """As ``newest_whole``, and the run's logs must still begin as they did when it was written."""
+    """Like ``newest_whole``, but the run's logs must also still begin as they did when it was written."""
     return _first(directory, note, lambda path: spoilt(path) or _logs_changed(directory, path))
 
 
 def rewind(directory: Path, checkpoint: Path | None) -> None:
-    """Forget what was logged after this checkpoint (None: all of it): a resumed run logs it again."""
+    """Remove what was logged after this checkpoint (None: everything): a resumed run logs it again."""
     lengths = {name: log["bytes"] for name, log in _manifest(checkpoint)["logs"].items()} if checkpoint else {}
     for name in LOGS:
         JsonLines(directory / name).cut(lengths.get(name, 0))
 
 
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
-    """The saved state of a checkpoint that was found whole."""
+    """The saved state of a checkpoint that was found intact."""
     try:
         with torch.serialization.safe_globals(
             [
@@ -145,11 +145,11 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
                 *_of_families(),
             ]
         ):
-            # A pickle may run anything; of ours nothing but these records may come out of one.
+            # A pickle can run anything; ours may contain only these records.
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}): is it from another version of gimbal or torch?"
+            f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}); it may be from another version of gimbal or torch"
         ) from error
     if (found := state.get("format", 1)) != FORMAT:
         raise CheckpointError(
@@ -160,25 +160,25 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
 
 
 def all_of(directory: Path) -> list[Path]:
-    """The run's finished checkpoints, oldest first: by their steps, and those of one step in the order of saving."""
+    """The run's finished checkpoints, oldest first: by step, then in the order of saving."""
     return sorted((path for path in _named(directory / "checkpoints") if (path / MANIFEST).is_file()), key=_place)
 
 
 def spoilt(checkpoint: Path, part: str = "") -> str:
-    """What is wrong with its files, or ""."""
+    """A message on what is wrong with its files, or ""."""
     try:
         for name, digest in _manifest(checkpoint)["files"].items():
             if name.startswith(part) and _digest(checkpoint / name) != digest:
                 return f"{checkpoint / name} differs from what was written: the checkpoint is corrupted"
     except (OSError, CheckpointError) as error:
-        return f"{checkpoint} is no whole checkpoint ({error})"
+        return f"{checkpoint} is not a complete checkpoint ({error})"
     return ""
 
 
 def restore_recipe(directory: Path, note: Callable[[str], None]) -> None:
-    """Put a run's lost or damaged recipe.yaml back from the newest checkpoint that has it; what was there stays beside it.
+    """Restore a run's lost or damaged recipe.yaml from the newest checkpoint that has it; the damaged file stays next to it.
 
-    A file that only begins like the copy was cut short, even where the rest can be read. A ValueError if no checkpoint has one.
+    A file that only begins like the copy was cut short, even if it can be read. Raises ValueError if no checkpoint has one.
     """
     path = directory / RECIPE_FILE
     copies = (one / RECIPE_FILE for one in reversed(all_of(directory)) if not spoilt(one, RECIPE_FILE))
@@ -213,7 +213,7 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
         if not (
             said := fault(path)
             if (path / MANIFEST).is_file()
-            else f"{path} is no whole checkpoint: it has no {MANIFEST}"
+            else f"{path} is not a complete checkpoint: it has no {MANIFEST}"
         ):
             for sentence in passed:
                 note(f"{sentence}; {path.name} is used instead")
@@ -223,17 +223,17 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
         note(f"{passed[0]}; the run starts again from the beginning")
     elif passed:
         way = f"gimbal train --from {directory} starts a new run"
-        # The state may be lost and the weights whole: then they are worth a new run.
+        # The state may be lost but the weights intact: then a new run can use them.
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
             f"{passed[0]}; there is no other checkpoint to continue from. {way}"
-            + (f", with policy.model={model} from the weights that it had" if model else "")
+            + (f", with policy.model={model} from its weights" if model else "")
         )
     return None
 
 
 def _logs_changed(directory: Path, checkpoint: Path) -> str:
-    """Which log is not what it was, beyond what was added since, or ""."""
+    """A message on which log changed other than by added lines, or ""."""
     manifest = _manifest(checkpoint)
     for name, was in manifest["logs"].items():
         path = directory / name
@@ -241,7 +241,7 @@ def _logs_changed(directory: Path, checkpoint: Path) -> str:
             continue
         told = ""
         if name == METRICS:
-            # The digest says that something changed; which step is missing is what a person can act on.
+            # The digest says that something changed; the missing step is what a user can act on.
             there = {row.get("step") for row in JsonLines(path).read()}
             lost = [step for step in range(1, manifest["step"] + 1) if step not in there]
             told = f" (no line of step {lost[0]})" if lost else ""
@@ -270,12 +270,12 @@ def _named(root: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step after which it was written, which is the version of its weights."""
+    """The step it was written after, which is the version of its weights."""
     return _place(checkpoint)[0]
 
 
 def _place(checkpoint: Path) -> tuple[int, int]:
-    """(step, which saving of it)."""
+    """(step, how many times it was saved)."""
     found = NAME.fullmatch(checkpoint.name)
     assert found is not None, checkpoint
     return int(found[1]), int(found[2] or 1)
@@ -301,12 +301,12 @@ def _remove_others(root: Path, step: int, keep: int, every: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A directory, or what is in its place; of a link the link alone."""
+    """Remove a directory or what is in its place; for a link, only the link."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     if (path / MANIFEST).is_file():
-        (path / MANIFEST).unlink()  # first, so that what is half removed is no checkpoint
+        (path / MANIFEST).unlink()  # first, so that a half-removed directory is not a checkpoint
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -326,7 +326,7 @@ def _digest(path: Path) -> str:
 
 
 def _logged(path: Path, size: int | None = None) -> dict[str, Any]:
-    """Size and digest of a log, or of its first ``size`` bytes; a log that is not there is empty. What is digested is on disk."""
+    """Size and digest of a log, or of its first ``size`` bytes; a missing log counts as empty. The digested bytes are on disk."""
     hasher, count = hashlib.blake2b(digest_size=16), 0
     if path.is_file():
         if size is None:
@@ -340,10 +340,10 @@ def _logged(path: Path, size: int | None = None) -> dict[str, Any]:
 
 
 def nothing_lost(directory: Path, checkpoint_every: int) -> None:
-    """What begins at step 0 writes over what is on record: refused where that is more than a run has before its first checkpoint."""
+    """A start at step 0 overwrites recorded steps: refused if there are more than a run has before its first checkpoint."""
     steps = len(JsonLines(directory / METRICS).read())
     if steps > checkpoint_every:
         raise ValueError(
             f"{directory / METRICS} has {steps} steps on record, but there is no checkpoint to continue from: put checkpoints/ back, "
-            f"or begin again beside it: gimbal train --from {directory}"
+            f"or start a new run: gimbal train --from {directory}"
         )

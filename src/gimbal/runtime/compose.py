@@ -1,7 +1,7 @@
-"""Whether the parts of a run fit together: refusals and advice, each with its reason, before anything starts.
+"""Check that the parts of a run fit together: refusals and advice, each with its reason, before anything starts.
 
-A rule about one part stands in that part (``fits``). Here is what is about the run as a whole: what no part can see because it is about
-a part that is missing, about several that are alike, or about the sum of all.
+A rule about one part is in that part (``fits``). Rules here concern the whole run: what no part can see because it involves
+a missing part, several similar parts, or the sum of all.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.runner import Driven
 
-MOST_RATE = 1e-5  # of AdamW for a pretrained model that is trained whole; the field's runs use 1e-6 to 5e-6
+MOST_RATE = 1e-5  # AdamW's rate for full training of a pretrained model; published runs use 1e-6 to 5e-6
 LOST = {
     "bfloat16": 256,
     "float16": 2048,
-}  # neighbouring numbers are 1/128 to 1/256 of their size apart, and 1/1024 to 1/2048
+}  # the spacing of neighbouring numbers, relative to their size: 1/128 to 1/256, and 1/1024 to 1/2048
 
 
 MOST_EPS, MOST_WEIGHT = 1.0, 1e6
 
-MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first of them is drawn
+MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first is sampled
 
 
 def check(run: AbstractRun) -> list[str]:
-    """Advice; a ValueError where the combination cannot mean what it says."""
-    advice: dict[str, None] = {}  # in order, each once: two engines in one run may say the same
+    """Return advice; raise ValueError if the combination cannot work as written."""
+    advice: dict[str, None] = {}  # in order, each once: two engines in one run may give the same
     for verdict in verdicts(run):
         if isinstance(verdict, Refusal):
             raise ValueError(verdict.reason)
@@ -70,7 +70,7 @@ def check(run: AbstractRun) -> list[str]:
 
 
 def verdicts(run: AbstractRun) -> Iterator[Verdict]:
-    """What there is to say, first about the run as a whole: what a part says may count on that."""
+    """Refusals and advice, first on the run as a whole, because a part's rules may rely on those."""
     whole = Composition(run)
     yield from _outstanding(run)
     if several() and isinstance(run.policy, CausalLM) and run.policy.vision:
@@ -86,14 +86,14 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _rewards_there(run, whole)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
-            "oversampling has no use without filters: it generates extra groups to replace those that filters drop"
+            "oversampling has no effect without filters: it generates extra groups to replace those that filters drop"
         )
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
         yield from _able(run.evaluator, "held_out.engine")
     if run.workflow.whole and whole.doing(GROWS):
         yield Refusal(
-            f"{type(run.budget).__name__} draws further rollouts of a group that is scored, and {type(run.workflow).__name__} draws a "
+            f"{type(run.budget).__name__} samples more rollouts for a scored group, but {type(run.workflow).__name__} samples a "
             "group as a whole, once: use budget=Fixed(), or workflow=SingleTurn()"
         )
     for part in whole.parts:
@@ -101,14 +101,16 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
 
 
 def _numbers(whole: Composition) -> Iterator[Verdict]:
-    """Numbers of one meaning in many parts, which would turn signs around or make every score nothing."""
+    """Numbers with one meaning in many parts that could flip signs or erase every score."""
     for part in whole.parts:
         name, values = type(part).__name__, vars(part)
         if isinstance(eps := values.get("eps"), float | int) and not 0 <= eps <= MOST_EPS:
-            yield Refusal(f"eps of {name} is {eps}; it keeps a division from 0: a small number from 0 to {MOST_EPS:g}")
+            yield Refusal(
+                f"eps of {name} is {eps}; it prevents division by 0 and must be a small number from 0 to {MOST_EPS:g}"
+            )
         if isinstance(ddof := values.get("ddof"), int) and not 0 <= ddof <= 1:
             yield Refusal(
-                f"ddof of {name} is {ddof}; 1 divides a variance by the number of samples less one, 0 by the number"
+                f"ddof of {name} is {ddof}; use 1 to divide the variance by the number of samples minus one, 0 by the number"
             )
         if isinstance(part, AbstractReward) and not abs(part.weight) <= MOST_WEIGHT:
             yield Refusal(
@@ -117,13 +119,13 @@ def _numbers(whole: Composition) -> Iterator[Verdict]:
 
 
 def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """The parts of a policy gradient beside each other."""
+    """Whether the parts of a policy gradient fit each other."""
     yield from _ratios_once(method)
     yield from _roles(method)
     yield from _critic(method, whole)
     if "group_N" in whole.needs and run.num_generations == 1 and isinstance(run.budget, Fixed):
         yield Refusal(
-            f"{type(method.advantage).__name__} compares the rollouts of a group, and num_generations is 1, so every advantage "
+            f"{type(method.advantage).__name__} compares the rollouts of a group, but num_generations is 1, so every advantage "
             "would be 0: raise num_generations, or use ReturnToGo with shaping=(Whitened(),), or GAE with a critic"
         )
     yield from _unbounded(method, run, whole)
@@ -135,7 +137,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
 
 
 def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
-    """The engine must be able to do what the workflow asks of it."""
+    """The engine must be able to do what the workflow requires."""
     engine, workflow = sampler.engine, sampler.workflow
     if lacks := sorted(workflow.requires - engine.can):
         own = ", ".join(sorted(engine.can)) or "do none of it"
@@ -143,7 +145,7 @@ def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
         asked = [f"{where}.{fields[what]}" for what in lacks if what in fields]
         way = " ".join(asked) if len(asked) == len(lacks) else f"use {where}=Native()"
         yield Refusal(
-            f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, and "
+            f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, but "
             f"{where}={type(engine).__name__}() can {own}: {way}, or another workflow"
         )
 
@@ -168,8 +170,8 @@ def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]
 
 
 def opened(run: AbstractRun) -> list[AbstractReward]:
-    """The run's rewards, opened; refused before a model is loaded if they cannot score the first task. ``accepted`` looks at the
-    others."""
+    """The run's rewards, opened; refused before a model is loaded if they cannot score the first task. ``accepted`` checks the
+    other tasks."""
     rewards = [reward.open() for reward in run.rewards]
     try:
         if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
@@ -185,11 +187,11 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
 def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
-    """Refuse, before the first step, a model that is not there, tasks that cannot be read or asked and rewards that cannot score them;
-    what is doubtful of the tasks, the first such, and how many held-out rows are trained on. ``rewards``: the run's, if open;
+    """Refuse, before the first step, a missing model, tasks that cannot be read or asked and rewards that cannot score them.
+    Return advice: the first doubtful task, and how many held-out rows are also trained on. ``rewards``: the run's, if open;
     ``policy``: if it is loaded.
 
-    Of rows every one is looked at (of more than 100,000 some); of other tasks, which may be made as they are asked for, the first.
+    Every row is checked (a sample above 100,000); of other tasks, which may be generated on demand, only the first.
     """
     if policy is None:
         run.policy.check_files()
@@ -216,7 +218,7 @@ def accepted(
 
 
 def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
-    """Rows that are held out and trained on too: the evaluation would be about what was seen."""
+    """Rows both held out and trained on: the evaluation would measure seen data."""
     trained, held = list(_row_sets(tasks)), list(_row_sets(held_out))
     if not trained or not held:
         return
@@ -231,7 +233,7 @@ def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
 
 
 def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
-    """Those of which every row was looked at, so that what each asks is known."""
+    """Tasks whose every row was checked, so that each question is known."""
     match tasks:
         case Mixed():
             for each in tasks.sets:
@@ -241,7 +243,7 @@ def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
 
 
 def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
-    """Of rows all, or those that stand for all; of other tasks the first."""
+    """All rows, or a sample that represents them; of other tasks only the first."""
     match tasks:
         case Split():
             yield from _looked_at(tasks.tasks)
@@ -257,12 +259,12 @@ def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:
-    """All that staleness admits is dispatched before the first step."""
+    """Everything that staleness admits is dispatched before the first step."""
     count = (run.max_staleness + 1) * run.prompts_per_step * run.num_generations * run.oversampling
     if count > MOST_OUTSTANDING:
         yield Refusal(
-            f"max_staleness={run.max_staleness} lets {count:.3g} rollouts be drawn or wait at once, and gimbal holds "
-            f"{MOST_OUTSTANDING:,} at most: lower it (in {run.steps} steps nothing gets older than {max(0, run.steps - 1)}), "
+            f"max_staleness={run.max_staleness} allows {count:.3g} rollouts in flight or waiting at once, but gimbal holds at most "
+            f"{MOST_OUTSTANDING:,}: lower it (in {run.steps} steps nothing gets older than {max(0, run.steps - 1)}), "
             "prompts_per_step or num_generations"
         )
 
@@ -287,11 +289,11 @@ def _roles(method: AbstractPolicyGradient) -> Iterator[Verdict]:
 
 
 def _critic(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verdict]:
-    """A critic that is read and trained, and predicts what the estimator reads; or none of it."""
+    """A critic must be read and trained, and predict what the estimator reads; or there must be none."""
     trained = bool({"new_value_NS", "new_value_NSM"} & whole.needs)
     read = bool({"value_NS", "value_NSM"} & needs_of(*method.reward_shaping, method.advantage, *method.shaping))
     if (trained or read) and method.critic is None:
-        yield Refusal("a part reads the critic's values, but there is no critic: set critic=, or use a group estimator")
+        yield Refusal("a part needs the critic's values, but there is no critic: set critic=, or use a group estimator")
     if method.critic is not None and method.critic.fitted and trained:
         yield Refusal(
             f"{type(method.critic).__name__} is fitted after each step, so no loss can train it: drop the value loss"
@@ -315,35 +317,35 @@ def _trainable(run: AbstractRun) -> Iterator[Verdict]:
         given = " ".join(f"sampling.{name}={drawn[name]:g}" for name in cut) or f"{run.sampling}"
         way = " ".join(f"sampling.{name}={kept[name]:g}" for name in cut) or "one of full support"
         yield Refusal(
-            f"{given} cannot be trained with: set {way}. The trainer's probabilities are over everything that may be drawn (full "
+            f"{given} cannot be trained with: set {way}. The trainer computes probabilities over everything that can be sampled (full "
             "support), at a temperature above 0"
         )
 
 
 def _alike(whole: Composition) -> Iterator[Verdict]:
-    """Parts that do the same thing, each as if alone."""
+    """Parts that do the same thing, each unaware of the other."""
     if len(whole.doing(FITS_CRITIC)) > 1:
         yield Refusal("two parts train the critic: keep one value loss")
     if len(whole.doing(ENTROPY)) > 1:
         yield Advice("two parts push the entropy")
     if len(whole.doing(REFERENCE)) > 1:
-        yield Advice("two parts pull towards the reference")
+        yield Advice("two parts pull the policy towards the reference")
 
 
 def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """A reward that a part names and the run lacks would be a KeyError after the first rollouts."""
+    """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = {reward.name for reward in run.rewards}
     for part in whole.parts:
         unknown = sorted(set(_named(part)) - known)
         if unknown and not isinstance(part, AbstractReward):
             yield Refusal(
-                f"{type(part).__name__} reads the reward {unknown[0]!r}, and this run has {sorted(known) or 'none'}: add a reward of "
+                f"{type(part).__name__} reads the reward {unknown[0]!r}, but this run has {sorted(known) or 'none'}: add a reward with "
                 "that name (weight 0 if it only measures), or name another"
             )
 
 
 def _named(part: AbstractPart) -> Iterator[str]:
-    """The rewards that a part names: as the facts that they become, and in the fields that it says hold such names."""
+    """The rewards that a part names: through the facts it reads, and in fields declared to hold such names."""
     for item in fields(part):  # type: ignore[arg-type]
         value = getattr(part, item.name)
         if isinstance(value, str) and value.startswith("score/"):
@@ -353,7 +355,7 @@ def _named(part: AbstractPart) -> Iterator[str]:
 
 
 def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """A controller moves a number that is there, by a signal that somebody measures."""
+    """A controller must change an existing number, by a signal that is measured."""
     for path, rule in run.learns.controllers.items():
         try:
             value = get_at(run.learns, path)
@@ -377,7 +379,7 @@ def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
 
 
 def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """Ratios that drift from 1 without a part that minds."""
+    """Ratios that drift from 1 without a part that handles them."""
     consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
         yield Advice(
@@ -388,8 +390,8 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
         said = "no part corrects for the sampler's distribution: correction=TruncatedWeight() does"
         if run.max_staleness > 1 and whole.updates == 1:
             said += (
-                f". With max_staleness={run.max_staleness} and one update a batch that costs much: on a small model data of age 4 "
-                "took a held-out pass@1 of 0.87 to 0.54, and with weights to 0.81 (claims/README.md)"
+                f". With max_staleness={run.max_staleness} and one update per batch it matters: on a small model, data of age 4 "
+                "lowered held-out pass@1 from 0.87 to 0.54, with weights only to 0.81 (claims/README.md)"
             )
         yield Advice(said)
 
@@ -398,14 +400,14 @@ def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdic
     dtype, rate = str(vars(run.policy).get("dtype")), method.optimization.learning_rate
     if dtype in LOST:
         yield Advice(
-            f"policy.dtype={dtype} holds weights so coarsely that an update of less than about 1/{LOST[dtype]} of a weight is lost. An "
+            f"policy.dtype={dtype} is so coarse that updates below about 1/{LOST[dtype]} of a weight are lost. An "
             f"update is about the learning rate, {rate:g} here, so weights above {LOST[dtype] * rate:.2g} hardly move: "
-            "policy.dtype=float32, with policy.mixed_precision=bf16 to compute in bfloat16 all the same"
+            "use policy.dtype=float32, with policy.mixed_precision=bf16 to still compute in bfloat16"
         )
 
 
 def _fast(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
-    """A rate that suits a small network, for a pretrained model that is trained whole."""
+    """A rate that suits a small network, used for full training of a pretrained model."""
     policy, rate = run.policy, method.optimization.learning_rate
     if isinstance(policy, CausalLM) and policy.lora is None and policy.large and rate > MOST_RATE:
         yield Advice(
@@ -414,10 +416,10 @@ def _fast(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]
 
 
 def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """Parts that go by the ratio to the anchor, which is 1 at every gradient: the anchor is the policy before the only update.
+    """Parts that use the ratio to the anchor, which is 1 at every gradient if the anchor is the policy before the only update.
 
-    Anchors at the version that sampled are that too where no data is stale. A part that also reads the ratio to the sampler has that
-    to go by, and one with stages takes several updates of its own.
+    Anchors at the sampling version are the same if no data is stale. A part that also reads the ratio to the sampler can use
+    that, and one with stages makes several updates itself.
     """
     at_update = isinstance(method.anchor, Recompute) or (method.anchor.at_sampling and run.max_staleness == 0)
     by_ratio = any(
@@ -426,5 +428,5 @@ def _never_clips(method: AbstractPolicyGradient, run: AbstractRun, whole: Compos
     )
     if whole.updates == 1 and at_update and by_ratio:
         yield Advice(
-            "with one update per batch the ratio is always 1, so the clip never acts; optimization.minibatches=4 takes four updates"
+            "with one update per batch the ratio is always 1, so the clip never acts; optimization.minibatches=4 makes four updates"
         )

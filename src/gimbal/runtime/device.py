@@ -1,4 +1,4 @@
-"""Where tensors live and how many threads work on them."""
+"""The device for tensors and the number of threads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 
 def chosen(share: int = 1) -> int:
-    """The threads of a run that leaves them open: one less than there are cores, at most 3. ``share`` runs divide the cores, as
-    processes do that torchrun started on one machine.
+    """The number of threads for a run that leaves it open: the cores minus one, at most 3. ``share`` runs divide the cores, as
+    do torchrun's processes on one machine.
 
-    Small models gain little beyond 3 threads, and with as many threads as cores every other busy process, the reward worker first,
-    makes all of them wait: 40 times slower was seen. A run saves the number: sums in another order round otherwise, and so its
+    Small models gain little beyond 3 threads, and with as many threads as cores any other busy process, such as the reward worker,
+    makes all of them wait: up to 40 times slower. A run saves the number, because sums in another order round differently and
     results depend on it.
     """
     cores = len(os.sched_getaffinity(0)) // (share * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
@@ -32,5 +32,5 @@ def prepare(threads: int) -> torch.device:
 
 
 def peak_memory_mb() -> float:
-    """The most main memory this process has held, in MB."""
+    """This process's peak main memory, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

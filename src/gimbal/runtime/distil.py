@@ -1,4 +1,4 @@
-"""What a policy can already do, task by task: its own right answers, and how often it finds one."""
+"""A policy's current ability per task: its own correct answers, and how often it finds one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def distil(
 
 
 def distilled(run: AbstractRun) -> list[Task]:
-    """The held-out tasks of a run, with what the policy that it names makes of them."""
+    """The held-out tasks of a run, with the results of the policy that it names."""
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this recipe has no held-out tasks; give the tasks to answer: held_out=FILE")
@@ -78,7 +78,7 @@ def _with_record(
 
 
 def write_tasks(tasks: Iterable[Task], path: Path) -> None:
-    """One JSON object a line, which environments.Dataset reads back as the same tasks, all columns included."""
+    """One JSON object per line; environments.Dataset reads back the same tasks, with all columns."""
     with durable.named(path), path.open("w", encoding="utf-8") as file:
         for task in tasks:
             own = {key: value for key, value in task.columns.items() if key != "messages"}

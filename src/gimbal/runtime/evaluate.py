@@ -29,19 +29,19 @@ from gimbal.rewards.scoring import answered, follow_ups, of_all, score
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
-CANARIES = 3  # rollouts that a delivery is proved on ...
-CANARY_LENGTH = 64  # ... and the most decisions of each
-PAIRS = "pair/accuracy"  # what a loss of pairs calls it
+CANARIES = 3  # rollouts for the proof of delivery ...
+CANARY_LENGTH = 64  # ... and most decisions in each
+PAIRS = "pair/accuracy"  # the name in a pair loss
 SAMPLED, GREEDY = "sampled", "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalResult:
-    """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is of the mode's rollout.
+    """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is for the greedy rollout.
 
-    Where rewards say what a solved task is (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
-    is the share that the mode solves; ``vote_at`` maps k to maj@k, the share that the commonest answer of k samples solves, where a
-    reward says what a text answers. They are empty and None where the environment's own return is the score.
+    If rewards define a solved task (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
+    is the share solved greedily; ``vote_at`` maps k to maj@k, the share solved by the most common answer of k samples, if a
+    reward extracts answers. They are empty and None if the environment's return is the score.
     """
 
     tasks: int
@@ -50,7 +50,9 @@ class EvalResult:
     length: float
     pass_at: dict[int, float]
     greedy: float | None
-    vote_at: Mapping[int, float] = field(default_factory=dict)  # share of tasks that the commonest of k answers solves
+    vote_at: Mapping[int, float] = field(
+        default_factory=dict
+    )  # share of tasks that the most common of k answers solves
     shares: Mapping[str, float] = field(
         default_factory=dict
     )  # of texts that are empty or cut off; {} where none is written
@@ -77,15 +79,15 @@ def evaluate_held_out(
     version: int = 0,
     rewards: Sequence[AbstractReward] | None = None,
 ) -> EvalResult:
-    """The evaluation of these weights (else the policy's own), by an engine that does nothing else. ``rewards``: the run's own, where
-    they are open."""
+    """Evaluate these weights (default: the policy's own) with a dedicated engine. ``rewards``: the run's own, if they are
+    open."""
     source = policy if weights is None else weights
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")
     if by_loss(run):
         raise ValueError(
-            "this evaluation is the loss on held-out rows: eval/loss in the run's metrics.jsonl and summary.json. To draw answers "
+            "this evaluation is the loss on held-out rows: eval/loss in the run's metrics.jsonl and summary.json. To sample answers "
             "add held_out.engine='Native()' held_out.workflow='SingleTurn()' held_out.rewards=FILE.py:FUNCTION"
         )
     engine = run.evaluator.start(policy)
@@ -102,9 +104,9 @@ def evaluate_held_out(
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutLoss:
-    """The evaluation of supervised training: the run's loss on held-out rows, whose answers are written and not drawn.
+    """The evaluation of supervised training: the run's loss on held-out rows, whose answers are written, not sampled.
 
-    ``accuracy``: of pairs, the share whose better answer the policy prefers more than the reference does; None where there are none.
+    ``accuracy``: the share of pairs whose better answer the policy prefers more than the reference does; None without pairs.
     """
 
     loss: float
@@ -116,19 +118,17 @@ class HeldOutLoss:
 
 
 def by_loss(run: AbstractRun) -> bool:
-    """Whether the evaluation copies written answers, so that a loss is all there is to say of them."""
+    """Whether the evaluation copies written answers, so that only a loss can be measured."""
     return run.held_out is not None and isinstance(run.evaluator.workflow, Demonstrated)
 
 
 def held_out_loss(
     run: AbstractRun, policy: AbstractPolicy, learner: AbstractLearner, rewards: Sequence[AbstractReward]
 ) -> HeldOutLoss:
-    """The loss that training lowers, of the present weights on all held-out rows at once; nothing is learned from it."""
+    """The training loss of the current weights on all held-out rows at once; nothing is learned from it."""
     assert run.held_out is not None
     if not isinstance(learner, Learner):
-        raise ValueError(
-            "a loss on held-out rows is measured in one process only: leave out torchrun, or add held_out=none"
-        )
+        raise ValueError("the loss on held-out rows needs a single process: leave out torchrun, or add held_out=none")
     tasks, engine = run.held_out.tasks, run.evaluator.start(policy)
     with closing(engine), running(engine, learner, learner.version):
         for index in range(len(tasks)):
@@ -176,13 +176,13 @@ def evaluate(
     samples: int,
     seed: int,
 ) -> EvalResult:
-    """Draw ``samples`` rollouts and one greedy one of every task with a freshly loaded engine, and score them."""
+    """Sample ``samples`` rollouts and one greedy one for every task with a freshly loaded engine, and score them."""
     assert engine.in_flight == 0, "an evaluation has the engine to itself"
     for index in range(len(tasks)):
         task = tasks[index]
         for sample in range(samples):
             engine.submit(Request(group=2 * index, task=task, sample=sample, sampling=sampling, seed=seed))
-        # A group of its own, so that it counts in no mean over samples.
+        # Its own group, so that it counts in no mean over samples.
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
     arrived = _drawn(engine)
@@ -207,7 +207,7 @@ def evaluate(
         if index % 2 == 0:
             cast = [(_answer(rollout, rewards), passed(rollout)) for rollout in kept]
             ballots.append(cast + [(None, False)] * (samples - len(cast)))
-        # What was given up, what broke, and an answer that no reward applies to solve nothing, but stay in the denominator.
+        # Dropped and broken rollouts, and answers that no reward applies to, solve nothing but stay in the denominator.
         lost = (1 if index % 2 else samples) - len(arrived[index])
         scored[GREEDY if index % 2 else SAMPLED].append(values + [(0.0, False)] * lost)
         lengths += [episode.length for episode in arrived[index] if index % 2 == 0]
@@ -233,7 +233,7 @@ examine = evaluate  # former name
 
 
 def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:
-    """Of the texts: samples and greedy answers without a word, and samples that end at max_length."""
+    """Shares of the texts: empty samples, empty greedy answers, and samples that end at max_length."""
     sampled = [episode for index, found in arrived.items() if index % 2 == 0 for episode in found]
     greedy = [episode for index, found in arrived.items() if index % 2 for episode in found]
     shares = {"empty_frac": [not episode.text.strip() for episode in sampled]}
@@ -243,13 +243,13 @@ def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:
 
 
 def _answer(rollout: Rollout, rewards: Sequence[AbstractReward]) -> str | None:
-    """What it answers, by the first reward that can tell."""
+    """Its answer, by the first reward that can extract one."""
     return next((found for reward in rewards if (found := reward.answer(rollout.text)) is not None), None)
 
 
 def voted(ballots: Sequence[Sequence[tuple[str | None, bool]]], ks: Sequence[int]) -> dict[int, float]:
-    """maj@k: the mean, over tasks and over each k samples in a row, of whether the commonest answer (of several the first seen) solves
-    the task. ``ballots``: of each task the answer of each sample and whether it is right. {} where nothing was answered."""
+    """maj@k: the mean, over tasks and over each k consecutive samples, of whether the most common answer (ties: the first seen) solves
+    the task. ``ballots``: for each task, each sample's answer and whether it is correct. {} if nothing was answered."""
     if not any(answer is not None for votes in ballots for answer, _ in votes):
         return {}
 

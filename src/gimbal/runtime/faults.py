@@ -1,7 +1,7 @@
-"""Faults on purpose: what destabilises a run, injected around the real engine, weight sync, scorer and batch.
+"""Fault injection: what destabilises a run, injected around the real engine, weight sync, scorer and batch.
 
-``Run.faults`` is None in every recipe. A run that has one says so when it starts, when it ends, in its recipe and on its report.
-Each fault is a wrapper around the part that would fail, so nothing else in gimbal knows of it; the evaluation is never touched.
+``Run.faults`` is None in every recipe. A run with faults reports them at its start and end, in its recipe and in its report.
+Each fault wraps the part that would fail, so nothing else in gimbal knows about it; the evaluation is never affected.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Faults(AbstractPart):
 
     The sampler: ``logprob_noise``, standard deviation (nats) of an error on each recorded log-probability. ``weight_precision``,
     its weights rounded (int4 and int8: one scale an output channel). ``sampler_temperature``, ``sampler_top_k``, ``sampler_top_p``:
-    what it draws at, unknown to the record. ``token_drift``, share of recorded tokens that are not those drawn. ``slow_workers``,
-    share of groups whose finished rollouts are held back for ``slow_steps`` steps of the engine.
+    its real sampling, unknown to the record. ``token_drift``, share of recorded tokens that differ from the sampled ones.
+    ``slow_workers``, share of groups whose finished rollouts are held back for ``slow_steps`` engine steps.
 
-    The weights: ``lost_syncs``, probability that a version is acknowledged and the weights stay. ``stale_weights``, how many
-    versions the weights are behind the version they are said to be. ``half_swapped``, share of tensors that never arrive after
+    The weights: ``lost_syncs``, probability that a version is acknowledged but the weights do not change. ``stale_weights``, how many
+    versions the weights are behind their reported version. ``half_swapped``, share of tensors that never arrive after
     the first time. ``unproved``: a proof of delivery that fails is counted (``sync/failed``) and does not stop the run.
 
-    The samples: ``dropped_samples``, ``doubled_samples``: probability that a rollout never reaches the learner, or does so twice;
-    nothing counts it.
+    The samples: ``dropped_samples``, ``doubled_samples``: probability that a rollout never reaches the learner, or reaches it twice;
+    no counter records it.
 
     The reward: ``reward_noise``, standard deviation of an error on the score. ``reward_flip``, probability that a verdict s becomes
-    1 - s. ``reward_blind``, share of groups that score alike, whatever they wrote. ``reward_length``, paid for each decision.
+    1 - s. ``reward_blind``, share of groups with equal scores whatever they wrote. ``reward_length``, added per decision.
 
     A resumed run starts with all weights delivered, as a restarted sampler does; apart from that it resumes bit for bit.
     """
@@ -91,12 +91,12 @@ class Faults(AbstractPart):
 
     @property
     def active(self) -> dict[str, Any]:
-        """The knobs that are not off."""
+        """The active faults."""
         values = {item.name: vars(self)[item.name] for item in fields(self) if item.name not in CONTROLS}
         return {name: value for name, value in values.items() if value}
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        """Faults that this run has nothing to be injected into would look like faults that do no harm."""
+        """Refuse faults that cannot act in this run: they would look harmless."""
         for name in ("token_drift", "sampler_top_k", "sampler_top_p"):
             if name in self.active and whole.run.policy.family.unit != "tokens":
                 yield Refusal(
@@ -127,7 +127,7 @@ class Faults(AbstractPart):
         return FaultyScorer(self, scorer, seed) if any(faulty) else scorer
 
     def proof(self, proof: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """A proof of delivery; with ``unproved`` one that does not stop the run."""
+        """A proof of delivery; with ``unproved`` it does not stop the run."""
         if not self.unproved:
             return dict(proof())
         try:
@@ -136,7 +136,7 @@ class Faults(AbstractPart):
             return {"sync/failed": 1.0}
 
     def carried(self, groups: Sequence[Group], seed: int) -> list[Group]:
-        """What reaches the learner of these groups: some rollouts not at all (but one of each group), some twice."""
+        """What reaches the learner: some rollouts are missing (at least one per group stays), some come twice."""
         if not (self.dropped_samples or self.doubled_samples):
             return list(groups)
         return [self._carried(group, seed) for group in groups]
@@ -151,7 +151,7 @@ class Faults(AbstractPart):
 
 
 class FaultyEngine(AbstractEngineAround):
-    """Draws at another distribution than it is asked for, records what it did not draw, holds finished rollouts back."""
+    """Samples from another distribution than requested, records wrong tokens, holds finished rollouts back."""
 
     def __init__(self, faults: Faults, inner: AbstractEngine, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed
@@ -261,7 +261,7 @@ def _rounded(name: str, x: Tensor, precision: str | None) -> Tensor:
 
 
 class FaultySync(AbstractWeightSync):
-    """Publishes other weights under the version than those it was given."""
+    """Publishes other weights under a version than those it was given."""
 
     def __init__(self, faults: Faults, inner: AbstractWeightSync, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed

@@ -1,4 +1,4 @@
-"""A fleet: members in processes of their own that are called, timed, replaced when they die or hang, added and removed.
+"""A fleet: members in their own processes that are called, timed, replaced when they die or hang, added and removed.
 
 Calls on one member are executed in the order in which they are made. One thread (the pump) waits for answers and hands them to the
 owner; the owner's hooks run under the fleet's lock. Nothing here knows how a member is run: see ``AbstractBackend``.
@@ -24,7 +24,7 @@ LOSSES_IN_A_ROW = 12  # members lost with no answer in between, after which repl
 
 
 class Died(Exception):
-    """A member's process, or its machine, is gone."""
+    """A member's process or machine is gone."""
 
 
 class AbstractBackend(ABC):
@@ -32,7 +32,7 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def spawn(self) -> Any:
-        """A handle of a new member; it may still be starting."""
+        """A handle to a new member, which may still be starting."""
 
     @abstractmethod
     def call(self, handle: Any, method: str, arguments: Sequence[Any]) -> Any:
@@ -56,7 +56,7 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def kill(self, handle: Any) -> None:
-        """End the member at once, whatever it is doing."""
+        """Kill the member at once, whatever it is doing."""
 
 
 class AbstractOwner(ABC):
@@ -109,7 +109,7 @@ class Fleet:
         self._pump.start()
 
     def add(self) -> int:
-        """One more member; it joins when it is up."""
+        """Add a member; it joins when it is up."""
         with self.changed:
             member, self._numbered = self._numbered, self._numbered + 1
             self.members[member] = FleetMember(handle=self.backend.spawn(), since=time.monotonic())
@@ -117,7 +117,7 @@ class Fleet:
             return member
 
     def remove(self, member: int) -> None:
-        """Take a member out for good; what it held, its owner gives to others."""
+        """Remove a member permanently; the owner gives its work to others."""
         with self.changed:
             gone = self.members.pop(member)
             if gone.up:
@@ -138,7 +138,7 @@ class Fleet:
         return sum(method == other for _, other in self.members[member].calls)
 
     def check(self) -> None:
-        """Say what there is to say, and raise what ended the fleet. For the thread that the run is in."""
+        """Report pending notes, and raise what ended the fleet. Call from the run's thread."""
         # The pump may not write to the console, which belongs to the thread of the run.
         while self._notes:
             self._note(self._notes.popleft())
@@ -210,7 +210,7 @@ class Fleet:
             self.changed.notify_all()
 
     def _time(self, member: int) -> None:
-        """End a member whose head call takes too long, after it was asked what it is in."""
+        """Kill a member whose head call takes too long, after asking what it is doing."""
         one, now = self.members[member], time.monotonic()
         if not one.calls or now - one.since <= (self.patience if one.up else START_SECONDS):
             return
@@ -221,7 +221,7 @@ class Fleet:
         doing = "its start"
         if not any(other.up for other in self.members.values()):
             self.failure = self.failure or Unserved(
-                f"no {self.name} was up after {now - one.since:.0f} s: are there CPUs and memory left for it?"
+                f"no {self.name} was up after {now - one.since:.0f} s: check that it has CPUs and memory left"
             )
         if one.aside is not None:
             reference, asked = one.aside

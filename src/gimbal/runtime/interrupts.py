@@ -1,4 +1,4 @@
-"""Ctrl-C and a scheduler's SIGTERM, noted first and obeyed when there is a checkpoint."""
+"""Ctrl-C and a scheduler's SIGTERM: noted first, obeyed at the next checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds what: the bookkeeping of requests spread over workers that come, go, hang and die.
+"""Bookkeeping of requests spread over workers that come, go, hang and die.
 
 Pure: it knows neither processes nor time, so that a test may hurt it thousands of times a second. What it promises: each request
 that is entered comes out of ``finish`` exactly once unless it is cancelled, whatever becomes of the workers that held it.

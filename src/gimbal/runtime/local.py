@@ -1,6 +1,6 @@
-"""The whole loop. The learner is in this process; where generation and rewards are is the runtime's choice.
+"""The whole loop. The learner is in this process; the runtime decides where generation and rewards run.
 
-With ``Local`` everything is here and deterministic: what runs in many processes is held against it.
+With ``Local`` everything is here and deterministic: runs in many processes are compared with it.
 
 batch of groups -> learner.prepare -> learner.step -> publish, deliver, prove -> controllers -> record -> checkpoint
 """
@@ -59,7 +59,7 @@ from gimbal.workflows.demonstrated import Demonstrated
 
 
 class Trainer:
-    """The live parts of a run. Made, they are wired and no more; ``begin`` brings them to life, ``advance`` takes one learner step."""
+    """The live parts of a run. The constructor only wires them; ``begin`` starts them, ``advance`` takes one learner step."""
 
     def __init__(
         self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
@@ -95,7 +95,7 @@ class Trainer:
             raise
 
     def _wire(self) -> None:
-        """The rollout half around the engine: nothing is drawn, and no weights travel."""
+        """Build the rollout half around the engine: nothing is sampled and no weights move."""
         run = self.run
         self.sources = sources.digests(run)
         # Before a curriculum meets tasks that cannot be read.
@@ -161,7 +161,7 @@ class Trainer:
         self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
-        """One learner step: (its metrics, the groups it took in, the same as the rows that it trained on or kept for later)."""
+        """One learner step: (its metrics, the groups it received, the same as rows that it trained on or kept for later)."""
         self.begin()
         if self.unserved is not None:
             raise self.unserved
@@ -209,7 +209,7 @@ class Trainer:
         return metrics, groups, batch if self.run.store.same_rows else fresh
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
-        """What there is to say of a step beside the learner's own figures. ``seen``: all groups scored for it, dropped ones too."""
+        """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
         family = self.run.policy.family
         judged = family.judged or bool(self.run.rewards)
         metrics = rollout_metrics(seen or groups, judged=judged, sources=self.run.tasks.sources)
@@ -229,7 +229,7 @@ class Trainer:
         }
 
     def evaluate(self) -> EvalResult | HeldOutLoss:
-        """The held-out evaluation of the present weights, by an engine that does nothing else, or by the loss on written answers."""
+        """The held-out evaluation of the current weights, with a dedicated engine, or by the loss on written answers."""
         if by_loss(self.run):
             return held_out_loss(self.run, self.policy, self.learner, self.rewards)
         return evaluate_held_out(
@@ -237,7 +237,7 @@ class Trainer:
         )
 
     def pieces(self, rollout: Rollout) -> list[str]:
-        """Each decision as text, for a person to look at."""
+        """Each decision as readable text."""
         return self.policy.pieces(rollout.decisions)
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
@@ -269,20 +269,20 @@ class Trainer:
 
     @property
     def turns(self) -> bool:
-        """Whether the sampler's memory is the learner's while that one trains."""
+        """Whether the learner uses the sampler's memory while it trains."""
         return self.run.devices is not None and self.run.devices.turns
 
     def _still(self) -> Metrics:
         return self._checked(lambda: self.proof.receipts.still(self.engine))
 
     def _rest(self) -> None:
-        """What the sampler holds is compared before it is put away."""
+        """Compare the sampler's weights before they are offloaded."""
         if self.turns:
             self._still()
             self.engine.rest()
 
     def _served(self) -> Metrics:
-        """Deliver the new version and prove it. Where that fails, the next step says so: this one is whole and can be saved."""
+        """Deliver the new version and prove it. If that fails, the next step reports it: this one is complete and can be saved."""
         try:
             lasting = {} if self.turns else self._still()
             self._deliver()
@@ -318,7 +318,7 @@ def _own(policy: AbstractPolicy) -> None:
 
 
 def follow(run: AbstractRun) -> None:
-    """What a rank above 0 does: a share of the learner's work, as rank 0 tells it, until that one's run has ended."""
+    """The work of a rank above 0: a share of the learner's work, directed by rank 0, until the run ends."""
     where = device.prepare(run.threads)
     joining.follow(joining.join(), run.policy.load(run.seed).to(where), partial(_learner, run, where))
 
@@ -334,14 +334,14 @@ def run_local(
 ) -> Summary:
     """Train, recording everything under ``directory``; with ``resume`` continue from its newest checkpoint, bit for bit.
 
-    A run that was killed before its first checkpoint begins again. A checkpoint that is damaged is skipped for the one before it.
+    A run killed before its first checkpoint starts over. A damaged checkpoint is skipped for the previous one.
 
-    ``track`` names trackers that hear of every step beside the run's own files. ``begun`` is called when all that can be refused
-    before a first rollout is past: the model is loaded, tasks and rewards are looked at, the sampler holds the weights. It hears
-    whether files that the run is made of were edited since the checkpoint.
+    ``track`` names trackers that receive every step in addition to the run's files. ``begun`` is called once nothing can be refused
+    any more before the first rollout: the model is loaded, tasks and rewards are checked, the sampler has the weights. It receives
+    whether files of the run were edited since the checkpoint.
 
-    Ctrl-C, or the SIGTERM of a scheduler that wants the machine back, ends the run at a checkpoint after the present step
-    (KeyboardInterrupt is raised then); a second one ends it at once.
+    Ctrl-C, or a scheduler's SIGTERM, ends the run at a checkpoint after the current step
+    (raising KeyboardInterrupt); a second one ends it at once.
     """
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
@@ -356,7 +356,7 @@ def run_local(
         with waiting("loading the model, and starting the sampler and the rewards"):
             trainer = Trainer(run, start, console.note)
         try:
-            with waiting("giving the weights to the sampler, and drawing the text that proves it"):
+            with waiting("sending the weights to the sampler, and sampling the text that proves it"):
                 trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
             begun(trainer.edited)
             checkpoint.rewind(directory, start)
@@ -376,7 +376,7 @@ def run_local(
 
 
 class TrainingSession:
-    """One session of a run: its files, its console, and what adds up over sessions."""
+    """One session of a run: its files, its console, and totals over sessions."""
 
     def __init__(
         self, trainer: Trainer, directory: Path, console: Console, recipe: str, track: Sequence[str] = ()
@@ -420,7 +420,7 @@ class TrainingSession:
         trainer, run = self.trainer, self.trainer.run
         started = time.perf_counter()
         try:
-            with waiting("drawing the first batch, and training on it") if self.first else nullcontext():
+            with waiting("sampling the first batch, and training on it") if self.first else nullcontext():
                 metrics, groups, batch = trainer.advance()
         except (RewardError, Rewritten, Starved, Unserved):
             # Nothing has been trained on since the last step, so the run can continue from here once the cause is fixed.
@@ -441,7 +441,7 @@ class TrainingSession:
             self.console.sample(groups[0].rollouts[0])
 
     def _finish(self, step: int, metrics: Metrics) -> None:
-        """The row of a step, with the figures of its evaluation where one is due."""
+        """A step's row, with its evaluation if one is due."""
         held_out = self.trainer.run.held_out
         if held_out is not None and held_out.every and step % held_out.every == 0:
             try:
@@ -461,7 +461,7 @@ class TrainingSession:
         return self.trainer.save(self.directory, self.totals)
 
     def _evaluated(self) -> Mapping[str, float]:
-        """The figures of an evaluation; a model that is better than all before it is saved."""
+        """The figures of an evaluation; a model better than all earlier ones is saved."""
         trainer, held_out = self.trainer, self.trainer.run.held_out
         assert held_out is not None, "asked of runs with held-out tasks"
         figures, step = trainer.evaluate().metrics(), trainer.learner.version

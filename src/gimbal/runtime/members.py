@@ -1,4 +1,4 @@
-"""What runs in the processes of a fleet: a sampler, which is an engine with its policy, and a judge, which is the run's rewards."""
+"""The members of a fleet: a sampler (an engine with its policy) and a judge (the run's rewards)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Sampler:
         return self._loaded(version, lambda: unpacked(state))
 
     def load_packets(self, version: int, *packets: Packet) -> Word:
-        """Raises SyncError if they do not lead from what is here to what was sent."""
+        """Raises SyncError if the packets do not lead from the current weights to the sent ones."""
 
         def applied() -> Mapping[str, Tensor]:
             for packet in packets:

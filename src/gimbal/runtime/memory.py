@@ -1,4 +1,4 @@
-"""How much memory a run of a language model needs, by one formula; docs/memory.md has it in words and held against real runs."""
+"""Predict the memory of a language-model run with one formula; docs/memory.md explains it and compares it with real runs."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.run import AbstractRun
 
-PROMPT = 256  # tokens of a prompt that a forecast is made for before the tasks are encoded
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
-# What to turn where a part of the formula is the largest; for all others what there is of a model is too large.
+PROMPT = 256  # prompt length assumed before the tasks are encoded
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's limit
+# What to change if a term of the formula is the largest; for other terms the model itself is too large.
 TURN = {
     "cache": "lower engine.slots or sampling.max_length",
     "activations": "set checkpointing=true, or lower microbatch_tokens or sampling.max_length",
     "output layer": "lower microbatch_tokens or sampling.max_length",
     "sampler": "set engine.precision=bfloat16",
 }
-PROCESS = 500e6  # of main memory: Python, torch and transformers
+PROCESS = 500e6  # main memory for Python, torch and transformers
 STATE = {
     "adamw": 2.0,
     "muon": 1.0,
     "sgd": 1.0,
-}  # numbers that an optimiser remembers a weight; Muon's 2 outside of the blocks
-EIGHT_BITS = 2 + 8 / 256  # bytes a weight of both moments, with a float32 scale for each block of 256 numbers
-TABLES = 5  # copies of a chunk of logits in float32, of which its gradient is taken
+}  # numbers that an optimiser stores per weight; Muon's 2 apply outside the blocks
+EIGHT_BITS = 2 + 8 / 256  # bytes per weight for both moments, with a float32 scale per block of 256 numbers
+TABLES = 5  # float32 copies of a chunk of logits, for its gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What the formula needs to know of a model. ``outputs`` and ``sides`` are sums over the linear layers of all blocks: of the
-    numbers that come out, and of those that go in or come out. ``cached`` are keys and values of a token.
-    ``context``: the most tokens it is made for."""
+    """A model's sizes for the formula. ``outputs`` and ``sides`` are sums over the linear layers of all blocks: of outputs, and of
+    inputs plus outputs. ``cached``: keys and values per token. ``context``: the most tokens the model
+    supports."""
 
     weights: int
     head: int
@@ -60,7 +60,7 @@ class Shape:
 
     @classmethod
     def of(cls, directory: str) -> Shape:
-        """By its config.json: the model is made without weights."""
+        """From its config.json: the model is created without weights."""
         from transformers.models.auto.configuration_auto import AutoConfig
         from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -95,14 +95,14 @@ class Shape:
 
 
 def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
-    """Bytes at the peak of a learner step in one process, by what holds them; ``prompt`` is the length of the longest prompt in tokens.
+    """Peak bytes of a learner step in one process, by use; ``prompt`` is the length of the longest prompt in tokens.
 
-    All of it at once: a process on a CPU keeps what passes have freed. Anchors and critics with weights of their own come on top.
+    All terms add up: a process on a CPU keeps what passes have freed. Anchors and critics with their own weights come on top.
     """
     policy, optimization = run.policy, run.learns.optimization
     assert isinstance(policy, CausalLM), "the formula is for language models"
     mixed = policy.mixed_precision == "bf16"
-    own = getattr(torch, policy.dtype).itemsize  # bytes of a trained weight
+    own = getattr(torch, policy.dtype).itemsize  # bytes per trained weight
     held = 2 if mixed and policy.lora is not None else own
     trained = shape.adapters(policy.lora) or shape.weights
     length = prompt + run.sampling.max_length
@@ -122,35 +122,37 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
         found["sampler"] = float(size * (shape.weights + (trained if policy.lora is not None else 0)))
         if isinstance(run.engine.drafter, SelfSpeculation):
             found["drafter"] = float(shape.weights)
-        found["cache"] = float(2 * size * shape.cached * run.engine.slots * length)  # its room doubles when it grows
+        found["cache"] = float(
+            2 * size * shape.cached * run.engine.slots * length
+        )  # its capacity doubles when it grows
     if (rule := run.learns.stability) is not None:
         found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
     return found
 
 
 def shape_of(policy: CausalLM) -> Shape | None:
-    """The shape of its model, if that is on this disk and one that can be looked at without its weights."""
+    """Its model's shape, if the model is on this disk and can be inspected without weights."""
     if not (Path(policy.path) / "config.json").is_file():
         return None
     try:
         return Shape.of(policy.path)
-    except Exception:  # whatever an architecture raises that is none: loading it says what is wrong with it
+    except Exception:  # an unsupported architecture can raise anything: loading it reports what is wrong
         return None
 
 
 def too_long(run: AbstractRun) -> Iterator[str]:
-    """Where no rollout of full length fits into the model's context, whatever its prompt is."""
+    """Advice if no full-length rollout fits the model's context, whatever the prompt."""
     policy = run.policy
     shape = shape_of(policy) if isinstance(policy, CausalLM) else None
     if isinstance(policy, CausalLM) and shape is not None and run.sampling.max_length >= shape.context:
         yield (
-            f"sampling.max_length={run.sampling.max_length:,} leaves no room for a prompt: {policy.model} was made for "
-            f"{shape.context:,} tokens, prompt included; sampling.max_length={max(1, shape.context // 2)} leaves half to the prompt"
+            f"sampling.max_length={run.sampling.max_length:,} leaves no room for a prompt: {policy.model} supports "
+            f"{shape.context:,} tokens, prompt included; sampling.max_length={max(1, shape.context // 2)} leaves half for the prompt"
         )
 
 
 def too_large(run: AbstractRun) -> Iterator[str]:
-    """Where the formula asks for more memory than there is. Advice, no refusal: it counts rollouts and batches at their full length."""
+    """Advice if the formula exceeds the available memory; not a refusal, because it assumes full-length rollouts and batches."""
     shape = shape_of(run.policy) if isinstance(run.policy, CausalLM) and run.devices is None and not several() else None
     if shape is None:
         return
@@ -158,13 +160,13 @@ def too_large(run: AbstractRun) -> Iterator[str]:
     if sum(found.values()) > there:
         turn = TURN.get(max(found, key=lambda part: found[part]), "train an adapter: 'lora=LoRA(rank=16)'")
         yield (
-            f"this run may need {told(found)}, and {place} has {there / 1e9:.1f} GB: {turn} (docs/memory.md has the formula and "
-            "more to turn)"
+            f"this run may need {told(found)}, but {place} has {there / 1e9:.1f} GB: {turn} (docs/memory.md has the formula and "
+            "more options)"
         )
 
 
 def room() -> tuple[float, str]:
-    """(bytes where learner and sampler are, the name of that place)."""
+    """(bytes available to learner and sampler, the name of the device)."""
     if torch.cuda.is_available():
         return float(torch.cuda.get_device_properties(0).total_memory), "the GPU"
     limit = CGROUP.read_text().strip() if CGROUP.is_file() else "max"
@@ -173,7 +175,7 @@ def room() -> tuple[float, str]:
 
 
 def told(found: Mapping[str, float]) -> str:
-    """The whole, and the largest parts of it."""
+    """The total and its largest terms."""
     parts = sorted(found, key=lambda name: -found[name])[:4]
     return f"{sum(found.values()) / 1e9:.1f} GB ({', '.join(f'{name} {found[name] / 1e9:.1f}' for name in parts)})"
 
@@ -187,10 +189,10 @@ def _remembered(optimization: Optimization, own: int, shape: Shape, trained: int
 
 
 def _activations(shape: Shape, tokens: int, mixed: bool, own: int, checkpointing: bool) -> float:
-    """Inputs and outputs of linear layers in the type that is computed in, norms and the residual in that of the weights."""
+    """Inputs and outputs of linear layers in the compute type, norms and the residual in the weights' type."""
     layers = 2 * (2 if mixed else own) * shape.outputs + (24 if mixed else 4 * own) * shape.width * shape.blocks
-    casts = 2 * shape.in_blocks if mixed else 0  # of matrices, for the backward pass
-    if checkpointing:  # a block at a time, and what goes into each
+    casts = 2 * shape.in_blocks if mixed else 0  # casts of matrices, for the backward pass
+    if checkpointing:  # one block at a time, plus each block's input
         return tokens * (layers / shape.blocks + own * shape.width * shape.blocks) + casts / shape.blocks
     return float(tokens * layers + casts)
 
@@ -204,7 +206,7 @@ def _output(shape: Shape, tokens: int, mixed: bool, own: int, trained: bool) -> 
 
 
 def _linear(layer: nn.Module) -> bool:
-    """Also GPT-2's, whose matrices lie the other way round."""
+    """Also handles GPT-2, whose matrices are transposed."""
     return isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
 
 

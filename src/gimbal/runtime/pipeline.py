@@ -3,8 +3,8 @@
     curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
                     more? <-------------------- scored
 
-Every dispatched rollout comes out exactly once: trained on, given up under a counted reason, or in a group dropped under one. A
-sample that the engine gives up leaves its group to the others. What waits for what:
+Every dispatched rollout comes out exactly once: trained on, dropped with a counted reason, or in a group dropped with one. A
+sample that the engine drops leaves its group to the others. What waits for what:
 
     dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
     batch     waits for B stored groups and for the rule of staleness        unblocked by engine and scorer finishing groups
@@ -33,7 +33,7 @@ MOST_TOLD = 3
 
 
 class Starved(ValueError):
-    """Group after group was dropped and nothing is left to learn from."""
+    """Too many groups in a row were dropped: there is nothing to learn from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Parts:
 
 
 class Pipeline:
-    """Turns tasks into batches of B groups, none older than its rule of staleness allows."""
+    """Turns tasks into batches of B groups, none older than its staleness rule allows."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Pipeline:
         return batch, seen
 
     def _go_on(self) -> None:
-        """Let the engine and the rewards work, and take in what they have finished."""
+        """Let the engine and the rewards work, and collect what they finished."""
         engine, scorer = self.parts.engine, self.parts.scorer
         if not self.uncollected and engine.in_flight:
             self.uncollected = engine.step()
@@ -369,10 +369,10 @@ class Pipeline:
             )
 
     def _stuck(self) -> str:
-        """Nothing is in flight, nothing is stored and nothing is scored: a part broke its word."""
+        """Nothing is in flight, stored or scored: a part broke its contract."""
         lost = [(i, n) for i, count in self.expected.items() for n in range(count) if n not in self.arrived[i]]
         if not lost:
-            return "nothing in flight, nothing to take: the pace has deadlocked"
+            return "nothing is in flight and nothing is ready: the pace has deadlocked"
         return (
             f"{type(self.parts.engine).__name__} lost {len(lost)} requests (group, sample): {lost[:5]}; an engine must return each of "
             'them from step, as Finished(key, Episode(...)), or as Finished(key, Drop("its reason")) if it gives it up'
@@ -429,7 +429,7 @@ class Pipeline:
             )
         return (
             f"{all_gone}If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is "
-            "right, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
+            "correct, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
         )
 
     def metrics(self) -> dict[str, float]:

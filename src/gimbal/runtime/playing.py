@@ -23,8 +23,8 @@ def recorded(run: AbstractRun, policy: AbstractPolicy, *, episodes: int, seed: i
     """``episodes`` whole ones of this policy in the run's environment, of other seeds than it was trained and evaluated on."""
     if not isinstance(run.tasks, Gymnasium | Minari) or not run.tasks.source:
         raise ValueError(
-            f"episodes of environments are recorded, and the tasks of this run are {type(run.tasks).__name__}: give a run of a recipe "
-            "such as sac or iql"
+            f"only episodes of environments can be recorded, but this run's tasks are {type(run.tasks).__name__}: give a run of a "
+            "recipe such as sac or iql"
         )
     tasks = Gymnasium(environment=run.tasks.source, seed=1_000_003 + seed, size=episodes)
     sampling = replace(run.sampling, temperature=temperature)

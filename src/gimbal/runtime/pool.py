@@ -1,4 +1,4 @@
-"""Many engines behind one, and many scorers behind one: what the pipeline sees of a fleet.
+"""Many engines behind one, and many scorers behind one: the pipeline's view of a fleet.
 
 An engine's member holds a real engine and a copy of the policy, and is kept in ``advance`` calls of bounded time, so it generates on
 while the learner trains. New weights go to every member as one more call, with no barrier: as a member's calls are executed in order,
@@ -40,7 +40,7 @@ Stored = dict[
 
 
 class PoolEngine(AbstractDistantEngine, AbstractOwner):
-    """Requests go to the least loaded member; a lost member's requests to others, drawn again under the same random stream."""
+    """Requests go to the least loaded member; a lost member's requests go to others, sampled again with the same random stream."""
 
     def __init__(
         self,
@@ -100,18 +100,18 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             return sorted(self.ledger.load)
 
     def add(self) -> int:
-        """One more worker, which takes part as soon as it is up."""
+        """Add a worker, which joins as soon as it is up."""
         return self.fleet.add()
 
     def remove(self, worker: int) -> None:
-        """One worker fewer; what it held goes to the others."""
+        """Remove a worker; its requests go to the others."""
         self.fleet.remove(worker)
 
     def submit(self, request: Request) -> None:
         self.entered.append(request)
 
     def step(self) -> list[Finished]:
-        """What has finished, in the order in which it was heard of; waits a moment if nothing has."""
+        """Finished rollouts, in order of arrival; waits a moment if there are none."""
         with self.fleet.changed:
             if self.entered:
                 for request in self.entered:
@@ -158,7 +158,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._bring_all(version, bring)
 
     def load_packets(self, version: int, since: Since) -> None:
-        """A member is sent one call a version, so what it lacks is one delta, or everything if it has just come."""
+        """A member gets one call per version, so it lacks one delta, or everything if it just joined."""
 
         def bring(worker: int, stored: Stored) -> None:
             packets = since(self._stamps.get(worker))
@@ -288,12 +288,12 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             self.hangs[call] += 1
             if self.hangs[call] >= TRIES:
                 self.fleet.failure = self.fleet.failure or Unserved(
-                    f"{TRIES} workers did not return from {call}; give it a time limit of its own, or fix it, and --resume"
+                    f"{TRIES} workers did not return from {call}; give it its own time limit, or fix it, then --resume"
                 )
         self._feed()
 
     def _feed(self) -> None:
-        """Hand out what waits, and keep every member that has something to do in advances."""
+        """Assign waiting requests, and keep every member with work in ``advance`` calls."""
         for worker, tickets in self.ledger.hand_out(self._sent).items():
             self.outbox[worker] += [(ticket.number, ticket.request) for ticket in tickets]
         for worker, load in self.ledger.load.items():
@@ -322,9 +322,9 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
 
 
 class PoolScorer(AbstractScorer, AbstractOwner):
-    """Groups are scored as members come free. ``in_order``: verdicts come in the order of submission, as they would here.
+    """Groups are scored as members become free. ``in_order``: verdicts come in the order of submission, as in one process.
 
-    A group whose scoring ends or hangs ``TRIES`` members is dropped under that reason; what a reward raises ends the run.
+    A group whose scoring kills or hangs ``TRIES`` members is dropped with that reason; an exception in a reward ends the run.
     """
 
     def __init__(

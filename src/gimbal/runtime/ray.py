@@ -25,10 +25,10 @@ ROOM_PAUSE = 0.1  # seconds between two looks
 class Ray(AbstractRuntimeSpec):
     """Generates on ``workers`` Ray actors and scores on ``scorers`` others, while the learner trains in this process.
 
-    ``address`` is that of a cluster ("auto": the one this machine belongs to); "" takes RAY_ADDRESS, or else starts Ray here.
-    ``cpus`` and ``gpus`` are what one worker asks of it; a worker computes in as many threads as it has cpus.
-    ``patience``: seconds after which a call of a worker or a reward worker counts as hung. Its process is ended and replaced, and
-    what it held is done again elsewhere.
+    ``address`` is a cluster's address ("auto": the one this machine belongs to); "" uses RAY_ADDRESS, or else starts Ray here.
+    ``cpus`` and ``gpus`` are what one worker reserves; a worker uses as many threads as it has cpus.
+    ``patience``: seconds after which a call to a worker or reward worker counts as hung. Its process is killed and replaced, and
+    its work is repeated elsewhere.
     """
 
     workers: int = 2
@@ -65,7 +65,7 @@ class Ray(AbstractRuntimeSpec):
         cpus, gpus = ray.cluster_resources().get("CPU", 0.0), ray.cluster_resources().get("GPU", 0.0)
         if self.workers * self.cpus > cpus or self.workers * self.gpus > gpus:
             wanted.note(
-                f"{self.workers} workers want {self.workers * self.cpus:g} CPUs and {self.workers * self.gpus:g} GPUs, and Ray has "
+                f"{self.workers} workers need {self.workers * self.cpus:g} CPUs and {self.workers * self.gpus:g} GPUs, but Ray has "
                 f"{cpus:g} and {gpus:g} now; some will wait"
             )
         where = next(wanted.policy.parameters()).device
@@ -207,7 +207,7 @@ def _stored(put: Callable[[], Any]) -> Any:
             if time.monotonic() >= end:
                 raise Unserved(
                     f"Ray's object store has been full for {ROOM_SECONDS:.0f} s, and so is the disk that it spills to. `ray memory` "
-                    "says what fills it; give Ray a larger --object-store-memory or the disk some room, and continue with --resume"
+                    "shows what fills it; give Ray a larger --object-store-memory or free disk space, then continue with --resume"
                 ) from None
             time.sleep(ROOM_PAUSE)
 

@@ -1,4 +1,4 @@
-"""A run of many processes done again in this one, from its schedule: the same batches reach the learner, bit for bit."""
+"""Replay a run of many processes in this one, from its schedule: the same batches reach the learner, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from gimbal.runtime.schedule import FILE, Event
 
 
 class Diverged(ValueError):
-    """What is done again is not what was done."""
+    """The replay differs from the original run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(AbstractRuntimeSpec):
-    """Follows the recorded schedule of the run in directory ``run``, in this process. Each of its workers was ``threads`` threads wide.
+    """Follows the recorded schedule of the run in directory ``run``, in this process. Each of its workers had ``threads`` threads.
 
-    Equal bit for bit on the same machine with the same versions of everything, if rewards and tools answer as they did.
+    Equal bit for bit on the same machine with the same versions of everything, if rewards and tools are deterministic.
     """
 
     run: str
@@ -267,7 +267,7 @@ def _whole(schedule: Path) -> list[dict[str, Any]]:
 
 
 def compared(original: Path, again: Path) -> str:
-    """Whether the learner got the same batches, in a sentence. Raises Diverged where it did not."""
+    """One sentence that the learner received the same batches. Raises Diverged if it did not."""
     ours, theirs = ({row["step"]: row["batch"] for row in _whole(path / FILE)} for path in (again, original))
     for step in sorted(ours):
         if ours[step] != theirs.get(step):

@@ -1,4 +1,4 @@
-"""A run: every part of an experiment, chosen and configured. Recipes return one; it is saved with the results."""
+"""A run: all parts of an experiment with their settings. Recipes return one; it is saved with the results."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from gimbal.workflows.runner import Driven
 from gimbal.workflows.single import SingleTurn
 
 MOST_THREADS = 1024
-KS = (1, 2, 4, 8, 16, 32)  # of pass@k, as far as there are samples
-LEAST = {  # of the numbers of a run
+KS = (1, 2, 4, 8, 16, 32)  # k of pass@k, as far as there are samples
+LEAST = {  # lower bounds of a run's numbers
     **dict.fromkeys(
         ("prompts_per_step", "num_generations", "max_empty_batches", "checkpoint_every", "keep_checkpoints"), 1
     ),
@@ -44,9 +44,9 @@ LEAST = {  # of the numbers of a run
 class HeldOut:
     """The evaluation: tasks with their own seed, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
-    ``every`` > 0 also evaluates after every so many steps. ``save_best`` names the metric (score, pass@1, greedy, ...) by which the
-    best model is kept as RUN/best, beside the last one in RUN/model; the initial weights take part, but are not saved again.
-    ``engine``, ``workflow`` and ``rewards`` default to those of the run. With ``workflow=Demonstrated()`` the tasks hold written
+    ``every`` > 0 also evaluates every that many steps. ``save_best`` names the metric (score, pass@1, greedy, ...) by which the
+    best model is kept as RUN/best, next to the last one in RUN/model; the initial weights compete but are not saved again.
+    ``engine``, ``workflow`` and ``rewards`` default to the run's. With ``workflow=Demonstrated()`` the tasks hold written
     answers, and the evaluation is the run's loss on them (``eval/loss``, and ``eval/pair/accuracy`` for DPO).
     """
 
@@ -65,7 +65,7 @@ class HeldOut:
             )
         figures = ("score", "greedy_score", "greedy", "loss", *(f"pass@{k}" for k in KS if k <= self.samples))
         if self.save_best not in ("no", *figures):
-            raise ValueError(f"held_out.save_best is {self.save_best}; it must be no, or one of {', '.join(figures)}")
+            raise ValueError(f"held_out.save_best is {self.save_best}; it must be no or one of {', '.join(figures)}")
         if self.save_best != "no" and not self.every:
             raise ValueError(
                 f"held_out.save_best={self.save_best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
@@ -74,10 +74,10 @@ class HeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractRun(ABC):
-    """An experiment without the parts that learn. A learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
+    """An experiment without its learning parts. A learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
-    ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 is the synchronous run. ``staleness`` is the
-    rule that enforces it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which drops the bound.
+    ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 means synchronous. ``staleness`` is the
+    rule that enforces it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which has no bound.
     ``ahead``: "ready" lets the learner step as soon as a batch is ready; "full" first generates as far ahead as k allows, so that
     all data has age k once the pipeline is full (as with a learner much slower than its samplers).
     """
@@ -85,16 +85,14 @@ class AbstractRun(ABC):
     # Who acts, and where.
     policy: AbstractPolicySpec
     engine: AbstractEngineSpec
-    workflow: AbstractWorkflow = SingleTurn()  # what drives the engine through a rollout
+    workflow: AbstractWorkflow = SingleTurn()  # drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
-    budget: AbstractBudgetSpec = (
-        Fixed()
-    )  # how many rollouts of each task, and how long; by default the two settings below
+    budget: AbstractBudgetSpec = Fixed()  # how many rollouts per task, and how long; by default the two settings below
     held_out: HeldOut | None = None
     sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
-    # What may be learned from.
+    # What the run may learn from.
     rewards: tuple[AbstractReward, ...] = ()
     filters: tuple[AbstractFilter, ...] = ()
     prompts_per_step: int = 16
@@ -102,27 +100,25 @@ class AbstractRun(ABC):
     max_staleness: int = 1
     staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
     ahead: Literal["ready", "full"] = "ready"
-    oversampling: float = (
-        1.0  # groups dispatched for each one wanted, where filters drop some; surplus ones are dropped
-    )
+    oversampling: float = 1.0  # groups dispatched per group wanted, if filters drop some; surplus groups are dropped
     surplus: Literal["wait", "recycle"] = (
-        "wait"  # of unfinished ones: the learner waits, or their tasks are begun again later
+        "wait"  # for unfinished groups: the learner waits, or their tasks restart later
     )
     max_empty_batches: int = 10  # the run stops with advice after this many batches of dropped groups in a row
 
     store: AbstractStoreSpec = Once()  # which rollouts are kept and trained on again
-    sync: AbstractWeightSyncSpec = Direct()  # how weights get from the learner to the engine
+    sync: AbstractWeightSyncSpec = Direct()  # how weights travel from the learner to the engine
 
     # The run itself.
     runtime: AbstractRuntimeSpec = Local()
-    devices: Devices | None = None  # GPUs of learner and samplers; None: the first GPU, or the CPU
+    devices: Devices | None = None  # GPUs for learner and samplers; None: the first GPU, or the CPU
     steps: int = 50
     seed: int = 0
-    threads: int = 0  # of torch; 0 chooses by the number of cores when the run is created, and saves the choice
+    threads: int = 0  # torch threads; 0 chooses by the number of cores when the run is created, and saves the choice
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
     keep_every: int = (
-        0  # steps between checkpoints that stay for good, beside the newest keep_checkpoints; 0 keeps no others
+        0  # steps between checkpoints kept permanently, in addition to the newest keep_checkpoints; 0 keeps no others
     )
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
     record_mb: int = 50  # maximum megabytes of rollouts on disk, spread evenly over the steps
@@ -145,12 +141,12 @@ class AbstractRun(ABC):
 
     @property
     def sampler(self) -> Driven:
-        """What draws its rollouts: the engine and the workflow that drives it."""
+        """The engine that samples its rollouts, and the workflow that drives it."""
         return Driven(engine=self.engine, workflow=self.workflow)
 
     @property
     def evaluator(self) -> Driven:
-        """What draws its evaluation's."""
+        """The same for its evaluation."""
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow)
@@ -158,7 +154,7 @@ class AbstractRun(ABC):
     @property
     @abstractmethod
     def learns(self) -> AbstractUpdate:
-        """Who learns, and from which losses."""
+        """The learner and its losses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +170,9 @@ class Run(AbstractRun, AbstractPolicyGradient):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRun(AbstractRun):
-    """The whole of an experiment that learns by any other update: ``update=SoftActorCritic(...)``.
+    """An experiment that learns by any other update: ``update=SoftActorCritic(...)``.
 
-    What belongs to the policy gradient is no field of it, so that a key which nothing would read is refused.
+    It has no policy-gradient fields, so that a key that nothing would read is refused.
     """
 
     update: AbstractUpdate
@@ -187,6 +183,6 @@ class UpdateRun(AbstractRun):
 
 
 def short(value: Any) -> Any:
-    """Tasks alone (or the name of their file, or a list of dicts) as an evaluation of them; anything else as it is."""
+    """Turn bare tasks (or their file name, or a list of dicts) into an evaluation on them; anything else passes unchanged."""
     tasks = short_tasks(value)
     return HeldOut(tasks=tasks) if isinstance(tasks, AbstractTasks) else value

@@ -1,4 +1,4 @@
-"""The user's own files that a run is made of, known again when it is resumed: a tool that was edited meanwhile makes another run."""
+"""The user's own files in a run, checked on a resume: a tool edited meanwhile makes it a different run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def digests(run: Any) -> dict[str, str]:
 
 
 def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
-    """What is to be said of it on a resume: the files that are not as they were when the process began that wrote the checkpoint."""
+    """The message on a resume: files changed since the start of the process that wrote the checkpoint."""
     before = {} if saved is None else saved.get("sources", {})  # those of before this was kept have none
     names = [Path(path).name for path, digest in now.items() if before.get(path, digest) != digest]
     if not names:

@@ -10,7 +10,7 @@ from gimbal.rewards.overlong import OverlongPenalty
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime.run import Run
 
-LONGEST = 44  # decisions; the longest right answers of gimbal-tiny are near 40, so that the last fifth is reached, as published
+LONGEST = 44  # decisions; gimbal-tiny's longest correct answers are near 40, so they reach the penalized last fifth, as published
 
 
 def dapo() -> Run:

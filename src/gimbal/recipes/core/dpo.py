@@ -17,7 +17,7 @@ from gimbal.workflows.single import SingleTurn
 
 
 def dpo() -> Run:
-    """DPO (arXiv:2305.18290), offline: prefers the correctly reasoned of two written answers to a chain sum."""
+    """DPO (arXiv:2305.18290), offline: prefers the correctly reasoned one of two written answers to a chain sum."""
     run = grpo()
     assert run.held_out is not None
     return replace(

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def dr_grpo() -> Run:
-    """Dr. GRPO (arXiv:2503.20783): GRPO without the division by the standard deviation, and with a constant length in the denominator.
+    """Dr. GRPO (arXiv:2503.20783): GRPO without dividing by the standard deviation, and with a constant length as denominator.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

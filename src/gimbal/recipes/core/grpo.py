@@ -14,7 +14,7 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def grpo() -> Run:
-    """GRPO (arXiv:2402.03300) on chain_sum: group-normalised advantages, symmetric clip, int8 sampler, up to one version stale.
+    """GRPO (arXiv:2402.03300) on chain_sum: group-normalised advantages, symmetric clip, int8 sampler, data up to one version stale.
 
     On-policy except for staleness, as published: one update per batch, at a ratio of 1, so the clip never acts.
     """
@@ -31,7 +31,7 @@ def grpo() -> Run:
         objective=ClippedRatio(),
         advantage=GroupNormalized(),
         aggregation=SequenceMean(),
-        # Four micro-batches: their activations stay in a core's cache, which on a CPU makes the update 1.4 times as fast as one.
+        # Four micro-batches: their activations fit in a core's cache, so on a CPU the update is 1.4 times as fast as with one.
         optimization=Optimization(learning_rate=1e-4, microbatch_tokens=4096),
         steps=40,
     )

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def gspo() -> Run:
-    """GSPO (arXiv:2507.18071): takes ratio and clip per sequence; four updates per batch."""
+    """GSPO (arXiv:2507.18071): computes and clips the ratio per sequence; four updates per batch."""
     return replace(
         grpo(),
         objective=SequenceRatio(clip_low=3e-3, clip_high=4e-3),

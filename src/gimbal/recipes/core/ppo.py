@@ -14,7 +14,7 @@ from gimbal.runtime.run import Run
 
 
 def ppo() -> Run:
-    """PPO (arXiv:1707.06347) on text: a value head on the policy's hidden states, GAE without discount, one rollout per prompt."""
+    """PPO (arXiv:1707.06347) on text: a value head on the policy's hidden states, undiscounted GAE, one rollout per prompt."""
     return replace(
         grpo(),
         prompts_per_step=128,

@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def sft() -> Run:
-    """SFT on 64 correctly reasoned chain sums, 25 epochs: a baseline for other recipes, and the start of rejuvenation."""
+    """SFT on 64 correctly reasoned chain sums, 25 epochs: a baseline for other recipes and the starting point of `rejuvenation`."""
     return replace(
         dpo(),
         tasks=Choices(size=64),

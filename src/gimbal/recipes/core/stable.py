@@ -10,10 +10,10 @@ from gimbal.runtime.run import Run
 
 
 def stable() -> Run:
-    """The closed loop: sets the learning rate by how far each step moved the policy, and scales back steps that went too far.
+    """The closed loop: adapts the learning rate to how far each step moved the policy, and scales back steps that went too far.
 
-    It runs on decoupled PPO (AReaL, arXiv:2505.24298): four updates per batch, clipped around the policy before them, and an importance
-    weight for stale and low-precision samplers that drops decisions above 5. What it guarantees and where it fails: docs/stability.md.
+    Built on decoupled PPO (AReaL, arXiv:2505.24298): four updates per batch, clipped around the policy before them, and an importance
+    weight for stale and low-precision samplers that drops decisions above 5. Guarantees and failure cases: docs/stability.md.
     """
     run = grpo()
     return replace(

@@ -58,7 +58,7 @@ def read(directory: Path) -> Measured:
     _, run = config.load(directory, AbstractRun)
     if not isinstance(run.runtime, Local):
         raise ValueError(
-            f"{directory} generated and trained at the same time, so its times are waits; plan from a local run"
+            f"{directory} generated and trained at the same time, so its times include waiting; plan from a local run"
         )
     rows, rollouts = (JsonLines(directory / f"{name}.jsonl").read() for name in ("metrics", "rollouts"))
     size = float(sum(file.stat().st_size for file in (directory / "model").glob("*.safetensors")))
@@ -209,7 +209,7 @@ def _slots(run: AbstractRun) -> int:
     """Of the engine, or of the one that it wraps."""
     found = [value for path, value in config.paths(run.engine).items() if path.rpartition(".")[2] == "slots"]
     if not found:
-        raise ValueError(f"{type(run.engine).__name__} has no slots, so its speed is not that of rollouts side by side")
+        raise ValueError(f"{type(run.engine).__name__} has no slots, so its speed is not that of parallel rollouts")
     return int(found[0])
 
 

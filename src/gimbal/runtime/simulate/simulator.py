@@ -1,4 +1,4 @@
-"""What a run would do on other hardware, under another schedule: the real ``Pipeline`` and ``Pace`` on a virtual clock.
+"""Simulate a run on other hardware or another schedule: the real ``Pipeline`` and ``Pace`` on a virtual clock.
 
     serial           all devices generate, then all train: the local runtime, and any colocated one
     sync             k = 0 on devices apart: each side waits for the other
@@ -127,7 +127,7 @@ def simulate(plan: Setup, schedule: Schedule) -> Forecast:
     """The forecast of one schedule; the same for the same arguments."""
     serial = schedule == "serial"
     if not serial and plan.trainers == 0:
-        raise ValueError(f"trainers is 0, so there is nobody to train under {schedule}; only serial runs without")
+        raise ValueError(f"trainers is 0, but {schedule} needs at least one; only serial works without")
     k = {"sync": 0, "one-step-off": 1}.get(schedule, plan.max_staleness)
     engine = _engine(plan, schedule)
     pipeline = Pipeline(

@@ -54,7 +54,9 @@ class LogNormal(AbstractLengths):
 
     def __post_init__(self) -> None:
         if self.mean <= 0 or self.cv < 0 or self.limit < 1 or not 0 <= self.task_share <= 1:
-            raise ValueError(f"{self}: mean above 0, cv from 0, limit from 1 and task_share from 0 to 1 are needed")
+            raise ValueError(
+                f"{self}: mean must be above 0, cv 0 or above, limit 1 or above, and task_share from 0 to 1"
+            )
 
     def draw(self, seed: int, group: int, rollouts: int) -> list[int]:
         rng, variance = random.Random(seed * 1_000_003 + group), math.log1p(self.cv**2)
@@ -92,7 +94,7 @@ class Speeds:
 
     def __post_init__(self) -> None:
         if any(not value >= 0 for value in vars(self).values()):
-            raise ValueError(f"{self}: seconds are 0 or above")
+            raise ValueError(f"{self}: seconds must be 0 or above")
 
     def train(self, decisions: int, prompt_tokens: int, devices: int) -> float:
         """The work of a step divides over devices, its fixed part does not."""
@@ -113,7 +115,7 @@ class Waits:
 
     def __post_init__(self) -> None:
         if any(not value >= 0 for value in vars(self).values()):
-            raise ValueError(f"{self}: none may be below 0")
+            raise ValueError(f"{self}: values must be 0 or above")
 
     def draw(self, seed: int, group: int, sample: int) -> float:
         spread = self.sigma and self.sigma * random.Random(f"{seed}/{group}/{sample}").gauss(0.0, 1.0)

@@ -12,11 +12,11 @@ from gimbal.runtime.run import Run
 
 
 def dart() -> Run:
-    """DART's curation (arXiv:2509.23866): adds a stored success to a failed group, and trains the steps with the highest entropy.
+    """DART's curation (arXiv:2509.23866): adds a stored success to a failed group and trains the steps with the highest entropy.
 
     Four fifths of the steps train, and weights for the gap to the sampler are capped at 1.
-    On arpo's tasks. Left out: fewer rollouts and shorter episodes for tasks that go well. The paper's clips are .1 and .28 of GSPO's
-    ratio, which never leaves them here; these are GSPO's own.
+    Uses arpo's tasks. Left out: fewer rollouts and shorter episodes for tasks that go well. The paper clips GSPO's ratio at .1 and .28,
+    which it never reaches here; these are GSPO's own bounds.
     """
     return replace(
         arpo(),

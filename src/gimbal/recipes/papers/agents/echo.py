@@ -11,7 +11,7 @@ from gimbal.workflows.dialogue import Dialogue
 
 
 def echo() -> Run:
-    """ECHO (arXiv:2605.24517): a calculator answers after every "=", and the policy also learns to predict sums longer than it knows.
+    """ECHO (arXiv:2605.24517): a calculator answers after every "="; the policy also learns to predict it on longer sums than it knows.
 
     Terms have two or three digits: with three only, almost no answer was correct, so only the calculator's text trained the policy.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.

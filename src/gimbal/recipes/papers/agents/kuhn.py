@@ -13,9 +13,9 @@ from gimbal.workflows.self_play import SelfPlay
 def kuhn() -> Run:
     """Self-play on Kuhn poker: one policy at both seats, clipped, with an entropy bonus (after MMD, arXiv:2206.05825).
 
-    The bonus is what makes it converge: it pulls to the uniform policy, and the clip to the last one; without it self-play goes in
+    The bonus makes it converge: it pulls towards the uniform policy, and the clip towards the last one; without it self-play goes in
     circles. With 0.1 the exact optimum is 0.038 from an equilibrium (NashConv; the uniform policy is 0.917); two seeds reached 0.21
-    and 0.15 in 65 CPU seconds. Fresh weights: the model first learns which actions there are. Needs the extra games.
+    and 0.15 in 65 CPU seconds. Starts from random weights: the model first learns which actions exist. Needs the extra `games`.
     """
     return Run(
         policy=CausalLM(fresh=True),

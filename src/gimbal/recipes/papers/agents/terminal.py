@@ -13,9 +13,9 @@ from gimbal.workflows.dialogue import Dialogue
 
 
 def terminal() -> Run:
-    """An agent in a terminal: gimbal-tiny-agent writes programs, a sandbox runs them, and the next one depends on what they print.
+    """An agent in a terminal: gimbal-tiny-agent writes programs, a sandbox runs them, and the next program depends on their output.
 
-    GRPO on questions about a file that another file names (docs/terminal.md). Programs run in Monty; workflow.tool.sandbox is another
+    GRPO on questions about a file that another file names (docs/terminal.md). Programs run in Monty; workflow.tool.sandbox sets another
     sandbox. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     kinds, run = tuple(FOLLOWED), grpo()

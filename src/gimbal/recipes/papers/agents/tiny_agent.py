@@ -16,7 +16,7 @@ STEPS, PROMPTS = 600, 64
 def tiny_agent() -> Run:
     """gimbal-tiny-agent: SFT of gimbal-tiny on careful and careless turns in a terminal, so that it can use tools but rarely does well.
 
-    docs/log.md has its evaluation, and the interval in which another run of this recipe must lie.
+    docs/log.md has its evaluation, and the interval that another run of this recipe must reach.
     """
     run = sft()
     return replace(

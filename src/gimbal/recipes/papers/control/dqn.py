@@ -16,9 +16,9 @@ from gimbal.runtime.run import HeldOut, UpdateRun
 def dqn() -> UpdateRun:
     """Double DQN (arXiv:1509.06461) on CartPole-v1: four environments side by side, half an update from the replay buffer per step.
 
-    A policy that can still save every state has the same value for both choices, so what the best one is lies within the error of Q.
-    Exploration that stays at .25 and targets of five steps, which include it, make room between them: states near the edge are worth
-    less, because a careless step there may be the last. With .05 and one step, returns at the mode stood between 180 and 320.
+    If the policy can still recover from every state, both actions have the same value, and the error of Q decides which looks best.
+    Exploration that stays at .25, and five-step targets that include it, separate the two: states near the edge are worth
+    less, because a careless step there may be the last. With .05 and one step, returns at the mode stayed between 180 and 320.
     """
     return replace(
         sac(),

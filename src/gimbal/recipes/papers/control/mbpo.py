@@ -12,7 +12,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def mbpo() -> UpdateRun:
-    """MBPO (arXiv:1906.08253) on Pendulum-v1: SAC on imagined branches of a learned world, ten updates per step of the environment."""
+    """MBPO (arXiv:1906.08253) on Pendulum-v1: SAC on branches imagined by a learned world model, ten updates per environment step."""
     run = sac()
     return replace(
         run,

@@ -17,7 +17,7 @@ def pendulum() -> Run:
     """PPO with GAE on Pendulum-v1: a Gaussian policy, whole episodes, up to one version stale."""
     return Run(
         policy=Gaussian(observations=3, actions=1),
-        # All episodes are 200 steps long, so a batch is only ever stale if two are at play at a time.
+        # All episodes are 200 steps long, so a batch is stale only if two run at a time.
         engine=Episodes(slots=20),
         tasks=Gymnasium(environment="Pendulum-v1", seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=20), samples=1),
@@ -30,7 +30,7 @@ def pendulum() -> Run:
         objective=ClippedRatio(clip_low=0.2, clip_high=0.2),
         regularisers=(ValueLoss(coef=0.5),),
         critic=ValueMLP(observations=3, scale=50.0),
-        # The swing is learned by many small updates: each minibatch is a single episode.
+        # The swing takes many small updates: each minibatch is a single episode.
         optimization=Optimization(
             learning_rate=2e-3,
             critic_learning_rate=2e-3,

@@ -14,7 +14,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def pets() -> UpdateRun:
-    """PETS (arXiv:1805.12114) on Pendulum-v1: plans by MPPI in an ensemble that is learned from 1,000 steps of the environment."""
+    """PETS (arXiv:1805.12114) on Pendulum-v1: plans by MPPI in an ensemble learned from 1,000 environment steps."""
     return replace(
         sac(),
         policy=Planned(

@@ -12,7 +12,7 @@ from gimbal.policies.control import StepSampling
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.runtime.run import HeldOut, UpdateRun
 
-STEPS = 10  # of the environment in a learner step
+STEPS = 10  # environment steps per learner step
 
 
 def sac() -> UpdateRun:

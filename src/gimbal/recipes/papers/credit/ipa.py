@@ -16,8 +16,8 @@ from gimbal.runtime.run import Run
 def ipa() -> Run:
     """IPA (arXiv:2512.24873): takes credit, ratio and mask per reasoning step, and tapers the weights of stale failures.
 
-    One update per batch: the ratio is to the version that sampled, up to eight versions old. The published bound of the mask is
-    unknown; 1.01 leaves out the 1 % of steps where the int8 sampler and the trainer differ most.
+    One update per batch: the ratio is to the version that sampled, up to eight versions old. The paper does not give the mask's
+    bound; 1.01 leaves out the 1 % of steps where the int8 sampler and the trainer differ most.
     """
     return replace(
         grpo(),

@@ -22,5 +22,5 @@ def poise() -> Run:
         critic=Probe(),
         controllers={
             "optimization.learning_rate": Delayed(steps=1, after=1e-4)
-        },  # the probe is fitted before it is asked
+        },  # the probe is fitted before it is used
     )

@@ -19,7 +19,7 @@ def ppo_max() -> Run:
     """PPO-max (arXiv:2307.04964): PPO with rewards normalised over the run, KL in the reward, and a critic trained before the policy.
 
     The KL is to the first policy, and the critic starts as that policy's transformer. The clip at ten standard deviations is
-    published; rewards of 0 to 5 reach only two.
+    the paper's; rewards of 0 to 5 reach only two.
     """
     return replace(
         ppo(),

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def prorag() -> Run:
-    """ProRAG's dual granularity (arXiv:2601.21912): adds credit for each reasoning step, by whether it is correct up to there.
+    """ProRAG's dual granularity (arXiv:2601.21912): adds credit for each reasoning step that is correct so far.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

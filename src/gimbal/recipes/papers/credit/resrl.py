@@ -8,7 +8,7 @@ from gimbal.runtime.run import Run
 
 
 def resrl() -> Run:
-    """ResRL (2026): penalises wrong answers where their hidden states leave the span of correct ones, which count a tenth.
+    """ResRL (2026): penalises wrong answers where their hidden states leave the span of correct ones; correct ones have weight .1.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -10,5 +10,5 @@ from gimbal.runtime.run import Run
 
 
 def seeupo() -> Run:
-    """SeeUPO (arXiv:2602.06554): updates reasoning steps one after another, from the last to the first, each with its own ratio."""
+    """SeeUPO (arXiv:2602.06554): updates reasoning steps one at a time, from last to first, each with its own ratio."""
     return replace(grpo(), filters=(StepTurns(separator=" "),), advantage=GroupCentered(), objective=TurnSweep())

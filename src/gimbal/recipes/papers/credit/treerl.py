@@ -12,7 +12,7 @@ def treerl() -> Run:
     """TreeRL (arXiv:2506.11902): grows groups as trees; the reward of a segment is the mean of the leaves below it.
 
     Two trees of five leaves: M (T N + 1) leaves with M = 2 trunks, N = 2 forks and T = 2 branches at each; the paper's M is 6. Of the
-    paper's rewards only the final answer is used, and no KL to a reference.
+    paper's rewards only the final answer is used; there is no KL to a reference.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def dars() -> Run:
-    """DARS (arXiv:2508.13755): hard tasks get further rollouts, until their group carries as much advantage as one of pass rate 1/2.
+    """DARS (arXiv:2508.13755): hard tasks get more rollouts, until their group carries as much advantage as one with pass rate 1/2.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

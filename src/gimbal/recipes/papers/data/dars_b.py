@@ -7,7 +7,7 @@ from gimbal.runtime.run import Run
 
 
 def dars_b() -> Run:
-    """DARS-B (arXiv:2508.13755): DARS in breadth too, four times the tasks in a step, whose whole gradient is taken twice."""
+    """DARS-B (arXiv:2508.13755): DARS plus breadth: four times the tasks per step, with two full-batch updates."""
     run = dars()
     optimization = replace(run.optimization, epochs=2)
     return replace(run, prompts_per_step=4 * run.prompts_per_step, optimization=optimization)

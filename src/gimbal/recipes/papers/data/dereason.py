@@ -12,7 +12,7 @@ from gimbal.runtime.run import HeldOut, Run
 def dereason() -> Run:
     """DeReason, stage 2 (arXiv:2603.11193): RL on the hard part of the tasks only (long sums), two updates per batch.
 
-    Start it from the model of `dereason_sft`: policy.model=runs/NAME/model. Otherwise it is GRPO on the hard part.
+    Start from the model of `dereason_sft`: policy.model=runs/NAME/model. Otherwise it is GRPO on the hard part.
     """
     run = grpo()
     return replace(

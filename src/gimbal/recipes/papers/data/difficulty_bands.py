@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def difficulty_bands() -> Run:
-    """Pools of difficulty (as in prime-rl, 2026): GRPO on tasks drawn from bands of pass rate in fixed shares.
+    """Difficulty pools (as in prime-rl, 2026): GRPO on tasks sampled from pass-rate bands in fixed shares.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -10,7 +10,7 @@ from gimbal.workflows.demonstrated import Demonstrated
 
 
 def direct_advantage() -> Run:
-    """Direct Advantage Policy Optimization (arXiv:2412.18279), offline: fits candidates for the next reasoning step to their value."""
+    """Direct Advantage Policy Optimization (arXiv:2412.18279), offline: fits candidate next reasoning steps to their values."""
     return replace(
         dpo(),
         workflow=Demonstrated(end=False),

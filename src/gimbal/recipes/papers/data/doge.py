@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def doge() -> Run:
-    """DoGe, stage 1 (arXiv:2512.06835): describe a sum without its question; rewarded if a frozen solver can answer from that.
+    """DoGe, stage 1 (arXiv:2512.06835): describe a sum without its question; rewarded if a frozen solver can answer from that text.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     Continue with stage 2: `gimbal train doge_apply policy.model=runs/NAME/model`. For another round, `gimbal eval --keep` finds the

@@ -13,7 +13,7 @@ def doge_apply() -> Run:
     """DoGe, stage 2 (arXiv:2512.06835): GRPO on whole problems, rewarded for the answer and a little for its format.
 
     The clip is DAPO's, which needs the four updates per batch to act.
-    Start it from the model of `doge`: policy.model=runs/NAME/model. Otherwise it is GRPO.
+    Start from the model of `doge`: policy.model=runs/NAME/model. Otherwise it is GRPO.
     """
     run = grpo()
     return replace(

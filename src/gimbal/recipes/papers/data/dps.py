@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def dps() -> Run:
-    """DPS (arXiv:2603.10887): GRPO on the tasks that a hidden Markov model of each expects to be solved in part.
+    """DPS (arXiv:2603.10887): GRPO on the tasks that a per-task hidden Markov model expects to be partly solved.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

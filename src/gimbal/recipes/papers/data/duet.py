@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def duet() -> Run:
-    """DUET's allocation (arXiv:2605.08441): rollouts by the variance expected of a task, priced so that a step keeps to its tokens.
+    """DUET's allocation (arXiv:2605.08441): rollouts by each task's expected variance, priced so that a step keeps to its tokens.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

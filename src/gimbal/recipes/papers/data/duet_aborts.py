@@ -10,7 +10,7 @@ from gimbal.workflows.single import SingleTurn
 
 
 def duet_aborts() -> Run:
-    """DUET with both controls (arXiv:2605.08441): duet, and some rollouts end behind their reasoning while others stand for them.
+    """DUET with both controls (arXiv:2605.08441): duet, plus ending some rollouts after their reasoning while others represent them.
 
     Only the abstract was read. Answers of gimbal-tiny are short, so aborts save few tokens here.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.

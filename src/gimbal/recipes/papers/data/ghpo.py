@@ -26,7 +26,7 @@ def ghpo() -> Run:
         grpo(),
         tasks=Worked(tasks=replace(training_tasks(), parameters=HARDER, exclude=held_out)),
         held_out=HeldOut(tasks=held_out, samples=4),
-        # gimbal-tiny reads a hint as its own working, begun.
+        # gimbal-tiny reads a hint as the start of its own working.
         curriculum=Hinted(right="reasoning", template="{prompt}<think>{hint}"),
         filters=(Superseded(),),
         sampling=Sampling(max_length=96),

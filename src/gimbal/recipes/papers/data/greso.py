@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def greso() -> Run:
-    """GRESO (arXiv:2506.02177): GRPO with dynamic sampling that skips tasks, before they are drawn, whose last groups taught nothing.
+    """GRESO (arXiv:2506.02177): GRPO with dynamic sampling that skips, before generation, tasks whose last groups taught nothing.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def paced() -> Run:
-    """PACED's kernel (arXiv:2603.11178) for RL: GRPO on tasks drawn in proportion to p (1 - p) of their pass rate p.
+    """PACED's kernel (arXiv:2603.11178) for RL: GRPO on tasks sampled in proportion to p (1 - p), where p is their pass rate.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

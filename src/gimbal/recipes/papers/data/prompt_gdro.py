@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def prompt_gdro() -> Run:
-    """Prompt-GDRO (arXiv:2601.19280): an adversary weighs the gradient of each bin of difficulty by how often the policy fails there.
+    """Prompt-GDRO (arXiv:2601.19280): an adversary weights each difficulty bin's gradient by how often the policy fails there.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 def proofreading_start() -> Run:
     """SFT on the marks of a careless proofreader: the start of omniverifier_m1 and descore (after DeScore, arXiv:2605.05922).
 
-    Some thoughts are left out, as published.
+    Some thoughts are omitted, as published.
     """
     run = sft()
     return replace(

@@ -13,9 +13,9 @@ PROBE = tuple(
 
 
 def rejuvenation() -> Run:
-    """Rejuvenation (arXiv:2606.09932): restores the plasticity of an over-trained model, then GRPO; give policy.model=.
+    """Rejuvenation (arXiv:2606.09932): restores the plasticity of an over-trained model, then runs GRPO; requires policy.model=.
 
-    Train one: `gimbal train sft`, then `gimbal train rejuvenation policy.model=runs/NAME/model`.
+    To get such a model: `gimbal train sft`, then `gimbal train rejuvenation policy.model=runs/NAME/model`.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(grpo(), policy=Rejuvenated(probe=PROBE))

@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def retiring() -> Run:
-    """Solved tasks rest and are tested again, ever less often: GRPO with spaced repetition (textbook).
+    """Solved tasks rest and are retested less and less often: GRPO with spaced repetition (textbook).
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

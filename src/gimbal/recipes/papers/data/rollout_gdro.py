@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def rollout_gdro() -> Run:
-    """Rollout-GDRO's square-root law (arXiv:2601.19280): more rollouts where outcomes vary more, one price for all, the same mean.
+    """Rollout-GDRO's square-root law (arXiv:2601.19280): more rollouts where outcomes vary more, at one price and the same mean.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def sgpo() -> Run:
-    """sGPO (arXiv:2606.08854): a profile of all tasks by the first policy, then from easy to hard in groups of the inverse pass rate.
+    """sGPO (arXiv:2606.08854): the first policy profiles all tasks; then easy to hard, with group sizes inverse to the pass rate.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

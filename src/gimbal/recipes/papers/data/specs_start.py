@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def specs_start() -> Run:
-    """Metis-SPECS, cold start (arXiv:2510.25801): of two correct answers prefers and imitates the well-formatted one.
+    """Metis-SPECS, cold start (arXiv:2510.25801): prefers and imitates the well-formatted one of two correct answers.
 
     The preferred answers are written here; `gimbal eval --keep` collects the policy's own, as published. Continue with stage 2:
     `gimbal train specs policy.model=runs/NAME/model`.

@@ -19,7 +19,7 @@ STEPS, PROMPTS = 4000, 96
 def tiny_base() -> Run:
     """gimbal-tiny from scratch: SFT on reasoned, flawed and unreasoned solutions, so that it can reason but rarely does.
 
-    docs/log.md has its evaluation, and the interval in which another run of this recipe must lie.
+    docs/log.md has its evaluation, and the interval that another run of this recipe must reach.
     """
     return Run(
         policy=CausalLM(fresh=True),

@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def webstar() -> Run:
-    """WebSTAR's filter (2026): the policy imitates the right steps of what it wrote, whatever it came to; the others stay as context.
+    """WebSTAR's filter (2026): the policy imitates the correct steps of its own rollouts, right or wrong; other steps stay as context.
 
-    The paper's steps are a web agent's, a stronger one's, and a judge grades them; here an equation is right or not.
+    In the paper the steps come from a stronger web agent, and a judge grades them; here an equation is right or wrong.
     """
     return replace(
         grpo(),

@@ -1,1 +1,1 @@
-"""How do models that draw by denoising (diffusion, flow matching) learn from rewards?"""
+"""How do denoising models (diffusion, flow matching) learn from rewards?"""

@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 
 
 def dance_grpo() -> Run:
-    """DanceGRPO (arXiv:2505.07818): constant noise, one start for each group, no KL; six of ten steps are drawn, as in its subsets.
+    """DanceGRPO (arXiv:2505.07818): constant noise, one start per group, no KL; six of ten steps are sampled, as in its subsets.
 
-    Ours: the six are in a row, from a place that is drawn for each group (MixGRPO's window, arXiv:2507.21802); published are any.
+    Ours: the six are consecutive, from a random place in each group (MixGRPO's window, arXiv:2507.21802); the paper takes any six.
     """
     return replace(
         flow_grpo(),

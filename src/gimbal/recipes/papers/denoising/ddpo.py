@@ -15,8 +15,8 @@ from gimbal.runtime.run import Run
 def ddpo() -> Run:
     """DDPO (arXiv:2305.13301), importance sampling: a diffusion model learns to draw fours by the clipped surrogate on steps of DDIM.
 
-    Eta 1, no KL; the last two steps follow the ODE, for their distribution is next to a point. Ours: rewards are normalised within
-    the group, where the paper keeps running statistics of each prompt.
+    Eta 1, no KL; the last two steps follow the ODE, because their distribution is almost a point. Ours: rewards are normalised within
+    the group, where the paper keeps running statistics per prompt.
     """
     return replace(
         flow_grpo(),

@@ -13,7 +13,7 @@ from gimbal.runtime.run import UpdateRun
 def diffusion_dpo() -> UpdateRun:
     """Diffusion-DPO (arXiv:2311.12908) in the group form of DGPO (arXiv:2510.08425): the fours of `diffusion_nft`, in twelve steps.
 
-    The reference bounds how sure the policy is of a preference, not how far it goes: after 16 steps no sample is near a real digit
+    The reference bounds how sure the policy is of a preference, not how far it moves: after 16 steps no sample is near a real digit
     (docs/denoising.md).
     """
     optimization = Optimization(learning_rate=3e-4, minibatches=2, microbatch_tokens=65536)

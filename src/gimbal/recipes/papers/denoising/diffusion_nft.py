@@ -11,7 +11,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def diffusion_nft() -> UpdateRun:
-    """DiffusionNFT (arXiv:2509.16117): the fours of `flow_grpo`, from samples of the ODE alone: no path, no log-probability."""
+    """DiffusionNFT (arXiv:2509.16117): the fours of `flow_grpo`, from ODE samples only: no path, no log-probability."""
     run = flow_grpo()
     return UpdateRun(
         policy=run.policy,

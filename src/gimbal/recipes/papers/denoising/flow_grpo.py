@@ -13,15 +13,15 @@ from gimbal.policies.paths import PathSampling
 from gimbal.rewards.digits import DigitClass, DigitDistance
 from gimbal.runtime.run import HeldOut, Run
 
-WANTED = 4  # gimbal-digits draws it least: 7 in 100
+WANTED = 4  # gimbal-digits draws it least often: 7 in 100
 
 
 def flow_grpo() -> Run:
     """Flow-GRPO (arXiv:2505.05470): a flow model that draws digits learns to draw fours, by an SDE with the marginals of its ODE.
 
-    Ten steps, of which nine are drawn; clipped ratios in two updates a batch, exact KL to the base, a bfloat16 sampler one version
+    Ten steps, nine of them sampled; clipped ratios in two updates per batch, exact KL to the base, a bfloat16 sampler one version
     stale. No guidance. Reward: log p(4) of a linear classifier. ``pass_rate`` is another classifier's verdict, on data that the first
-    has not seen; the evaluation's samples are drawn by the SDE (``eval/pass@1``) and by the ODE, as a user would (``eval/greedy``).
+    has not seen; the evaluation samples with the SDE (``eval/pass@1``) and with the ODE, as a user would (``eval/greedy``).
     """
     return Run(
         policy=Denoiser(),

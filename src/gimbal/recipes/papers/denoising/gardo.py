@@ -17,10 +17,10 @@ from gimbal.runtime.run import Run
 def gardo() -> Run:
     """GARDO (arXiv:2512.24138): `flow_grpo` on a reward that can be hacked, held to a reference where the reward is doubtful.
 
-    Reward: the logit of four of a linear classifier, which has no bound, so that images like no digit earn most. The exact KL acts on
-    the samples whose reward beats more others than their nearness to coarse real fours does; the reference follows the policy;
-    good samples unlike the others of their group gain more. ``pass_rate`` is the share of samples that are as near to a real four as
-    real fours are, by data that neither has seen. Ours: distances of pixels where the paper has features of a large model.
+    Reward: a linear classifier's logit for four, which is unbounded, so images that resemble no digit earn most. The exact KL acts on
+    the samples that rank higher by reward than by nearness to coarse real fours; the reference follows the policy;
+    good samples unlike the rest of their group gain more. ``pass_rate`` is the share of samples that are as near to a real four as
+    real fours are, on data that neither has seen. Ours: pixel distances, where the paper uses features of a large model.
     """
     return replace(
         flow_grpo(),

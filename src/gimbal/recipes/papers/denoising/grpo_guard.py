@@ -10,8 +10,8 @@ from gimbal.runtime.run import Run
 
 
 def grpo_guard() -> Run:
-    """GRPO-Guard (arXiv:2510.22319): `flow_grpo` with ratios of one scale at all noise levels, so that the clip acts on both sides.
+    """GRPO-Guard (arXiv:2510.22319): `flow_grpo` with ratios on one scale at all noise levels, so that the clip acts on both sides.
 
-    Left out: the paper's weights of the steps.
+    Left out: the paper's step weights.
     """
     return replace(flow_grpo(), objective=NormalizedStep(clip_low=0.05, clip_high=0.05))

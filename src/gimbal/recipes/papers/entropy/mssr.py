@@ -14,7 +14,7 @@ from gimbal.runtime.run import Run
 
 
 def mssr() -> Run:
-    """MSSR (arXiv:2512.18215): one rollout per task against the task's history, whitened, with a bonus for uncertain decisions.
+    """MSSR (arXiv:2512.18215): one rollout per task, relative to the task's history and whitened; a bonus for uncertain decisions.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -12,10 +12,10 @@ SPARSE = {"min_terms": 6, "max_terms": 6, "min_digits": 2, "max_digits": 2}
 
 
 def arpo() -> Run:
-    """ARPO's replay (arXiv:2505.16282): a group that failed gets a success of its task, on 128 sums of six terms, seen many times.
+    """ARPO's replay (arXiv:2505.16282): a failed group gets a past success on its task; 128 sums of six terms, each seen many times.
 
-    As many tasks as published, at 16 a step; what comes again is weighed by how it was drawn, truncated at 2, where the paper takes it
-    for new. On-policy but for staleness and replay: one update a batch, at a ratio of 1, so the clip never acts.
+    As many tasks as published, 16 per step. Replayed rollouts have importance weights, truncated at 2, where the paper treats them
+    as new. On-policy except for staleness and replay: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run, held_out = grpo(), replace(exam(size=256), parameters=SPARSE)
     return replace(
@@ -23,7 +23,7 @@ def arpo() -> Run:
         tasks=replace(practice(), parameters=SPARSE, size=128, exclude=held_out),
         held_out=HeldOut(tasks=held_out, samples=4),
         sampling=replace(run.sampling, max_length=96),
-        store=Successes(least=0.9),  # partial credit is no success
+        store=Successes(least=0.9),  # partial credit is not a success
         objective=ClippedRatio(clip_low=0.2, clip_high=0.3),
         correction=TruncatedWeight(cap=2.0),
     )

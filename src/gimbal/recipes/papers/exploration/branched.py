@@ -9,7 +9,7 @@ from gimbal.workflows.single import SingleTurn
 
 
 def branched() -> Run:
-    """Branching rollouts (after TreeRL, arXiv:2506.11902): six of the eight fork off the other two at uncertain tokens; GRPO.
+    """Branching rollouts (after TreeRL, arXiv:2506.11902): GRPO where six of the eight fork off the other two at uncertain tokens.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

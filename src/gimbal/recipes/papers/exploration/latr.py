@@ -9,13 +9,13 @@ from gimbal.runtime.run import Run
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.single import SingleTurn
 
-FADING = ((0, 1.0), (2, 0.75), (3, 0.5), (11, 0.25), (27, 0.0))  # as published, in 40 steps and not in 300
+FADING = ((0, 1.0), (2, 0.75), (3, 0.5), (11, 0.25), (27, 0.0))  # as published, in 40 steps instead of 300
 
 
 def latr() -> Run:
-    """LATR (arXiv:2510.24302): groups begin as trees of likely beginnings that read unlike, fewer and fewer of them; GRPO with a KL.
+    """LATR (arXiv:2510.24302): GRPO with a KL, where groups start as trees of likely, dissimilar beginnings, fewer over time.
 
-    Beginnings do not train, where the paper's do; counts of tokens are those of short sums.
+    Beginnings do not train, where the paper's do; token counts fit short sums.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()

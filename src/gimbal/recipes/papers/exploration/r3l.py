@@ -17,7 +17,7 @@ def r3l() -> Run:
     """R3L (arXiv:2601.03715): retries failed rollouts from their first wrong step, and trains only what follows it.
 
     Full successes are weighted like demonstrations, failures stay mild, and nothing is clipped. Half of the rollouts are retries, as
-    published; the step is found by its arithmetic and not by the policy's own reflection.
+    published; the wrong step is found by checking its arithmetic, not by the policy's own reflection.
     """
     run = grpo()
     assert run.held_out is not None

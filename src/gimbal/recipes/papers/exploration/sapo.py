@@ -11,9 +11,9 @@ from gimbal.runtime.run import Run
 def sapo() -> Run:
     """SAPO's swarm (arXiv:2509.08721): runs that share a directory train on one another's groups, half and half.
 
-    Each run of it names itself and the others: store.directory=DIR store.name=a store.peers=b,c. Alone it is grpo. What is foreign is
-    weighed by how it was drawn, where the paper takes it for the run's own.
-    On-policy but for staleness and peers: one update a batch, at a ratio of 1, so the clip never acts.
+    Each run names itself and the others: store.directory=DIR store.name=a store.peers=b,c. Without peers it is grpo. Other runs'
+    rollouts have importance weights, where the paper treats them as the run's own.
+    On-policy except for staleness and peers: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

@@ -8,7 +8,7 @@ from gimbal.runtime.run import Run
 
 
 def verl_rank() -> Run:
-    """VERL (arXiv:2509.23808): a bonus for rollouts whose hidden states have a higher, or faster growing, effective rank than before.
+    """VERL (arXiv:2509.23808): a bonus for rollouts whose hidden states have a higher or faster-growing effective rank than before.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def xrpo() -> Run:
-    """XRPO (arXiv:2510.06672) without its seeded prompts: rollouts where they narrow an interval most, unlikely good answers gain more.
+    """XRPO (arXiv:2510.06672) without its seeded prompts: rollouts where they narrow an interval most; unlikely good answers gain more.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def degrpo() -> Run:
-    """DeGRPO (Thinkless, arXiv:2505.13379): averages the decision how to answer separately from the answer that follows it.
+    """DeGRPO (Thinkless, arXiv:2505.13379): averages the choice of answer mode separately from the answer that follows it.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

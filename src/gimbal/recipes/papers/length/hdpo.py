@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def hdpo() -> Run:
-    """HDPO (arXiv:2604.08545): rewards few reasoning steps, among correct answers only, in a second surrogate.
+    """HDPO (arXiv:2604.08545): a second surrogate rewards fewer reasoning steps, among correct answers only.
 
     Four updates per batch: at a ratio of 1 the two surrogates have the same gradient as one.
     """

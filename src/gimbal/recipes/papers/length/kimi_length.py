@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def kimi_length() -> Run:
-    """Kimi k1.5's length reward (arXiv:2501.12599): after a warm-up, short correct answers earn more than long ones of their group.
+    """Kimi k1.5's length reward (arXiv:2501.12599): after a warm-up, short correct answers earn more than long ones in their group.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

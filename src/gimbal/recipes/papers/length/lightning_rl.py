@@ -13,7 +13,7 @@ from gimbal.runtime.run import Run
 
 
 def lightning_rl() -> Run:
-    """LightningRL (arXiv:2603.13319): few decisions for speed, rewards normalised separately, a likelihood term on correct answers.
+    """LightningRL (arXiv:2603.13319): few decisions for speed, separately normalised rewards, a likelihood term on correct answers.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

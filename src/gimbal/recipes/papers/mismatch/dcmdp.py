@@ -17,7 +17,7 @@ def dcmdp() -> Run:
 
     The discrepancy is between two engines with the same weights; on stale data that needs the anchor SamplingVersion. The paper has a
     gap of .0037, and uses that limit, an initial penalty of .1 and a rate of 1. An int8 gimbal-tiny differs by .0005, where that
-    penalty only falls to 0. Here all units are a 37th as large, so the penalty for a gap at the limit, and its rate of change, are as
+    penalty only falls to 0. Here all units are 37 times smaller, so the penalty for a gap at the limit, and its rate of change, are as
     published.
     """
     run = grpo()

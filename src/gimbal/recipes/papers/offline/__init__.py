@@ -1,1 +1,1 @@
-"""What can a policy learn from recorded episodes alone?"""
+"""What can a policy learn from recorded episodes only?"""

@@ -8,6 +8,6 @@ from gimbal.runtime.run import UpdateRun
 
 
 def bc() -> UpdateRun:
-    """Behavior cloning on recorded episodes of Pendulum-v1: the baseline of everything that learns from data alone."""
+    """Behavior cloning on recorded episodes of Pendulum-v1: the baseline for everything that learns only from data."""
     base = iql()
     return replace(base, update=BehaviorCloning(optimization=base.learns.optimization))

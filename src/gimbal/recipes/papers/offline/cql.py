@@ -10,7 +10,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def cql() -> UpdateRun:
-    """CQL (arXiv:2006.04779) on recorded episodes of Pendulum-v1: SAC whose critic values what the data do not show lower."""
+    """CQL (arXiv:2006.04779) on recorded episodes of Pendulum-v1: SAC whose critic gives actions outside the data lower values."""
     base = iql()
     return replace(
         base,

@@ -16,7 +16,7 @@ from gimbal.runtime.run import HeldOut, UpdateRun
 
 
 def iql() -> UpdateRun:
-    """IQL (arXiv:2110.06169) on recorded episodes of Pendulum-v1: values of the better actions of the data, weighted imitation."""
+    """IQL (arXiv:2110.06169) on recorded episodes of Pendulum-v1: values of the data's better actions, then weighted imitation."""
     return UpdateRun(
         policy=Gaussian(observations=3, actions=1),
         engine=Playback(),

@@ -10,7 +10,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def td3_bc() -> UpdateRun:
-    """TD3+BC (arXiv:2106.06860) on recorded episodes of Pendulum-v1: TD3 whose policy stays near the actions of the data."""
+    """TD3+BC (arXiv:2106.06860) on recorded episodes of Pendulum-v1: TD3 whose policy stays near the data's actions."""
     base = iql()
     return replace(
         base,

@@ -11,7 +11,7 @@ from gimbal.runtime.run import Run
 
 
 def caprl() -> Run:
-    """CapRL (arXiv:2509.22647): rewards a text about a sum by four sampled questions that a reader answers from the text alone.
+    """CapRL (arXiv:2509.22647): scores a text about a sum by four sampled questions that a reader answers from the text only.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -12,7 +12,7 @@ from gimbal.workflows.criteria_first import CriteriaFirst
 
 
 def ce_rm() -> Run:
-    """CE-RM (arXiv:2601.20327): a judge writes criteria from the question alone, then scores two responses; both are trained."""
+    """CE-RM (arXiv:2601.20327): a judge writes criteria from the question only, then scores two responses; both are trained."""
     run = grpo()
     return replace(
         run,

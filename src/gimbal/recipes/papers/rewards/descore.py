@@ -24,7 +24,7 @@ def descore() -> Run:
     return replace(
         grpo(),
         tasks=Proofreading(),
-        curriculum=Epochs(shuffle=False),  # the two of a pair come one after the other
+        curriculum=Epochs(shuffle=False),  # a pair's two entries are adjacent
         held_out=None,
         sampling=Sampling(max_length=32),
         rewards=(

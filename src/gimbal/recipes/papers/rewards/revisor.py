@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def revisor() -> Run:
-    """REVISOR's decoupled reward (arXiv:2511.13026): part of the reward is whether the reasoning alone leads to the answer again.
+    """REVISOR's decoupled reward (arXiv:2511.13026): part of the reward is whether the reasoning by itself leads to the answer again.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

@@ -14,7 +14,7 @@ from gimbal.runtime.run import HeldOut, Run
 
 
 def smiles_grpo() -> Run:
-    """SMILES-GRPO (arXiv:2601.17687): spelling words backward, rewarded by similarity, with a format reward that fades in 30 steps.
+    """SMILES-GRPO (arXiv:2601.17687): spelling words backwards, rewarded by similarity, with a format reward that fades over 30 steps.
 
     Two updates per batch.
     """

@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 
 
 def spo() -> Run:
-    """SPO (arXiv:2401.04056): rewards an answer by the share of its group that it beats on two of: correct, well reasoned, short.
+    """SPO (arXiv:2401.04056): rewards an answer by the share of its group that it beats in two of three: correct, well reasoned, short.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """

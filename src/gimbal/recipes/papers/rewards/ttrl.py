@@ -12,10 +12,10 @@ from gimbal.runtime.run import Run
 
 
 def ttrl() -> Run:
-    """TTRL (arXiv:2504.16084): no labels; sixteen rollouts vote on the answer, eight of them train on agreeing with it.
+    """TTRL (arXiv:2504.16084): no labels: sixteen rollouts vote on the answer, and eight of them train on agreeing with it.
 
-    The true score weighs nothing and stands first, so that pass rates are of what is right. Published: 32 of 64, on the very tasks
-    that are tested. On-policy but for staleness: one update a batch, at a ratio of 1, so the clip never acts.
+    The true score comes first with weight 0, so that pass rates measure correctness. Published: 32 of 64, on the test tasks
+    themselves. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         grpo(),

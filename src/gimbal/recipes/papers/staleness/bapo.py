@@ -12,7 +12,7 @@ from gimbal.runtime.run import Run
 def bapo() -> Run:
     """BAPO (arXiv:2510.18927): adapts the clip bounds to balance good and bad decisions, on data up to four versions stale.
 
-    The ratio is to the sampler, so it includes staleness. The target is .7 instead of .5: here correct answers are the longer ones, and
+    The ratio is to the sampler, so it includes staleness. The target is .7 instead of .5: here correct answers are longer, and
     good decisions make up two thirds of the objective before any bound moves.
     """
     return replace(

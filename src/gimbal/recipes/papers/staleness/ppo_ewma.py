@@ -10,7 +10,7 @@ from gimbal.runtime.run import Run
 
 
 def ppo_ewma() -> Run:
-    """Revised PPO-EWMA (arXiv:2605.12070): anchors the clip at an average of the weights over the window of stale data."""
+    """Revised PPO-EWMA (arXiv:2605.12070): anchors the clip at a weight average over the window of stale data."""
     return replace(
         grpo(),
         anchor=Ewma(window=4, reset_below=0.9),

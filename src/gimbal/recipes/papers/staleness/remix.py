@@ -13,9 +13,9 @@ TURN = 30  # the step at which the second phase begins
 
 
 def remix() -> Run:
-    """ReMix (arXiv:2507.06892): replays recent groups, with a clip that moves with their age and a pull to two anchors.
+    """ReMix (arXiv:2507.06892): replays recent groups, with a clip that depends on their age and a pull towards two anchors.
 
-    Two of five groups are of the last two steps. From step 30 on nothing is replayed, and the first anchor is the policy of that step.
+    Two of five groups come from the last two steps. From step 30 nothing is replayed, and the first anchor is that step's policy.
     Published: step 50 or 100, for longer runs.
     """
     run = grpo()

@@ -11,7 +11,7 @@ def clip_higher() -> Run:
     """Clip-higher (DAPO, arXiv:2503.14476): a wider upper clip, so unlikely good decisions can grow and entropy falls more slowly.
 
     Sixteen updates per batch, as published: with one the ratio is 1 and no clip acts. The learning rate is lower than
-    grpo's: at 1e-4 the policy gets worse again towards the end.
+    grpo's: at 1e-4 the policy degrades towards the end.
     """
     run = grpo()
     return replace(

@@ -9,9 +9,9 @@ from gimbal.runtime.run import Run
 
 
 def depo() -> Run:
-    """DePO's objective (arXiv:2604.20328): separate clips and means for tokens and latents; on text alone DAPO's clip with dual clip 3.
+    """DePO's objective (arXiv:2604.20328): separate clips and means for tokens and latents; on text only, DAPO's clip with dual clip 3.
 
-    No policy of gimbal samples latent vectors between tokens, so DePO's own part has no effect here. It acts on your own policy if
-    that samples them and marks them with records.Part.LATENT.
+    No gimbal policy samples latent vectors between tokens, so DePO's own part has no effect here. It acts on your own policy if it
+    samples them and marks them with records.Part.LATENT.
     """
     return replace(gspo(), objective=PartsClipped(), aggregation=PartMean(latent=0.5))

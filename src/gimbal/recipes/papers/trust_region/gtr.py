@@ -13,7 +13,7 @@ from gimbal.runtime.run import Run
 
 
 def gtr() -> Run:
-    """GTR (arXiv:2606.03382): a Gaussian pull to four recent policies, on sums and spelling that alternate every ten steps."""
+    """GTR (arXiv:2606.03382): a Gaussian pull towards four recent policies; sums and spelling alternate every ten steps."""
     run = gspo()
     return replace(
         run,

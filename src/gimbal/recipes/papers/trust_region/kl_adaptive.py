@@ -9,7 +9,7 @@ from gimbal.runtime.run import Run
 
 
 def kl_adaptive() -> Run:
-    """Adaptive KL (arXiv:1909.08593): GRPO with a KL penalty in the loss, whose coefficient holds the KL at a target.
+    """Adaptive KL (arXiv:1909.08593): GRPO with a KL penalty in the loss, whose coefficient keeps the KL at a target.
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
