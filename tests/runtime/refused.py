@@ -189,7 +189,7 @@ REFUSALS = [
             "advantage": InclusionNormalized(),
             "held_out": HeldOut(tasks=training_tasks(size=4)),
         },
-        "Aborting gives up rollouts by chance",
+        "Aborting drops rollouts at random",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
