@@ -109,7 +109,7 @@ ADVICE = [
         {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
     ({"oversampling": 2.0}, "oversampling has no use without filters", {"filters": (ZeroVariance(),)}),
-    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
+    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "drops the bound", {"staleness": Pace()}),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
         {"shaping": (DiscrepancyPenalty(),), "max_staleness": 1},

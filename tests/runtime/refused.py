@@ -238,7 +238,7 @@ REFUSALS = [
     ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "decisions of any age", {"staleness": Pace()}),
     ({"anchor": Interruption(), "runtime": Ray()}, "while generation stands still", {"runtime": Local()}),
-    ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),
+    ({"max_staleness": 1, "staleness": Reweight()}, "this run has none", {"correction": TruncatedWeight()}),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports", {"objective": SequenceWeight()}),
     (
         {**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())},

@@ -172,7 +172,7 @@ def test_rows_are_found_without_a_look_at_all_others(policy):
 def test_a_record_that_cannot_be_written_ends_the_server_at_its_start(policy, tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path, Path("/dev/full"), tmp_path / "file" / "r.jsonl"):
-        with pytest.raises(ValueError, match=f"record is {place}, to which nothing can be appended"):
+        with pytest.raises(ValueError, match=f"cannot append to record {place}"):
             serving(policy, record=place)
 
 

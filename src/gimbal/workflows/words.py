@@ -11,7 +11,7 @@ from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, 
 
 
 class Words:
-    """Of one policy, for the workflow of this name."""
+    """The tokenizer of one policy, for the workflow of this name."""
 
     def __init__(self, policy: AbstractPolicy, workflow: str) -> None:
         self._policy, self.workflow = policy, workflow
