@@ -77,7 +77,7 @@ def test_memory_keeps_who_goes_on_and_the_record_who_was_crowded_out(policy, tmp
     assert [(session.name, session.score) for session in read(record)][:2] == [("slow", 0.5), ("a", 1.0)]
     with serving(policy, keep=1) as server:
         answered(server, "slow", "a")
-        assert "forgotten" in refused(server, "/slow/v1/reward", {"score": 1})[1]
+        assert "are gone" in refused(server, "/slow/v1/reward", {"score": 1})[1]
 
 
 def test_a_server_goes_on_where_the_record_ends(policy, tmp_path, monkeypatch):
