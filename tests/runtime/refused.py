@@ -204,7 +204,7 @@ REFUSALS = [
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
     (
         {"workflow": Branching(), "held_out": HeldOut(tasks=training_tasks())},
-        "would not be of the policy",
+        "would not measure the policy",
         {"held_out": HeldOut(tasks=training_tasks(), workflow=SingleTurn())},
     ),
     (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
@@ -258,7 +258,7 @@ REFUSALS = [
     ),
     (
         {"engine": Offline(), "workflow": Demonstrated(), "stability": Stability()},
-        "nobody drew these rows",
+        "these rows were not sampled",
         {"stability": None},
     ),
     (

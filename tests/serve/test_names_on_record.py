@@ -186,7 +186,7 @@ def test_a_file_that_was_changed_says_where(policy, tmp_path):
     for changed, said in [
         (5, "not a JSON object"),
         ({"a": 1}, "it has no 'session'"),
-        (line | {"session": ["s"]}, "is no name"),
+        (line | {"session": ["s"]}, "is not a name"),
         (line | {"token_ids": ["a", "b"]}, ""),
         (line | {"token_ids": [1]}, "not of one length"),
         (line | {"logprobs": [0.0, float("nan")]}, "not finite"),
