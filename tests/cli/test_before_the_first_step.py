@@ -132,7 +132,7 @@ def test_dry_run_loads_the_reward(place, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["sft", "stability=Stability()"], "nobody drew these rows: stability=None"),
+        (["sft", "stability=Stability()"], "these rows were not sampled: stability=None"),
         (["stable", "learning_rate=0"], "0 stays 0: set learning_rate=1e-5"),
         (["stable", "stability.region.kl=1e9"], "Region.kl is 1000000000.0"),
         (["demo", "faults=Faults(logprob_noise=inf)"], "faults.logprob_noise is inf; it must be finite"),

@@ -277,7 +277,7 @@ def test_it_is_saved_with_the_run_but_not_its_key(tmp_path, monkeypatch):
     [
         (lambda: JudgeScore(pattern="("), "not a valid regular expression"),
         (lambda: JudgeScore(pattern="x"), "one pair of brackets"),
-        (lambda: JudgeScore(low=1.0, high=1.0), "the scale rises"),
+        (lambda: JudgeScore(low=1.0, high=1.0), "low must be below high"),
         (lambda: Endpoint(base_url="file:///etc/passwd"), "http://"),
         (lambda: Endpoint(attempts=0), "one attempt"),
     ],

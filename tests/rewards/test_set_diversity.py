@@ -85,7 +85,7 @@ def test_finite_at_low_temperature(group_of):
 
 
 def test_errors_say_the_way_out(group_of):
-    with pytest.raises(ValueError, match="two sets at least"):
+    with pytest.raises(ValueError, match="at least two sets"):
         SetDiversity(sets=1)
     with pytest.raises(ValueError, match="multiple of sets"):
         SetDiversity(sets=2)(group_of("a", "b", "c"))

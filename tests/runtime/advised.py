@@ -109,7 +109,7 @@ ADVICE = [
         {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
     ({"oversampling": 2.0}, "oversampling has no effect without filters", {"filters": (ZeroVariance(),)}),
-    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "gives the bound up", {"staleness": Pace()}),
+    ({"staleness": Reweight(), "correction": TruncatedWeight()}, "drops the bound", {"staleness": Pace()}),
     ({"max_staleness": 1, "staleness": DropStale()}, "selects against slow rollouts", {"staleness": Pace()}),
     (
         {"shaping": (DiscrepancyPenalty(),), "max_staleness": 1},
@@ -189,7 +189,7 @@ ADVICE = [
         "its pull fades far away",
         {"objective": GaussianTrust(clip_low=0.2, clip_high=0.2)},
     ),
-    ({"reference_resets": (2,)}, "that no part reads", {"regularisers": (KLPenalty(),)}),
+    ({"reference_resets": (2,)}, "that nothing reads", {"regularisers": (KLPenalty(),)}),
     ({"curriculum": Hinted()}, "still fill batches", {"filters": (Superseded(),)}),
     (
         {"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)},

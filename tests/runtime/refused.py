@@ -189,7 +189,7 @@ REFUSALS = [
             "advantage": InclusionNormalized(),
             "held_out": HeldOut(tasks=training_tasks(size=4)),
         },
-        "Aborting gives up rollouts by chance",
+        "Aborting drops rollouts at random",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
@@ -208,7 +208,7 @@ REFUSALS = [
     ({**AEPO, "correction": TruncatedWeight()}, "would undo it", {"correction": None}),
     (
         {"workflow": Branching(), "held_out": HeldOut(tasks=training_tasks())},
-        "would not be of the policy",
+        "would not measure the policy",
         {"held_out": HeldOut(tasks=training_tasks(), workflow=SingleTurn())},
     ),
     (TEMPERED, "as if on-policy", {"shaping": (TemperedImitation(),)}),
@@ -242,7 +242,7 @@ REFUSALS = [
     ({"devices": Devices()}, "lower them, or drop devices=", {"devices": None}),
     ({"anchor": SamplingVersion(window=1), "staleness": Reweight()}, "decisions of any age", {"staleness": Pace()}),
     ({"anchor": Interruption(), "runtime": Ray()}, "while generation is paused", {"runtime": Local()}),
-    ({"max_staleness": 1, "staleness": Reweight()}, "nothing here weighs", {"correction": TruncatedWeight()}),
+    ({"max_staleness": 1, "staleness": Reweight()}, "this run has none", {"correction": TruncatedWeight()}),
     ({"step_size": EffectiveSampleSize()}, "which only SequenceWeight reports", {"objective": SequenceWeight()}),
     (
         {**CRITIC, "regularisers": (ValueLoss(), HuberValueLoss())},
@@ -266,7 +266,7 @@ REFUSALS = [
     ),
     (
         {"engine": Offline(), "workflow": Demonstrated(), "stability": Stability()},
-        "nobody drew these rows",
+        "these rows were not sampled",
         {"stability": None},
     ),
     (

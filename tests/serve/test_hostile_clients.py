@@ -53,8 +53,8 @@ def health(server):
 @pytest.mark.parametrize(
     "body, sentence",
     [
-        (b'{"prompt": "a", "temperature": NaN}', "NaN, which is no JSON number"),
-        (b'{"prompt": "a", "temperature": Infinity}', "Infinity, which is no JSON number"),
+        (b'{"prompt": "a", "temperature": NaN}', "NaN, which is not a JSON number"),
+        (b'{"prompt": "a", "temperature": Infinity}', "Infinity, which is not a JSON number"),
         (b'{"prompt": "a", "temperature": 1e999}', "temperature is inf"),
         (b'{"prompt": "a", "temperature": 1000}', "between 0 and 100"),
         (b'{"prompt": "a", "top_k": 1180591620717411303424}', "top_k is 1180591620717411303424"),

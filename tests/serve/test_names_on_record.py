@@ -77,7 +77,7 @@ def test_memory_keeps_who_goes_on_and_the_record_who_was_crowded_out(policy, tmp
     assert [(session.name, session.score) for session in read(record)][:2] == [("slow", 0.5), ("a", 1.0)]
     with serving(policy, keep=1) as server:
         answered(server, "slow", "a")
-        assert "forgotten" in refused(server, "/slow/v1/reward", {"score": 1})[1]
+        assert "are gone" in refused(server, "/slow/v1/reward", {"score": 1})[1]
 
 
 def test_a_server_goes_on_where_the_record_ends(policy, tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_rows_are_found_without_a_look_at_all_others(policy):
 def test_a_record_that_cannot_be_written_ends_the_server_at_its_start(policy, tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path, Path("/dev/full"), tmp_path / "file" / "r.jsonl"):
-        with pytest.raises(ValueError, match=f"record is {place}, to which nothing can be appended"):
+        with pytest.raises(ValueError, match=f"cannot append to record {place}"):
             serving(policy, record=place)
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_was_changed_says_where(policy, tmp_path):
     for changed, said in [
         (5, "not a JSON object"),
         ({"a": 1}, "it has no 'session'"),
-        (line | {"session": ["s"]}, "is no name"),
+        (line | {"session": ["s"]}, "is not a name"),
         (line | {"token_ids": ["a", "b"]}, ""),
         (line | {"token_ids": [1]}, "not of one length"),
         (line | {"logprobs": [0.0, float("nan")]}, "not finite"),

@@ -153,7 +153,7 @@ def test_a_run_that_does_not_weigh_is_refused():
     with pytest.raises(ValueError, match=r"advantage=InclusionNormalized\(\)"):
         compose.check(small_run(workflow=Aborting(), held_out=None))
     run = small_run(workflow=Aborting(), advantage=InclusionNormalized(), held_out=HeldOut(tasks=small_run().tasks))
-    with pytest.raises(ValueError, match=r"not be of the policy: held_out.workflow='SingleTurn\(\)'"):
+    with pytest.raises(ValueError, match=r"not measure the policy: held_out.workflow='SingleTurn\(\)'"):
         compose.check(run)
     with pytest.raises(ValueError, match="chance 1"):
         Aborting(chance=1.0)

@@ -65,8 +65,8 @@ CALLS = {
     "Draw with stop='ab'; it must be a tuple": lambda row: bad(Draw(row=row), stop="ab"),
     "Draw with sample=9; the samples of this attempt are 0": lambda row: Draw(sample=9),
     "Draw with task='x'; it must be a Task": lambda row: bad(Draw(), task="x"),
-    "Draw with a row that is being drawn already": lambda row: [Draw(row=row), Draw(row=row)],
-    "Write with a row that nobody draws": lambda row: Write(text="hello"),
+    "Draw with a row that is already being sampled": lambda row: [Draw(row=row), Draw(row=row)],
+    "Write with a row that is not sampled": lambda row: Write(text="hello"),
     "Act with environment=None": lambda row: bad(Act(environment=Raises(error=ValueError)), environment=None),
     "Stop with sample='a'": lambda row: bad(Stop(sample=0), sample="a"),
     "Ask with role='judge'; the roles of this workflow are none": lambda row: Ask(role="judge", task=row.task),
@@ -99,7 +99,7 @@ def continued(row):
 EPISODES = {
     "the same decisions in two rows": returns(lambda row: Episode(rows=(row, row))),
     "the same decisions in two": continued,
-    "a row that is not as it was drawn: .*not finite": returns(nan),
+    "a row that differs from what was sampled: .*not finite": returns(nan),
     "a row of sample 1 for sample 0": returns(lambda row: Episode.of(replace(row, sample=1))),
 }
 

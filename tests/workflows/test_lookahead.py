@@ -196,7 +196,7 @@ def test_a_state_goes_on_to_the_same_bits(made):
 
 def test_what_it_needs_is_refused_where_it_is_missing():
     run = small_run(workflow=TREE, engine=Native(slots=8, rivals=True), held_out=HeldOut(tasks=small_run().tasks))
-    with pytest.raises(ValueError, match=r"not be of the policy: held_out.workflow='SingleTurn\(\)'"):
+    with pytest.raises(ValueError, match=r"not measure the policy: held_out.workflow='SingleTurn\(\)'"):
         compose.check(run)
     with pytest.raises(ValueError, match=r"engine\.rivals=true"):
         compose.check(small_run(workflow=TREE, held_out=None))

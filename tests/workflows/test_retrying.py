@@ -121,7 +121,7 @@ def test_as_many_first_attempts_as_samples_are_independent_samples():
 
 
 def test_an_evaluation_is_not_drawn_by_it_and_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"not be of the policy: held_out.workflow='SingleTurn\(\)'"):
+    with pytest.raises(ValueError, match=r"not measure the policy: held_out.workflow='SingleTurn\(\)'"):
         compose.check(small_run(workflow=Retrying(firsts=2), held_out=HeldOut(tasks=small_run().tasks)))
     assert any("nothing is retried" in said for said in compose.check(small_run(workflow=Retrying(firsts=4))))
     with pytest.raises(ValueError, match="at least 1"):

@@ -18,17 +18,17 @@ from gimbal.records import Drop, Group, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where the run is as a learner step begins: what it is told that goes by steps or by tokens, never by the clock."""
+    """The run's position at the start of a learner step, for schedules by steps or tokens, never by the clock."""
 
     version: int  # learner steps so far
     drawn: int  # decisions generated so far, of the whole run
 
 
 class AbstractObserver(ABC):
-    """What a curriculum and a budget have in common: they watch groups as they finish.
+    """Common base of curricula and budgets: they observe groups as they finish.
 
-    Groups are observed in the order of their verdicts, which on several processes is chance's: a state that does not depend on the
-    order within a step is the same for all of them.
+    Groups are observed in the order of their verdicts, which is random with several processes: a state that does not depend on the
+    order within a step is the same in any order.
     """
 
     @abstractmethod
@@ -38,15 +38,15 @@ class AbstractObserver(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     def observe(self, group: Group) -> None:
-        """Called with every finished, scored group, trained on or not, once: when no more rollouts of it will be drawn."""
+        """Called once with every finished, scored group, trained on or not, when no more of its rollouts will be sampled."""
         return None
 
     def step(self, progress: Progress) -> None:
-        """Called once for each learner step, before anything is given out for it."""
+        """Called once per learner step, before any of its tasks are dispatched."""
         return None
 
     def metrics(self) -> Mapping[str, float]:
-        """Figures for metrics.jsonl, each under the part's own name: Name/figure."""
+        """Figures for metrics.jsonl, each under the component's name: Name/figure."""
         return {}
 
 
@@ -58,7 +58,7 @@ class AbstractCurriculum(AbstractObserver):
 
 
 class AbstractCurriculumAround(AbstractCurriculum):
-    """A curriculum around another: what a concrete one does not say of itself is the inner one's."""
+    """A curriculum around another: whatever it does not define comes from the inner one."""
 
     order: AbstractCurriculum
 
@@ -82,7 +82,7 @@ class AbstractCurriculumAround(AbstractCurriculum):
 
 
 class AbstractCurriculumSpec(AbstractPart, ABC):
-    """A curriculum as a recipe names it: a frozen dataclass."""
+    """A curriculum in a recipe: a frozen dataclass."""
 
     @abstractmethod
     def start(self, tasks: AbstractTasks, seed: int) -> AbstractCurriculum: ...
@@ -90,7 +90,7 @@ class AbstractCurriculumSpec(AbstractPart, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much is spent on one task, at first."""
+    """The initial spending on one task."""
 
     rollouts: int
     max_length: int
@@ -98,7 +98,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A scored group of which more rollouts may be drawn. ``asked``: rollouts asked for so far, those given up among them."""
+    """A scored group that may get more rollouts. ``asked``: rollouts requested so far, including cancelled ones."""
 
     group: Group
     asked: int
@@ -107,20 +107,20 @@ class Begun:
 class AbstractBudget(AbstractObserver):
     """How many rollouts of a task, and how long: the live half of an ``AbstractBudgetSpec``.
 
-    Tasks that are given out together are a round: all of a step's, or the one that replaces a group that was dropped.
+    Tasks dispatched together are a round: all tasks of a step, or the one that replaces a dropped group.
     """
 
     rounds: ClassVar[bool] = False  # whether ``more`` is about whole rounds
 
     @abstractmethod
     def plan(self, tasks: Sequence[Task]) -> Sequence[Plan]:
-        """What is drawn at first of each task of a round."""
+        """The initial rollouts of each task of a round."""
 
     def more(self, begun: Sequence[Begun]) -> Sequence[int]:
-        """How many further rollouts of each; asked again once these are scored, until it says 0 for all of them.
+        """How many further rollouts of each; called again once these are scored, until it returns 0 for all of them.
 
-        It is asked about a single group as soon as that is scored, or where it goes by ``rounds`` about all groups of a round that were
-        not lost, once the slowest is scored. One that says more than 0 lets its spec have the effect GROWS.
+        It is called for a single group as soon as that is scored or, with ``rounds``, for all surviving groups of a round once the
+        slowest is scored. If it can return more than 0, its spec must have the effect GROWS.
         """
         return [0] * len(begun)
 
@@ -136,7 +136,7 @@ class AbstractBudgetSpec(AbstractPart, ABC):
 
     @abstractmethod
     def start(self, rollouts: int, max_length: int) -> AbstractBudget:
-        """``rollouts`` and ``max_length`` are the run's num_generations and sampling.max_length: what one task gets on the whole."""
+        """``rollouts`` and ``max_length`` are the run's num_generations and sampling.max_length: what one task gets on average."""
 
 
 class AbstractFilter(AbstractPart, ABC):

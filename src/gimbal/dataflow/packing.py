@@ -1,4 +1,4 @@
-"""From groups of rollouts to the rows the learner sees."""
+"""Packs groups of rollouts into the rows for the learner."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatc
 def pack(groups: Sequence[Group]) -> TrainBatch:
     """All rows in the order of dispatch, padded to the longest.
 
-    The last counted reward of each row takes in what else its episode earned, its score above all, so that the rewards of any row add
-    up to the return of its episode, and returns compare whatever an episode was cut into.
+    The last counted reward of each row includes everything else its episode earned, mainly its score. So the rewards of any row add up
+    to the return of its episode, and returns are comparable however an episode was split into rows.
     """
     rollouts = [row for group in groups for row in group.rows]
-    assert rollouts, "a batch holds at least one rollout"
+    assert rollouts, "a batch needs at least one rollout"
     for rollout in rollouts:
         rollout.validate()
 
@@ -75,7 +75,7 @@ def _episodes(groups: Sequence[Group]) -> list[Episode]:
 
 
 def _parents(groups: Sequence[Group]) -> list[int]:
-    """The row of the batch that each row split off, -1 where it began at the prompt, or where that one was dropped."""
+    """The row of the batch that each row branched off, -1 if it began at the prompt, or if that row was dropped."""
     parents: list[int] = []
     for group in groups:
         last: dict[int, int] = {}  # of each sample so far: the row that speaks for it
@@ -87,7 +87,7 @@ def _parents(groups: Sequence[Group]) -> list[int]:
 
 
 def _reward_S(row: Rollout, episode: Episode) -> Tensor:
-    """The row's rewards, each on a decision that counts, and on the last of them what its episode earned elsewhere."""
+    """The row's rewards, each on a counted decision, plus on the last one what its episode earned elsewhere."""
     if not bool(row.mask_S.any()):
         return row.reward_S
     own_S = on_decisions(row.reward_S[None], row.mask_S[None])[0]
@@ -110,8 +110,8 @@ def micro_batches(
     """The batch itself if it fits, else groups sorted by their size and cut so that each pass stays within ``tokens`` positions, which
     ``extent`` counts (a longer row makes its own).
 
-    Rows of a group share what they begin with in the forward pass, so a group is split, in halves, only where it is larger than
-    ``tokens``, and with ``whole_groups`` never.
+    Rows of a group share their prefix in the forward pass, so a group is split, in halves, only if it is larger than ``tokens``, and
+    with ``whole_groups`` never.
     """
     assert batch.decisions is not None
     decisions = batch.decisions

@@ -1,18 +1,18 @@
-"""Rules of staleness: when a group may be dispatched, when the learner may step, and what becomes of what is too old.
+"""Staleness rules: when a group may be dispatched, when the learner may step, and what happens to data that is too old.
 
-The age of a decision is the learner's version at the moment its gradient is taken minus the version of the weights that drew it.
+The age of a decision is the learner's version when its gradient is taken minus the version of the weights that sampled it.
 k = ``max_staleness`` versions, B = ``groups_per_step``. All rules dispatch only while fewer than (k + 1) B groups are outstanding
-(dispatched, neither consumed nor dropped). They differ in who pays for a rollout that takes long:
+(dispatched, neither consumed nor dropped). They differ in who pays for a slow rollout:
 
-    Pace      the learner waits where its step would leave something too old; whatever finishes first is consumed first
+    Pace      the learner waits if its step would leave something too old; finished groups are consumed first
     Wait      the learner waits for the groups dispatched earliest, and consumes them in that order
-    Withhold  the samplers wait: no new tasks until all that were given out are consumed
-    DropStale nobody waits; a group with a decision older than k is dropped
-    MaskStale nobody waits; decisions older than k get no gradient
-    Reweight  nobody waits and everything is trained on: no bound
+    Withhold  the samplers wait: no new tasks until all dispatched ones are consumed
+    DropStale no waiting; a group with a decision older than k is dropped
+    MaskStale no waiting; decisions older than k get no gradient
+    Reweight  no waiting, and everything is trained on: no bound
 
-docs/staleness.md has the proofs. The first three train on everything, so they cannot select; the account of what was sampled
-against what was trained on (``report/selection.py``) shows what the others do.
+docs/staleness.md has the proofs. The first three train on everything, so they cannot select; the comparison of sampled and trained
+rollouts (``report/selection.py``) shows the effect of the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gimbal.records import Group, TrainBatch
 class AbstractStaleness(AbstractPart, ABC):
     """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k."""
 
-    # The run's own, and shown there.
+    # Set by the run, and shown there.
     max_staleness: int = field(default=0, repr=False, metadata=OF_RUN)
     groups_per_step: int = field(default=1, repr=False, metadata=OF_RUN)
 
@@ -45,15 +45,15 @@ class AbstractStaleness(AbstractPart, ABC):
 
     @abstractmethod
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        """What to train on now, [] to go on generating. ``stored``: indices of finished groups, ascending; ``outstanding``: these and
-        those in flight, with the learner's version at their dispatch. An index is the order of dispatch."""
+        """What to train on now; [] to continue generating. ``stored``: indices of finished groups, ascending; ``outstanding``: these
+        and those in flight, with the learner's version at their dispatch. An index is the order of dispatch."""
 
     def stale(self, group: Group, version: int) -> bool:
-        """Whether a stored group has become too old to be trained on."""
+        """Whether a stored group is too old to train on."""
         return False
 
     def trained(self, batch: TrainBatch, version: int) -> TrainBatch:
-        """The prepared batch with what must not train masked."""
+        """The prepared batch, with decisions that must not train masked."""
         return batch
 
     def room(self, outstanding: int) -> int:
@@ -66,7 +66,7 @@ class AbstractStaleness(AbstractPart, ABC):
         return (self.max_staleness + 1) * self.groups_per_step
 
     def wanted(self, stored: int, flying: int, oversampling: float) -> int:
-        """How many more groups to dispatch where some will be dropped: each place not yet filled is asked for ``oversampling`` times.
+        """How many more groups to dispatch if some will be dropped: each open place is requested ``oversampling`` times.
 
         At 1 it is ``room(stored + flying)``. Above 1 more than ``capacity`` may survive; then the latest are surplus, and dropped.
         The bound holds all the same: dispatch adds to the latest deadlines only, the step rule looks at all that is in flight, and
@@ -112,8 +112,8 @@ class Pace(AbstractStaleness):
 class Wait(AbstractStaleness):
     """Takes the B groups that were dispatched first, once all of them are finished; drops nothing.
 
-    Batches are made of the same tasks whatever takes how long. The price is that one long rollout holds up the learner though
-    another batch is ready. k = 1 with a learner slower than the samplers is the field's one-step-off.
+    Batches consist of the same tasks regardless of timing. The cost: one long rollout blocks the learner even if another batch is
+    ready. k = 1 with a learner slower than the samplers is one-step-off training.
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
@@ -126,7 +126,7 @@ class Wait(AbstractStaleness):
 class Withhold(AbstractStaleness):
     """Dispatches tasks in waves of (k + 1) B groups, the next once the last is used up; drops nothing.
 
-    The learner never waits for more than a batch of the present wave; the samplers run empty at the end of each.
+    The learner never waits for more than a batch of the current wave; the samplers run empty at the end of each.
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
@@ -141,7 +141,7 @@ class Withhold(AbstractStaleness):
 class DropStale(AbstractStaleness):
     """Takes the finished groups that were dispatched first; drops those with a decision older than k as ``stale``.
 
-    Long rollouts are the ones that grow too old, so training selects against them: see ``selection/`` in the metrics.
+    Long rollouts become too old, so training selects against them: see ``selection/`` in the metrics.
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
@@ -163,7 +163,7 @@ class MaskStale(AbstractStaleness):
     """Takes the finished groups that were dispatched first; decisions older than k count in rewards and advantages, but get no
     gradient.
 
-    A group of which nothing would be left is dropped as ``stale``. It is the early decisions of long rollouts that are never trained.
+    A group with nothing left is dropped as ``stale``. The early decisions of long rollouts are never trained.
     """
 
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
@@ -182,7 +182,7 @@ class MaskStale(AbstractStaleness):
 class Reweight(AbstractStaleness):
     """Takes the finished groups that were dispatched first, with decisions of any age; k only limits how many groups are outstanding.
 
-    There is no bound on the age. What is old is corrected by importance weights, so the run must have some.
+    The age is not bounded. Old decisions are corrected by importance weights, so the run must have some.
     """
 
     bounded: ClassVar[bool] = False
@@ -193,15 +193,15 @@ class Reweight(AbstractStaleness):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not weighed(whole):
             yield Refusal(
-                "Reweight trains on what is older than max_staleness by its importance weights, and nothing here weighs: set "
+                "Reweight trains on data older than max_staleness with importance weights, and this run has none: set "
                 "correction=TruncatedWeight() or anchor=Behavior()"
             )
         yield Advice(
-            "Reweight gives the bound up: decisions older than max_staleness are trained on, however old (see staleness/max)"
+            "Reweight drops the bound: decisions older than max_staleness are trained on at any age (see staleness/max)"
         )
 
 
 def weighed(whole: Composition) -> bool:
-    """Whether something in the run weighs decisions by how they were drawn, so that they may be of any age."""
+    """Whether the run weights decisions by how they were sampled, so they may be of any age."""
     weigh = whole.all(AbstractCorrection, AbstractObjective)
     return bool(whole.doing(ABSORBS_DISCREPANCY)) or any(DISCREPANCY in part.consumes for part in weigh)

@@ -1,4 +1,4 @@
-"""What outcomes say of a task's chance of success, for whatever curriculum or budget goes by it."""
+"""Estimates a task's probability of success from outcomes, for curricula and budgets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Kind = Literal["failed", "mixed", "solved"]
 
 
 def outcomes(group: Group, name: str) -> Float[np.ndarray, " G"]:
-    """The reward ``name`` of each episode, or all that it earned if that is empty, cut to [0, 1]."""
+    """The reward ``name`` of each episode, or its whole score if that is empty, clipped to [0, 1]."""
     earned = [episode.scores[name] if name else episode.earned for episode in group.episodes]
     return np.clip(np.array(earned, dtype=float), 0, 1)
 
 
 def kind(reward_G: Float[np.ndarray, " G"]) -> Kind:
-    """Whether all outcomes are alike, and then on which side of 1/2."""
+    """Whether all outcomes are equal, and if so on which side of 1/2."""
     if reward_G.max() > reward_G.min():
         return "mixed"
     return "solved" if reward_G[0] > 0.5 else "failed"
@@ -37,8 +37,8 @@ class SuccessModel:
     - ``fade`` = ``fresh`` = 1: all outcomes so far, with 2 ``prior`` of mean 1/2 before them.
     - ``fresh`` = 0: those of the last visit.
 
-    A task that was never seen is at the prior. Tasks do not touch each other, so the order of visits within a step is without effect,
-    but for several visits of one task.
+    A task that was never seen is at the prior. Tasks are independent, so the order of visits within a step does not matter, except for
+    several visits to one task.
     """
 
     def __init__(self, *, prior: float, fade: float, fresh: float) -> None:
@@ -84,7 +84,7 @@ class SuccessModel:
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSuccessTracking(AbstractPart):
-    """What a curriculum or budget that goes by a ``SuccessModel`` is told of it, and of which reward (``name``, or all together)."""
+    """Settings of curricula and budgets that use a ``SuccessModel``: its parameters, and the reward (``name``, or the whole score)."""
 
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)
 

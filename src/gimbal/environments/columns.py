@@ -1,4 +1,4 @@
-"""From a row of a dataset to a task: which column is the prompt, which the answer, and what a chat needs."""
+"""Converts a row of a dataset to a task: the prompt column, the answer column, and what a chat needs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What every environment must pass before it may train: what is known to be best earns the best, nothing earns the worst, and the same
-seed and actions give the same bytes."""
+"""Checks that every environment must pass before it may train: the oracle scores best, doing nothing scores worst, and the same seed
+and actions give the same bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Conformance:
     longest: int = 1000
 
     def check(self) -> None:
-        """ValueError, in one sentence, for the first thing that is not so."""
+        """Raises ValueError with one sentence for the first failed check."""
         for task in self.tasks:
             for name, policy in (("oracle", self.oracle), ("null policy", self.null)):
                 actions, moments = self._play(task, policy, name)

@@ -1,4 +1,4 @@
-"""Which files a dataset is made of: a file, several, a pattern, a directory with its splits."""
+"""The files of a dataset: a file, several, a pattern, or a directory with splits."""
 
 from __future__ import annotations
 

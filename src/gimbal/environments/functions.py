@@ -1,4 +1,4 @@
-"""Python functions as tools: what a model is told of them, and the call that it wrote."""
+"""Python functions as tools: their schemas, and parsing of the model's calls."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ from gimbal.records import Task, is_chat
 class Functions(AbstractTool):
     """Python functions as tools: def search(query: str, limit: int = 5) -> str, or "file.py:search".
 
-    Their schemas come of their signatures and docstrings, and go to the model's chat template where the task is a chat. The policy
-    calls one by <tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>, and is answered with what it returns: text as
-    it is, anything else as JSON; in a chat as the template writes a message of the role tool, elsewhere between <tool_response> and
-    </tool_response>.
+    Their schemas are derived from signatures and docstrings, and passed to the model's chat template if the task is a chat. The policy
+    calls one with <tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>, and receives its return value: text
+    unchanged, anything else as JSON; in a chat as a message with the role tool, otherwise between <tool_response> and </tool_response>.
 
-    - A call that cannot be (no JSON, no such function, a missing or wrong argument) is the policy's own and answered with a sentence
-      that begins with "error: ".
-    - A function that raises has broken, and says nothing of the policy: its episode ends as a ``tool_error``.
+    - An invalid call (no JSON, no such function, a missing or wrong argument) is the policy's mistake, answered with a sentence that
+      begins with "error: ".
+    - A function that raises is broken, which is not the policy's fault: its episode ends as a ``tool_error``.
     - A signature without a schema is refused here, in one sentence.
 
-    A function keeps nothing between calls: one that is resumed or branched off is not called again for what it answered before. It
-    is called in gimbal's process, from several threads; an async one is run to its end.
+    A function must keep no state between calls: after a resume or a branch it is not called again for earlier answers. It is called in
+    gimbal's process, from several threads; an async one is awaited.
     """
 
     functions: tuple[str | Callable[..., Any], ...]

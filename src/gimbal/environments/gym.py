@@ -1,4 +1,4 @@
-"""Tasks in environments that follow gymnasium's interface, and such an environment at play."""
+"""Tasks in environments with gymnasium's interface, and a live one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_CHOICES = 1024  # combinations of several choices that are taken as one
 class Gymnasium(AbstractTasks):
     """Task i is one episode of an environment, reset with a seed derived from (``seed``, i).
 
-    ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name that gymnasium knows,
-    or a class of a user's own, ``file.py:Class`` or ``pkg.module:Class`` (``module:Name-v0`` is a name that a module registers).
+    ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name registered in gymnasium, or
+    your own class, ``file.py:Class`` or ``pkg.module:Class`` (``module:Name-v0`` is a name that a module registers).
     """
 
     environment: str | Callable[..., Any] = "CartPole-v1"

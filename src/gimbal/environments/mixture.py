@@ -1,4 +1,4 @@
-"""Several sets of tasks, each drawn from by its weight."""
+"""Several task sets, each sampled by its weight."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ MOST_DRAWS = 50_000_000  # of an epoch: 0.3 GB for their order
 class Mixed(AbstractTasks):
     """A mixture of several task sets, sampled in proportion to their weights. Without weights every task once.
 
-    An epoch is as long as it takes for every task of every set to be asked at least once at these shares; of the others some are asked
-    again. Which set is next is drawn by ``seed``. A task's id begins with the name of its set, which is its source
-    where it names none.
+    An epoch lasts until every task of every set has been used at least once at these shares; tasks of the other sets repeat. ``seed``
+    decides the order of sets. A task's id begins with the name of its set, which is also its source if it names none.
 
     - equal sizes and weights: every task once.
     - a weight of 0 is refused: leave the set out.

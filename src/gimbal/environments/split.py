@@ -1,4 +1,4 @@
-"""Some tasks set aside for the evaluation."""
+"""Tasks held out for evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gimbal.records import Task
 class Split(AbstractTasks):
     """One side of a task set, divided by ``seed``: the held-out tasks, a share (``held_out`` below 1) or a number of them, or the rest.
 
-    A task that asks what a held-out one asks is on neither side: it would be trained on, and it is not held out twice.
+    A task with the same question as a held-out one is on neither side: it must not be trained on, and is not held out twice.
 
     - the two sides, of one ``seed`` and ``held_out``: no task and no question in both.
     """
@@ -73,7 +73,7 @@ class Split(AbstractTasks):
             if alike and (other.seed, other.held_out) != (self.seed, self.held_out) and self.side == "train":
                 yield Refusal(
                     f"tasks and held_out are split in different ways (held_out {self.held_out:g} and {other.held_out:g}, seed "
-                    f"{self.seed} and {other.seed}), so that tasks would be on both sides: give both the same"
+                    f"{self.seed} and {other.seed}), so tasks would be on both sides: give both the same"
                 )
 
 

@@ -1,4 +1,4 @@
-"""What answers a policy while it writes."""
+"""Tools that answer a policy during generation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gimbal.records import Fault, Task, is_chat
 
 
 class AbstractTool(AbstractEnvironmentSpec):
-    """(task, text so far) -> what it says at the end of that text (text, or messages of a chat, which the model's template writes), or
-    None: nothing, the policy continues.
+    """(task, text so far) -> its answer after that text (text, or chat messages, which the model's template renders), or None: no
+    answer, the policy continues.
 
-    It is asked whenever one of its ``triggers`` has just been written, several at a time from several threads. A frozen dataclass,
-    without state: the text says it all.
+    It is called whenever one of its ``triggers`` has just been written, concurrently from several threads. A frozen dataclass without
+    state: everything it needs is in the text.
     """
 
     @property
@@ -30,7 +30,7 @@ class AbstractTool(AbstractEnvironmentSpec):
     def __call__(self, task: Task, text: str) -> str | list[dict[str, str]] | None: ...
 
     def refused(self, said: str | list[dict[str, str]] | None) -> bool:
-        """Whether this answer says that there was something wrong with the call."""
+        """Whether this answer reports an invalid call."""
         return False
 
     def open(self) -> AbstractEnvironment:
@@ -38,7 +38,7 @@ class AbstractTool(AbstractEnvironmentSpec):
 
 
 class Answering(AbstractEnvironment):
-    """A tool as an environment that never ends. All its state is the task, so it is where it was at once."""
+    """A tool as an environment that never ends. Its only state is the task, so restoring it is immediate."""
 
     def __init__(self, tool: AbstractTool, task: Task | None = None) -> None:
         self.tool, self.task = tool, task

@@ -1,7 +1,7 @@
-"""Users' reward functions: how one is found, which shape it has, how it is called. Runs in the worker: no torch
+"""Users' reward functions: how one is found, which signature it has, how it is called. Runs in the worker: no torch
 here.
 
-A ValueError raised here is a sentence for the user, about the reward; the sandbox's _worker.py hands it on as it is.
+A ValueError raised here is a message to the user, about the reward; the sandbox's _worker.py passes it on unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = list[float | None]
 Call = Mapping[str, Any]  # what function.Function._call lays out
 COLUMN = "column "  # before the name of a column that a function needs
 VERL = ("data_source", "solution_str", "ground_truth", "extra_info")
-GIVEN = ("prompts", "completions", "completion_ids")  # what every call has, beside the columns of the task
+GIVEN = ("prompts", "completions", "completion_ids")  # passed to every call, besides the task's columns
 SHAPES = (
     "f(prompts, completions, **columns) -> list of floats, f(group) -> list of floats, f(rollout) -> float, or "
     "f(data_source, solution_str, ground_truth, extra_info) -> float"
@@ -102,7 +102,7 @@ def _trl(call: Call, parameters: Mapping[str, inspect.Parameter]) -> dict[str, A
 
 
 def _taken(offered: dict[str, Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """Of what is offered, what a function takes: all of it, or what its parameters name."""
+    """The offered arguments that a function takes: all of them, or those its parameters name."""
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return offered
     return {name: value for name, value in offered.items() if name in parameters}
@@ -120,7 +120,7 @@ def _verl(call: Call, text: str) -> dict[str, Any]:
 
 
 def _each(values: list[Any]) -> Values:
-    """Per-rollout results; coroutines run side by side. A dict means its ``score``, as in verl."""
+    """Per-rollout results; coroutines run concurrently. A dict means its ``score``, as in verl."""
     if any(inspect.isawaitable(value) for value in values):
 
         async def together() -> list[Any]:
@@ -145,7 +145,7 @@ def _whole(values: Any, count: int) -> Values:
         items = iter(values)
     except TypeError:  # a lone number, None, an array of no dimensions
         items = None
-    # Text, keys and members of a set can be gone through too, and are no scores.
+    # Text, keys and members of a set are iterable too, but are not scores.
     if items is not None and not isinstance(values, str | bytes | Mapping | Set):
         return [_number(value, at) for at, value in enumerate(items)]
     raise ValueError(
@@ -155,7 +155,7 @@ def _whole(values: Any, count: int) -> Values:
 
 
 def _number(value: Any, at: int) -> float | None:
-    """A plain float of whatever number it is (numpy's and torch's too); text is no number even where it would parse."""
+    """A plain float from any number (numpy's and torch's too); text is not a number even if it would parse."""
     if value is None:
         return None
     with contextlib.suppress(TypeError, ValueError):  # what float() raises for what is no number

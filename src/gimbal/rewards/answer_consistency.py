@@ -1,4 +1,4 @@
-"""Whether a thought leads to the same answer when the options stand in another order."""
+"""Whether the reasoning leads to the same answer when the options are in another order."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerConsistency(AbstractReward):
-    """Full reward for a correct answer only if its own reasoning gives it again with the options shuffled (ACRE, arXiv:2510.10104).
+    """Full reward for a correct answer only if the same reasoning gives it again with shuffled options (ACRE, arXiv:2510.10104).
 
-    The policy is asked a second time: ``template`` with {options} in another order, never the same, and {stem}, followed by what the
-    rollout wrote before its answer. r = 1 + bonus if both answers are right, ``first`` if only the first is, ``wrong`` if both mean
-    the same wrong option, else 0. Answers are compared by what they mean: a letter stands for its option. The second answer is never
-    trained on. It reads the columns ``options`` (a list) and ``stem`` of the task, in whose prompt the options stand in the order of
-    the column, each with its letter; not applicable to tasks without them, or with a single option.
+    The policy is asked a second time: ``template`` with {options} in a different order, and {stem}, followed by what the rollout wrote
+    before its answer. r = 1 + bonus if both answers are right, ``first`` if only the first is, ``wrong`` if both mean the same wrong
+    option, else 0. Answers are compared by meaning: a letter stands for its option. The second answer is never trained on. The task
+    needs the columns ``options`` (a list) and ``stem``, and its prompt lists the options in the column's order, each with its letter.
+    Not applicable to tasks without these columns, or with a single option.
 
-    - ``bonus`` = 0, ``first`` = 1, ``wrong`` = 0: the first answer alone, right or not.
-    - ``bonus`` = 0, ``first`` = 0, ``wrong`` = 1, of weight 0: a measure, the share of answers that survive shuffling.
+    - ``bonus`` = 0, ``first`` = 1, ``wrong`` = 0: only the first answer counts.
+    - ``bonus`` = 0, ``first`` = 0, ``wrong`` = 1, weight 0: a measure, the share of answers that survive shuffling.
 
-    Working that names an option by its letter is misled by the shuffling, however sound: that is meant.
+    Reasoning that names an option by its letter is misled by the shuffling, even if sound. This is intended.
 
     Confidence: partial; the order of cases is read; ours: the three coefficients.
     """
@@ -42,7 +42,7 @@ class AnswerConsistency(AbstractReward):
     def __post_init__(self) -> None:
         if not 0 <= self.wrong <= 1 or not 0 <= self.first <= 1 + self.bonus:
             raise ValueError(
-                f"AnswerConsistency pays {1 + self.bonus} for two right answers, {self.first} for the first alone and {self.wrong} "
+                f"AnswerConsistency pays {1 + self.bonus} for two right answers, {self.first} for only the first and {self.wrong} "
                 "for the same wrong one twice: the first is at most as much as both, and wrong lies between 0 and 1"
             )
 
@@ -88,7 +88,7 @@ class AnswerConsistency(AbstractReward):
         return rollout.text[: rollout.text.rfind(self.opening)] if self.opening else ""
 
     def _shuffled(self, group: Group, rollout: Rollout) -> list[str]:
-        """The options in an order that is not theirs."""
+        """The options in a different order."""
         options = self._options(group.task)
         stream = philox(self.name, group.task.id, group.index, rollout.sample)
         order = list(range(len(options)))

@@ -11,9 +11,9 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerKind(AbstractReward):
-    """A number for each different extracted answer of a group, from 0 in order of appearance; no answer is also a kind.
+    """A number for each distinct extracted answer of a group, from 0 in order of appearance; no answer is also a kind.
 
-    Of weight 0: no reward, but what methods that compare answers read as "score/kind".
+    With weight 0 it is not a reward; methods that compare answers read it as "score/kind".
     """
 
     opening: str = "<answer>"

@@ -1,12 +1,12 @@
-"""Where in a completion the answer stands. Imported by scoring processes too: no torch here."""
+"""Extracts the answer from a completion. Imported by scoring processes too: no torch here."""
 
 from __future__ import annotations
 
 
 def extract(text: str, opening: str, closing: str) -> str | None:
-    """What stands between the last ``opening`` and the ``closing`` after it, stripped; None if either is missing.
+    """The text between the last ``opening`` and the ``closing`` after it, stripped; None if either is missing.
 
-    An empty ``opening`` begins with the text, an empty ``closing`` ends with it.
+    An empty ``opening`` means the start of the text, an empty ``closing`` its end.
     """
     start = text.rfind(opening) if opening else 0
     if start < 0:

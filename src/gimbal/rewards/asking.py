@@ -1,4 +1,4 @@
-"""Questions to whoever can judge: asked side by side, within a time, and never the end of a run."""
+"""Questions to judges: asked concurrently, within a time limit, and without ending a run on failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = re.compile(r"\{(\w+)\}")
 
 
 class JudgeError(Exception):
-    """A question that got no answer; ``reason`` is a word to count it under."""
+    """A question without an answer; ``reason`` is the word under which it is counted."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -28,7 +28,7 @@ class JudgeError(Exception):
 
 
 class AbstractJudge(AbstractPart, ABC):
-    """A question -> an answer (text, or a number at once). Called from several threads; JudgeError where there is none."""
+    """A question -> an answer (text, or a number). Called from several threads; raises JudgeError if there is none."""
 
     @abstractmethod
     def __call__(self, question: str) -> Any: ...
@@ -48,8 +48,8 @@ def ask(
 ) -> list[Any]:
     """The judge's answer to each question, in order; a NoVerdict where there is none.
 
-    ``threads`` questions are under way at a time; equal ones are asked ``once``, or each for itself. All together they have
-    ``timeout`` seconds for each round of ``threads``; what is not answered then is given up.
+    ``threads`` questions run at a time; equal ones are asked ``once``, or separately. In total they have ``timeout`` seconds per round
+    of ``threads``; unanswered questions are then cancelled.
     """
     waiting: SimpleQueue[int] = SimpleQueue()
     answers: dict[int, Any] = {}
@@ -97,7 +97,7 @@ def _answer(judge: Asked, question: str, name: str) -> Any:
 def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> str:
     """The template with {prompt}, {answer}, columns of the task and ``more``, such as {completion}, in their places.
 
-    What is put in is not read again, whatever braces a completion holds. ``more`` wins over the task.
+    Inserted text is not expanded again, even if a completion contains braces. ``more`` overrides the task.
     """
     values: dict[str, Any] = {**task.columns, "prompt": task.asked}
     if task.answer is not None:

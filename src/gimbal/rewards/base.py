@@ -1,4 +1,4 @@
-"""What a reward is."""
+"""The interface of rewards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gimbal.records import Group, Rollout, Task
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractReward(AbstractPart, ABC):
-    """Group -> one score for each rollout; None where it does not apply. ``name`` is its key in metrics and in ``Rollout.scores``.
+    """Group -> one score per rollout; None where it does not apply. ``name`` is its key in metrics and in ``Rollout.scores``.
 
     A reward is a frozen dataclass (it is part of the saved recipe) with a ``weight``. ``open`` is called once before the first
     score and ``close`` at the end; a reward that starts a process does it there.
     """
 
     by_place: ClassVar[bool] = (
-        False  # whether texts that are alike may get different scores, by their place in the group
+        False  # whether equal texts may get different scores, depending on their position in the group
     )
 
     name: str
@@ -30,21 +30,21 @@ class AbstractReward(AbstractPart, ABC):
     def __call__(self, group: Group) -> list[float | None]: ...
 
     def accepts(self, task: Task) -> None:
-        """ValueError if it cannot score such a task, which would end the run later; asked before the first step."""
+        """Raises ValueError if it cannot score such a task, which would end the run later; called before the first step."""
         return None
 
     def answer(self, text: str) -> str | None:
-        """What this text answers, where it is a thing to be voted on: two texts with one answer agree."""
+        """The answer in this text, for majority votes: texts with the same answer agree."""
         return None
 
     def figures(self, rollouts: Sequence[Rollout]) -> Mapping[str, float]:
-        """What it says of many rollouts together that is no mean of scores, such as how much of the data they cover; by name."""
+        """Figures over many rollouts that are not means of scores, such as how much of the data they cover; by name."""
         return {}
 
     def follow_ups(self, group: Group) -> Sequence[Task]:
-        """What the policy itself should answer before the group is scored; the answers come in ``group.replies[self.name]``.
+        """Questions for the policy itself, to answer before the group is scored; the answers are in ``group.replies[self.name]``.
 
-        They are sampled as the rollouts were, and never trained on. Called again it says the same.
+        They are sampled like the rollouts, and never trained on. Repeated calls must return the same.
         """
         return ()
 

@@ -30,11 +30,11 @@ WORDS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 class ByJudge(AbstractPreference):
     """A judge compares every pair in both orders, which cancels a bias for the first position.
 
-    P(i beats j) is the mean of what the judge says of (i, j) and of 1 - what it says of (j, i), its score being 1 for {first} and 0 for
-    {second}. A pair of which either has no verdict is not compared, unless a rollout has no other: then it has none itself, and leaves
-    its group (see rewards.JudgeScore). Equal texts tie unasked. n rollouts cost n (n - 1) questions.
+    P(i beats j) is the mean of the judge's score of (i, j) and 1 - its score of (j, i), the score being 1 for {first} and 0 for
+    {second}. A pair with a missing verdict is not compared; a rollout left without any comparison has no verdict and leaves its group
+    (see rewards.JudgeScore). Equal texts tie without a question. n rollouts cost n (n - 1) questions.
 
-    - a judge who always prefers the first: 1/2 throughout.
+    - a judge that always prefers the first: 1/2 everywhere.
     """
 
     judge: JudgeScore = JudgeScore(
@@ -66,7 +66,7 @@ def _both(forth: float | None, back: float | None) -> float | None:
 
 
 def _compared(row: list[float | None], place: int) -> list[float | None]:
-    """The row without its failures, if anything else is left to go by."""
+    """The row without its failures, if anything else is left."""
     others = [p for j, p in enumerate(row) if j != place and p is not None]
     if all(isinstance(p, NoVerdict) for p in others):
         return row

@@ -15,17 +15,16 @@ from gimbal.rewards.judge import JudgeScore
 
 @dataclass(frozen=True, kw_only=True)
 class Checklist(AbstractReward):
-    """The share of many small checks that pass, some of them the task's own, in place of one grade (ThinkRL-Edit, arXiv:2601.03467).
+    """The share of many small checks that pass, instead of one grade; tasks can add their own (ThinkRL-Edit, arXiv:2601.03467).
 
-    r = satisfied / items. The items are those of ``items`` that apply, each satisfied from ``threshold`` on, and the entries of the
-    task's column ``column``: regular expressions to be found in the completion or, with a ``judge``, questions for it, which stand at
-    {item} in its template and are satisfied from ``threshold`` on. Not applicable without any item. Where a verdict is owed and could
-    not be had, the rollout has none.
+    r = satisfied / items. The items are those of ``items`` that apply, and the entries of the task's column ``column``: regular
+    expressions to find in the completion or, with a ``judge``, questions that fill {item} in its template. An item is satisfied if it
+    scores at least ``threshold``. Not applicable without any item. If a verdict is missing, the rollout has no score.
 
     - one item: that item's verdict, 0 or 1.
-    - items that all say the same of every rollout: no advantage in any group.
+    - every item gives all rollouts the same verdict: no advantage in any group.
 
-    Confidence: partial; binary items of each sample are read; ours: items by rules beside a judge's.
+    Confidence: partial; binary items of each sample are read; ours: items by rules next to a judge's.
     """
 
     items: tuple[AbstractReward, ...] = ()

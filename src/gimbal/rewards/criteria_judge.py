@@ -1,4 +1,4 @@
-"""Criteria, and judgements by them, paid by the order they give two responses."""
+"""Rewards criteria, and judgements by them, for how they rank two responses."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class CriteriaJudge(AbstractReward):
     - "order": for a judgement of the better response the share of the judgements of the worse one, by the same criteria, that have a
       lower score; for one of the worse response the share of the better one's that have a higher score; for criteria the share of all
       pairs of judgements by them in which the better response scores higher.
-    - "condition": 0 for criteria, 1 and 2 for judgements of the better and of the worse response. Of weight 0, it is the stratum in
+    - "condition": 0 for criteria, 1 and 2 for judgements of the better and of the worse response. With weight 0, it is the stratum in
       which each is compared: Stratified(strata="score/condition", alpha=1.0).
 
-    Without a score a judgement earns 0 and counts with no other; equal scores are no order. Criteria nobody judged by earn 0.
+    A judgement without a score earns 0 and is not compared; equal scores give no order. Criteria without judgements earn 0.
 
-    - one list of criteria: the training of a pointwise judge.
+    - one list of criteria: trains a pointwise judge.
 
     Confidence: partial; ours: the formulas of the rewards, and that each of four criteria has two judgements a side.
     """
@@ -71,5 +71,5 @@ class CriteriaJudge(AbstractReward):
 
 
 def _judged(rollout: Rollout) -> tuple[int, str]:
-    """By which criteria, and which side's response."""
+    """Its criteria, and the side whose response it judges."""
     return int(rollout.task.columns["criterion"]), str(rollout.task.columns["side"])

@@ -1,4 +1,4 @@
-"""A decision is worth more if it stands up to a debate."""
+"""Rewards decisions that hold up in a debate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Which piece of hidden evidence is to be revealed next? End with its number."""
 
 @dataclass(kw_only=True)
 class _Game:
-    """Evidence revealed so far, by place; ``lost`` is why there is no outcome."""
+    """Evidence revealed so far, by index; ``lost`` is why there is no outcome."""
 
     decision: str
     revealed: set[int] = field(default_factory=set)
@@ -63,17 +63,17 @@ class Debated(AbstractReward):
     """1 if a judge who saw only what a debate revealed prefers the rollout to a baseline's decision, else 0 (Reward Design for
     Justifiable Sequential Decision-Making, arXiv:2402.15826).
 
-    The task's column ``evidence`` is a list of D pieces, ``baseline`` the decision of a policy trained without this reward. An
-    advocate of each, the rollout's first, in turn reveals a piece that is still hidden, ``reveals`` in all. The rollout wins if
-    J(revealed, rollout) > J(revealed, baseline), J being ``judge``, whose template reads {evidence} and {decision}.
-    ``advocate`` is asked for each move by a number; without one the advocates are greedy: each reveals what J says moves the margin
-    most its way, at 2 questions a hidden piece. ``advocates`` "own": the rollout's reveals all.
-    In all, (1 - lam) r + lam m 1[won]: give the other reward weight 1 - lam and this one lam m.
+    The task's column ``evidence`` is a list of D pieces, ``baseline`` the decision of a policy trained without this reward. An advocate
+    of each, the rollout's first, in turn reveals a piece that is still hidden, ``reveals`` in all. The rollout wins if J(revealed,
+    rollout) > J(revealed, baseline), J being ``judge``, whose template reads {evidence} and {decision}. ``advocate`` is asked for each
+    move and answers with a number; without one the advocates are greedy: each reveals the piece that moves J's margin most in its
+    favour, at 2 questions per hidden piece. ``advocates`` "own": the rollout's advocate makes all moves. For (1 - lam) r + lam m
+    1[won], give the other reward weight 1 - lam and this one lam m.
 
     - ``weight`` = 0: the other rewards.
     - ``reveals`` = D or more: a judge who sees everything, and no debate.
-    - ``advocates`` "own": evidence is picked by one side, the published control.
-    - a judge that adds up pieces: greedy play is optimal play.
+    - ``advocates`` "own": one side picks all evidence, the published control.
+    - a judge that sums over pieces: greedy play is optimal.
 
     Not applicable to tasks without evidence or baseline. Published: 6 of 44 features, lam .25 to 1, m 5 to 10, a judge trained on
     random subsets of features and advocates trained by self-play; ours are asked, not trained.
@@ -92,7 +92,7 @@ class Debated(AbstractReward):
 
     def __post_init__(self) -> None:
         if self.reveals < 1:
-            raise ValueError(f"Debated.reveals is {self.reveals}; a judge must see one piece of evidence at least")
+            raise ValueError(f"Debated.reveals is {self.reveals}; a judge must see at least one piece of evidence")
         missing = [place for place in ("{evidence}", "{decision}") if place not in self.judge.template]
         if missing:
             raise ValueError(
@@ -113,7 +113,7 @@ class Debated(AbstractReward):
 
 @dataclass(frozen=True)
 class _Table:
-    """Where the games of one task are played, side by side."""
+    """Plays the games of one task concurrently."""
 
     rule: Debated
     task: Task

@@ -1,6 +1,6 @@
-"""What digits 0 to 9 of 8x8 pixels are worth: by classifiers trained here, and by how far they are from real ones.
+"""Rewards for digits 0 to 9 of 8x8 pixels: by classifiers trained here, and by distance from real ones.
 
-The data are scikit-learn's 1,797 digits, pixels from -1 to 1. Their even rows train what a reward is made of, their odd rows judge.
+The data are scikit-learn's 1,797 digits, pixels from -1 to 1. Even rows train the reward models, odd rows judge.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ class DigitClass(AbstractReward):
     """How much a sample looks like the digit ``wanted``; -1 asks for the class of its task (column ``label``).
 
     ``by`` "linear" is a softmax trained on the even rows: ``scale`` "log" is log p, "probability" p, "hit" 1 where no other class is
-    likelier; "logit" is what the softmax is taken of, which has no upper bound, and so a hole: images like no digit earn most.
-    ``by`` "neighbours" is the vote of the five nearest odd rows, another judge on other data: what a policy gains there too, it has
-    not gained by a hole in the first.
+    more likely; "logit" is the logit, which has no upper bound and so can be hacked: images unlike any digit earn most. ``by``
+    "neighbours" is the vote of the five nearest odd rows, another judge on other data: a gain there too is not a hack of the first.
     """
 
     wanted: int = -1
@@ -79,7 +78,7 @@ class DigitClass(AbstractReward):
             raise ValueError(f"DigitClass.wanted is {self.wanted}; digits are 0 to 9, and -1 is the class of the task")
         if self.by == "neighbours" and self.scale in ("log", "logit"):
             raise ValueError(
-                "DigitClass by neighbours has votes, of which log is -inf for many: scale=hit or probability"
+                "DigitClass by neighbours counts votes, whose log is often -inf: set scale=hit or probability"
             )
 
     def __call__(self, group: Group) -> list[float | None]:
@@ -104,7 +103,7 @@ class DigitClass(AbstractReward):
             return self.wanted
         if "label" not in columns:
             raise ValueError(
-                f"reward {self.name} reads the class of the task, and it has none: set wanted, or tasks.labels"
+                f"reward {self.name} reads the class of the task, which has none: set wanted, or tasks.labels"
             )
         return int(columns["label"])
 
@@ -113,10 +112,9 @@ class DigitClass(AbstractReward):
 class DigitDistance(AbstractReward):
     """How far a sample is from the nearest real digit (Euclidean, pixels from -1 to 1): a measure, not a goal, so its weight is 0.
 
-    Of many samples together, by its name: ``distance``, the mean; ``coverage``, the share of the real digits ``wanted`` (-1: of all)
-    that have a sample nearer than their own fifth neighbour among them (Naeem et al., arXiv:2002.09797). A proxy that is hacked
-    shows in the distance, a policy that draws one digit again and again in the coverage. Real rows are 2.2 from the nearest of
-    the other half.
+    Over many samples it reports ``distance``, the mean; and ``coverage``, the share of the real digits ``wanted`` (-1: all) that have a
+    sample nearer than their own fifth neighbour among them (Naeem et al., arXiv:2002.09797). A hacked proxy shows in the distance, a
+    policy that repeats one digit shows in the coverage. Real rows are 2.2 from the nearest of the other half.
     """
 
     wanted: int = -1
@@ -140,11 +138,11 @@ class DigitDistance(AbstractReward):
 
 @dataclass(frozen=True, kw_only=True)
 class DigitLikeness(AbstractReward):
-    """How near a sample is to a real digit ``wanted`` of half of the data; ``rows`` says of which half, "even" or "odd".
+    """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd".
 
-    ``scale`` "nearness" is - the distance to the nearest; "real" is 1 where that is no more than for 19 of 20 real digits ``wanted`` of
-    the other half, so that what is called a digit must also look like one. Both may be of ``blocks`` of pixels averaged (1: of the
-    pixels themselves; 2: of 4x4 numbers), a coarser and cheaper judge.
+    ``scale`` "nearness" is minus the distance to the nearest; "real" is 1 if that distance is at most that of 19 of 20 real digits
+    ``wanted`` of the other half, so a digit must also look like one. Both can use averaged ``blocks`` of pixels (1: the pixels
+    themselves; 2: 4x4 values), a coarser and cheaper judge.
     """
 
     wanted: int
@@ -163,7 +161,7 @@ class DigitLikeness(AbstractReward):
         return (near_K <= limit).float().tolist() if self.scale == "real" else (-near_K).tolist()
 
     def _judge(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, ""]]:
-        """The real digits of its half, and how far those of the other half are from them."""
+        """The real digits of its half, and the distances of the other half from them."""
         half, (data_KD, label_K) = int(self.rows == "odd"), digits()
         own_KD, other_KD = (self._coarse(data_KD[h::2][label_K[h::2] == self.wanted]) for h in (half, 1 - half))
         return own_KD, torch.cdist(other_KD, own_KD).amin(-1).quantile(0.95)

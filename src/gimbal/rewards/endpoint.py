@@ -1,4 +1,4 @@
-"""A language model behind an OpenAI-compatible address, as a judge."""
+"""A language model behind an OpenAI-compatible API, as a judge."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Endpoint(AbstractJudge):
     """Sends the question as the user's message to POST {base_url}/chat/completions; the answer is the text of the first choice.
 
     vLLM, SGLang, llama.cpp, Ollama and hosted services speak this. The key is read from the environment variable ``key_variable`` at
-    every question and never saved; "" sends none. ``options`` go into the request's body and win over what stands there.
+    every question and never saved; "" sends none. ``options`` are merged into the request's body and override it.
 
-    ``timeout`` seconds without a byte end an attempt. Of ``attempts`` in all, another follows where the server could not be reached,
-    was slow, or said that it was busy or broken (408, 409, 425, 429, 500, 502 to 504), after a ``pause`` that doubles each time, or as
-    long as the server asks, 30 seconds at most. No other status is worth asking again.
+    An attempt ends after ``timeout`` seconds without a byte. It is retried, up to ``attempts`` in total, if the server cannot be
+    reached, is slow, or reports that it is busy or broken (408, 409, 425, 429, 500, 502 to 504), after a ``pause`` that doubles each
+    time, or as long as the server asks, at most 30 seconds. Other statuses are not retried.
     """
 
     base_url: str = "http://127.0.0.1:8000/v1"
@@ -114,7 +114,7 @@ class Endpoint(AbstractJudge):
 
 
 class _Passing(JudgeError):
-    """A failure that may pass; ``wait`` is how long the server asked to wait."""
+    """A temporary failure; ``wait`` is how long the server asked to wait."""
 
     def __init__(self, reason: str, detail: str, wait: float | None = None) -> None:
         super().__init__(reason, detail)
@@ -129,7 +129,7 @@ def _text(data: bytes, address: str) -> str:
     try:
         text = json.loads(data)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise JudgeError("malformed", f"{address}: the reply is no chat completion: {data[:80]!r}") from error
+        raise JudgeError("malformed", f"{address}: the reply is not a chat completion: {data[:80]!r}") from error
     if not isinstance(text, str):
         raise JudgeError("malformed", f"{address}: the reply has no text")
     return text

@@ -1,4 +1,4 @@
-"""How near a named error is to the true one."""
+"""How close a predicted error position is to the true one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ErrorPlace(AbstractReward):
     """Trains a judge to find the first wrong step, counted from 0, or to answer -1 if there is none (FAPO, arXiv:2510.22543).
 
     1 - |e - e*| / S if the answer e and the task's column ``column`` e* both name a step, S being the column ``steps``; 1 if both are
-    -1; -1 if one of them alone is, or if no integer of at least -1 was answered. Not applicable to tasks without the columns.
+    -1; -1 if only one of them is, or if no integer of at least -1 was answered. Not applicable to tasks without the columns.
 
     - e = e*: 1.
-    - an error at the wrong end of a long working: near 0, and never as bad as an alarm without an error.
+    - an error at the wrong end of long reasoning: near 0, and never as bad as a false alarm.
 
     Confidence: verified.
     """

@@ -12,7 +12,7 @@ from gimbal.rewards.working_steps import EQUATION
 class EvidenceCount(AbstractJudge):
     """The number of equations a + b = c of the evidence that the decision repeats, minus those that it repeats with another result.
 
-    It reads what follows <evidence> and <decision> in the question (rewards.debate.JUDGED). For laptops and tests, in place of a
+    It reads the text after <evidence> and <decision> in the question (rewards.debate.JUDGED). For laptops and tests, instead of a
     language model behind rewards.Endpoint.
     """
 

@@ -1,4 +1,4 @@
-"""The answer, character for character."""
+"""Exact match of the answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gimbal.rewards.base import AbstractReward
 class ExactAnswer(AbstractReward):
     """1 if the extracted answer equals ``task.answer`` (both stripped), else 0; does not apply to tasks without an answer.
 
-    The answer stands between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it begins
-    with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0.
+    The answer is between the last ``opening`` and the ``closing`` after it; an empty ``opening`` means the start of the text, an
+    empty ``closing`` its end. A completion without an answer scores 0.
     """
 
     name: str = "exact"

@@ -1,4 +1,4 @@
-"""What was to be expected of a task, as a baseline."""
+"""The expected score of a task, as a baseline."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class Expected(AbstractReward):
-    """The value of the task's column ``column``, equal for all its rollouts: with weight -1 a baseline that works for single rollouts
-    too.
+    """The value of the task's column ``column``, equal for all its rollouts: with weight -1, a baseline that also works for single
+    rollouts.
 
-    curricula.Tracked fills ``expected``. A column that came with the data set does as well. Not applicable to tasks without it.
+    curricula.Tracked fills ``expected``. A column of the dataset works too. Not applicable to tasks without it.
     """
 
     column: str = "expected"

@@ -1,4 +1,4 @@
-"""A price on right answers that were reached by wrong working."""
+"""A penalty on right answers reached by flawed reasoning."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gimbal.rewards.working_steps import WorkingSteps
 
 @dataclass(frozen=True, kw_only=True)
 class FlawPenalty(AbstractReward):
-    """Reduces the reward of correct answers with flawed reasoning: still worth having while sound ones are rare, and penalised once
-    they are not (FAPO, arXiv:2510.22543).
+    """Reduces the reward of correct answers with flawed reasoning: still useful while sound answers are rare, and penalised once they
+    are not (FAPO, arXiv:2510.22543).
 
-    What ``judge`` says (1 is flawed) where ``outcome`` reaches ``threshold``, else 0; the judge is asked about those only. It is added
-    to the outcome with a negative ``weight``. With shares a of sound, f of flawed and w of wrong rollouts in a group, an outcome of 1
-    or -1 and weight -k, the centred advantage of a flawed one is (1 - k) - (a + (1 - k) f - w): for k = 1 it is w - a.
+    The verdict of ``judge`` (1 is flawed) where ``outcome`` reaches ``threshold``, else 0; the judge is asked only about those. It is
+    added to the outcome with a negative ``weight``. With shares a of sound, f of flawed and w of wrong rollouts in a group, an outcome
+    of 1 or -1 and weight -k, the centred advantage of a flawed one is (1 - k) - (a + (1 - k) f - w): for k = 1 it is w - a.
 
     - ``weight`` = 0, or nothing flawed: the outcome.
     - ``weight`` = -2 with an outcome of 1 or -1: a flawed answer counts as a wrong one.

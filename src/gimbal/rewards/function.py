@@ -38,18 +38,17 @@ class Function(AbstractReward):
     """A Python function: "module:name", "path/to/file.py:name" or the function itself (sync or async); its parameters select the
     signature.
 
-    TRL's f(prompts, completions, [completion_ids,] **columns) -> list[float | None], one call a group; f(group) ->
+    TRL's f(prompts, completions, [completion_ids,] **columns) -> list[float | None], one call per group; f(group) ->
     list[float | None]; f(rollout) -> float | None; verl's compute_score(data_source, solution_str, ground_truth,
     extra_info) -> float or {"score": float}. Columns are those of the dataset, and ``id``, ``source`` and ``answer``.
     None: the reward does not apply.
 
-    It runs in a process of its own, contained (docs/isolation.md), in the directory of the run's start. It reads that
-    directory, its own file's, what Python imports, and ``reads``; it writes a directory that goes with it, and
-    ``writes``. Of the environment it sees what ``variables`` names; ``memory_gb`` is for it and all that it starts
-    together (0: no limit; needed if it uses a GPU); without ``network`` it reaches none. A
-    function that raises, gives anything but one number of size 1e15 at most or None for each rollout, or takes longer than
-    ``timeout`` seconds for a group ends the run with a RewardError. What it prints is discarded, but for the last
-    line before its process dies.
+    It runs in its own sandboxed process (docs/isolation.md), in the directory where the run was started. It can read that directory,
+    its file's directory, what Python imports, and ``reads``; it can write to a temporary directory, and to ``writes``. It sees only the
+    environment variables named in ``variables``; ``memory_gb`` limits it and everything it starts (0: no limit; needed if it uses a
+    GPU); ``network=False`` blocks the network. The run ends with a RewardError if the function raises, returns anything but None or one
+    number of size at most 1e15 per rollout, or takes longer than ``timeout`` seconds for a group. Its output is discarded, except for
+    the last line before its process dies.
     """
 
     function: str | Callable[..., Any]
@@ -81,8 +80,8 @@ class Function(AbstractReward):
             object.__setattr__(self, "name", own)
 
     def _held(self) -> str | Callable[..., Any]:
-        """As it is sent to other processes. The functions of the script or the notebook that runs here go whole: to find them a
-        process would run the script again, and could not find a notebook at all. Those of any other file are named."""
+        """The form sent to other processes. Functions of the running script or notebook are pickled whole: to import them a process
+        would run the script again, and could not find a notebook at all. Functions of any other file are sent by name."""
         if isinstance(self.function, str):
             place = self.function.rpartition(":")[0]
             here = place == "__main__" or (place.endswith(".py") and Path(place).expanduser().resolve() == main_file())
@@ -117,8 +116,8 @@ class Function(AbstractReward):
         return f"{path}:{own}"
 
     def _own(self) -> tuple[str, ...]:
-        """Its file, and the directory in which that finds its neighbours; these by name, for as root only what others may
-        read of all this lets the worker be another user.
+        """Its file, and the directory with the modules next to it. They are listed by name: as root, the worker can be another user
+        only if others may read all of them.
         """
         source = self._source()
         file = Path(source.rpartition(":")[0]) if isinstance(source, str) else Path()
@@ -151,7 +150,7 @@ class Function(AbstractReward):
             raise RewardError(f"{error}{self._unseen(error)}") from error
 
     def _unseen(self, error: Exception) -> str:
-        """What to do about a variable that it looked for in vain, if that is what it raised."""
+        """What to do about a missing environment variable, if that is what it raised."""
         if (found := re.search(f"{UNSEEN} ([^ ]+)", str(error))) is None:
             return ""
         if found[1] in self.variables:
@@ -173,7 +172,7 @@ class Function(AbstractReward):
     def _call(self, group: Group, needs: list[str]) -> dict[str, Any]:
         """What adapters.py reads; costly parts only if the function reads them."""
         task = group.task
-        # One that takes whatever there is (**columns) is given them where there are any.
+        # A function with **columns gets the token ids if there are any.
         of_tokens = all(isinstance(rollout.decisions, _TokenRow) for rollout in group.rollouts)
         asked = "completion_ids" in needs or ("columns" in needs and of_tokens)
         return {
@@ -185,7 +184,7 @@ class Function(AbstractReward):
         }
 
     def _hint(self, error: WorkerError, task: Task) -> str:
-        """A KeyError in a function that takes **columns is most often a column that is not there."""
+        """A KeyError in a function that takes **columns usually means a missing column."""
         if unseen := self._unseen(error):
             return unseen
         return f"; the columns are {_shown(_columns(task))}" if "raised KeyError" in str(error) else ""
@@ -216,12 +215,12 @@ def short(value: Any) -> Any:
 
 
 def _columns(task: Task) -> dict[str, Any]:
-    """What a function is offered of a task, beside prompt and completions."""
+    """The arguments taken from a task, besides prompt and completions."""
     return {"id": task.id, "source": task.source, "answer": task.answer, **task.columns}
 
 
 def _shown(columns: Iterable[str]) -> str:
-    """The columns as a person knows them. A chat is also handed on as ``messages``, which its file need not have."""
+    """The columns as the user knows them. A chat is also passed as ``messages``, which its file may not have."""
     return f"{', '.join(sorted({*columns} - {'messages'}))}, and its prompt as prompts"
 
 

@@ -1,4 +1,4 @@
-"""Where the code of rewards runs: in the sandboxed process of any code that is not trusted."""
+"""Runs the code of rewards in the sandboxed process for untrusted code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gimbal.sandbox.worker import Target, Worker
 
 
 class RewardError(ValueError):
-    """A reward that cannot be loaded or does not give scores. It ends the run with one sentence."""
+    """A reward that cannot be loaded or does not give scores. It ends the run with a message."""
 
 
 def worker(name: str, make: Callable[[], tuple[Target, list[str]]], **options: Any) -> Worker:

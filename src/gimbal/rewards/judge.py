@@ -1,4 +1,4 @@
-"""The score that a judge gives."""
+"""A judge's score as a reward."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class JudgeScore(AbstractReward):
     """A judge's score of every rollout, mapped from ``low`` to ``high`` onto 0 to 1; the judge is a language model or any function of a
     text.
 
-    ``judge`` is asked ``template`` with {prompt}, {completion}, {answer} and the task's columns in their places. ``pattern`` finds
-    the score in what it says: the last match counts, by ``words`` (case aside) or as a number. A judge that returns a number is taken
-    at its word, None does not apply. ``threads`` questions are asked at a time, equal ones once; ``timeout`` seconds are the most that
-    one may take, with all its attempts.
+    ``judge`` receives ``template`` with {prompt}, {completion}, {answer} and the task's columns filled in. ``pattern`` finds the score
+    in its reply: the last match counts, by ``words`` (ignoring case) or as a number. A number returned by a judge is used as is; None
+    means not applicable. ``threads`` questions are asked at a time, equal ones once; each may take ``timeout`` seconds, including all
+    attempts.
 
-    What has no score in the end (no answer in time, none that can be read, none on the scale) is neither 0 nor left out: the rollout
-    leaves its group, counted in ``drops/rollouts/NAME_REASON``, and a group that loses all is dropped for ``NAME_REASON``. REASON is
-    timeout, unreachable, busy, refused, malformed, failed, unparsable or off_scale. Nothing that a judge says is ever run.
+    A missing score (no reply in time, an unreadable one, or one off the scale) is neither 0 nor ignored: the rollout leaves its group,
+    counted in ``drops/rollouts/NAME_REASON``, and a group that loses all its rollouts is dropped for ``NAME_REASON``. REASON is
+    timeout, unreachable, busy, refused, malformed, failed, unparsable or off_scale. A judge's output is never executed.
 
-    A policy learns to please its judge, and may learn to talk it round: keep an evaluation that no model marks.
+    A policy learns to please its judge, and may learn to manipulate it: keep an evaluation that no model scores.
     """
 
     judge: Asked = Endpoint()
@@ -66,7 +66,7 @@ class JudgeScore(AbstractReward):
         if self.low >= self.high or self.threads < 1 or self.timeout <= 0:
             raise ValueError(
                 f"JudgeScore has a scale from {self.low} to {self.high}, {self.threads} threads and {self.timeout} seconds: "
-                "the scale rises, and both others are above 0"
+                "low must be below high, and the others above 0"
             )
 
     def __call__(self, group: Group) -> list[float | None]:
@@ -75,11 +75,11 @@ class JudgeScore(AbstractReward):
         )
 
     def verdicts(self, questions: Sequence[str]) -> list[float | None]:
-        """The score that each question is answered with; a NoVerdict where there is none."""
+        """The score for each question; a NoVerdict where there is none."""
         return [self.read(answer) for answer in self.replies(questions)]
 
     def replies(self, questions: Sequence[str]) -> list[Any]:
-        """What the judge says to each question, unread; a NoVerdict where it says nothing."""
+        """The judge's raw reply to each question; a NoVerdict where there is none."""
         return ask(self.judge, questions, name=self.name, threads=self.threads, timeout=self.timeout)
 
     def read(self, answer: Any) -> float | None:

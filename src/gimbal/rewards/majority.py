@@ -1,4 +1,4 @@
-"""The answer that most rollouts give stands for the right one."""
+"""The majority's answer as a pseudo-label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gimbal.rewards.base import AbstractReward
 
 
 def majority(answers: list[str | None]) -> str | None:
-    """The commonest answer, the first seen of several as common; None if nobody answers."""
+    """The most common answer, ties going to the first seen; None without answers."""
     votes = Counter(answer for answer in answers if answer is not None)
     return votes.most_common(1)[0][0] if votes else None  # in the order in which they were first seen
 
@@ -21,15 +21,16 @@ def majority(answers: list[str | None]) -> str | None:
 class Majority(AbstractReward):
     """Agreement with the majority of the group: reinforcement without labels (TTRL, arXiv:2504.16084).
 
-    With a_1 .. a_V the answers of the rollouts and y the commonest of them, the first seen of several as common: r_j = 1 where a_j = y,
-    else 0. Answers are compared as text; who gives none has no vote, and 0. filters.FirstOf lets fewer train than vote. No label is
-    read, but by the measures that judge the method where there are labels:
+    With a_1 .. a_V the answers of the rollouts and y the most common of them, ties going to the first seen: r_j = 1 where a_j = y, else
+    0. Answers are compared as text; a rollout without one has no vote and scores 0. With filters.FirstOf fewer rollouts train than
+    vote. Labels are read only by the measures that evaluate the method where there are labels:
 
     ``measure``:
     - "agreement": r_j.
     - "share": the share of the rollouts that gave y, the same for all of them.
     - "label": 1 where y is the task's answer, the same for all.
-    - "truth": 1 where r_j is what it would be with the label y*; not below "label", for who differs from a wrong y mostly errs too.
+    - "truth": 1 where r_j is what it would be with the label y*; at least "label", since answers that differ from a wrong y are mostly
+      wrong too.
 
     - one rollout, or all of one answer: r = 1 everywhere, and no advantage.
 

@@ -1,4 +1,4 @@
-"""How unlike a finished sample is to the others of its group."""
+"""How much a finished sample differs from the others of its group."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleNovelty(AbstractReward):
-    """The distance of a sample to the nearest other of its group: a measure that DiversityWeighted reads, so its weight is 0.
+    """The distance of a sample to its nearest neighbour in the group: a measure that DiversityWeighted reads, so its weight is 0.
 
-    ``by`` "euclidean" is that of the numbers of a sample, "cosine" one minus the cosine of the angle between two. Published: cosine, of
-    the features of a large vision model.
+    ``by`` "euclidean" is the distance between the raw values, "cosine" one minus their cosine similarity. Published: cosine, on the
+    features of a large vision model.
 
     - a group of one: 0.
-    - two samples alike: 0 for both.
+    - two equal samples: 0 for both.
     """
 
     by: str = "euclidean"

@@ -1,4 +1,4 @@
-"""A price on answers that come near the length limit."""
+"""A penalty on answers near the length limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OverlongPenalty(AbstractReward):
     def __post_init__(self) -> None:
         if not 0 <= self.zone <= self.limit:
             raise ValueError(
-                f"OverlongPenalty.zone is {self.zone}; it must be a part of the limit, 0 to {self.limit} decisions"
+                f"OverlongPenalty.zone is {self.zone}; it must be between 0 and {self.limit} decisions, the limit"
             )
 
     def __call__(self, group: Group) -> list[float | None]:

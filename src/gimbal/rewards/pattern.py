@@ -1,4 +1,4 @@
-"""What a completion must look like."""
+"""Format of a completion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gimbal.rewards.base import AbstractReward
 class Pattern(AbstractReward):
     """1 if the whole completion (stripped) matches a regular expression, else 0: a format reward.
 
-    The default asks for working followed by an answer, each in its tags, and nothing else.
+    The default requires reasoning followed by an answer, each in its tags, and nothing else.
     """
 
     pattern: str = r"(?s)<think>.+</think>\s*<answer>.+</answer>"

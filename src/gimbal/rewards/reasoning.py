@@ -22,10 +22,9 @@ MEMORY_GB = 4.0
 class ReasoningScore(AbstractReward):
     """The score_answer function of the task's reasoning-gym dataset on the extracted answer, in [0, 1]; fractions are kept.
 
-    The answer is the text between the last ``opening`` and the ``closing`` after it; with an empty ``opening`` it starts
-    with the text, with an empty ``closing`` it ends with it. A completion without an answer scores 0. So does one on
-    which the library's scorer raises, dies or takes longer than ``timeout`` seconds; those are counted
-    (``reward/error``). Scoring runs in its own process.
+    The answer is the text between the last ``opening`` and the ``closing`` after it; an empty ``opening`` means the start of the text,
+    an empty ``closing`` its end. A completion without an answer scores 0, as does one on which the library's scorer raises, dies or
+    takes longer than ``timeout`` seconds; the latter are counted (``reward/error``). Scoring runs in its own process.
     """
 
     name: str = "reasoning"
@@ -60,7 +59,7 @@ class ReasoningScore(AbstractReward):
         texts = [rollout.text for rollout in group.rollouts]
         try:
             return self._score(task, texts)
-        except WorkerError:  # one of the texts hung or killed the scorer: the others should not pay for it
+        except WorkerError:  # one of the texts hung or killed the scorer: score the others one by one
             return [self._score_one(task, text) for text in texts]
 
     def _score_one(self, task: Task, text: str) -> float | None:

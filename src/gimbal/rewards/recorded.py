@@ -11,9 +11,11 @@ from gimbal.rewards.base import AbstractReward
 
 
 def chosen(task: Task, column: str, sample: int) -> Any:
-    """What a task's column holds for this sample: its entry in a list, or the value itself."""
+    """The value of a task's column for this sample: its entry in a list, or the value itself."""
     if column not in task.columns:
-        raise ValueError(f"task {task.id} has no column {column!r}; offline data brings it, one entry for each sample")
+        raise ValueError(
+            f"task {task.id} has no column {column!r}; offline data must have it, with one entry per sample"
+        )
     value = task.columns[column]
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value

@@ -23,7 +23,7 @@ class Broken(float):
 
 
 class NoVerdict(float):
-    """A score that was owed and could not be had, and why: neither 0 nor "does not apply". Its rollout leaves the group."""
+    """A score that could not be determined, and why: neither 0 nor "does not apply". Its rollout leaves the group."""
 
     reason: str
 
@@ -36,9 +36,9 @@ class NoVerdict(float):
 def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | None = None) -> Group | Drop:
     """score = sum of weight * reward over the rewards that apply; ``scores`` holds each by name, before weighting.
 
-    Without rewards the group passes as it is (its dense rewards count). A rollout to which none applies leaves the
-    group, for 0 would be a lie, and so does one that a reward gave no finite number (NoVerdict), for the others alone
-    would not compare. ``lost`` counts them by reason; if none is left the group is a Drop for the commonest.
+    Without rewards the group is returned unchanged (its dense rewards count). A rollout to which none applies leaves the group, because
+    0 would be wrong. So does one to which a reward gave no finite number (NoVerdict), because the other rewards would not be
+    comparable. ``lost`` counts them by reason; if no rollout is left, the group becomes a Drop with the most common reason.
     ``scores["error"]`` is 1 where a scorer failed on the text, else 0.
     """
     if not rewards:
@@ -62,14 +62,14 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
 
 
 def of_all(rewards: Sequence[AbstractReward], groups: Sequence[Group], kind: str = "") -> dict[str, float]:
-    """What rewards say of all rollouts of these groups together, each figure as KIND + the reward's name / the figure's."""
+    """The rewards' figures over all rollouts of these groups, each named KIND + the reward's name / the figure's."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     found = ((reward.name, reward.figures(rollouts)) for reward in rewards if rollouts)
     return {f"{kind}{own}/{name}": value for own, told in found for name, value in told.items()}
 
 
 def _given(reward: AbstractReward, group: Group) -> list[float | None]:
-    """What a reward says of a group. One of the user's own that raises ends the run as a function does: saved, and to be continued."""
+    """A reward's scores of a group. If a user's reward raises, the run ends as it does with a function: saved and resumable."""
     try:
         values = reward(group)
         count = len(group.episodes)
@@ -89,7 +89,7 @@ def _given(reward: AbstractReward, group: Group) -> list[float | None]:
 
 
 def follow_ups(group: Group, rewards: Sequence[AbstractReward]) -> list[Task]:
-    """Everything that the rewards have the policy answer about the group, in their order."""
+    """All follow-up questions of the rewards about the group, in the order of the rewards."""
     return [task for reward in rewards for task in reward.follow_ups(group)]
 
 

@@ -1,4 +1,4 @@
-"""Diversity of sets of answers, handed to their members."""
+"""Diversity of sets of answers, credited to their members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gimbal.rewards.base import AbstractReward
 
 @dataclass(frozen=True, kw_only=True)
 class SetDiversity(AbstractReward):
-    """Lets sets of rollouts of a task compete on diversity, and credits each member with what it adds (SGRPO, 2026; use with
+    """Makes sets of a task's rollouts compete on diversity, and credits each member with its contribution (SGRPO, 2026; use with
     LeaveOneOut).
 
     A group's rollouts form ``sets`` sets of n in the order of their samples. D = mean pairwise distance in a set, c_i = D - D without
@@ -26,7 +26,7 @@ class SetDiversity(AbstractReward):
 
     - weight 0: LeaveOneOut of the other rewards.
     - "reward": the mean of d over a set is D. "advantage" without credit: all members of a set share B.
-    - identical answers: 0. An answer without text to compare counts in no distance, and fewer than two that do make D = 0.
+    - identical answers: 0. An answer without text is left out of all distances; with fewer than two others, D = 0.
 
     Distance: "answer" is 0 for equal extracted answers, else 1; "text" is 1 - the shared part of the sets of character triples.
     Published: ``temperature`` 1, 8 sets of 12 to 64, weight 0.8 to 0.9 against 0.1 to 0.2 for utility; distances are those of
@@ -50,14 +50,14 @@ class SetDiversity(AbstractReward):
     def __post_init__(self) -> None:
         if self.sets < 2 or self.temperature <= 0:
             raise ValueError(
-                f"SetDiversity has {self.sets} sets at temperature {self.temperature}; two sets at least compare, above 0"
+                f"SetDiversity has {self.sets} sets at temperature {self.temperature}; use at least two sets, and a temperature above 0"
             )
 
     def __call__(self, group: Group) -> list[float | None]:
         total = len(group.rollouts)
         if total % self.sets or total < 2 * self.sets:
             raise ValueError(
-                f"{total} rollouts make no {self.sets} equal sets of two or more: set num_generations to a multiple of sets"
+                f"{total} rollouts do not make {self.sets} equal sets of two or more: set num_generations to a multiple of sets"
             )
         size = total // self.sets
         keys = [self._key(rollout.text) for rollout in group.rollouts]
@@ -82,7 +82,7 @@ class SetDiversity(AbstractReward):
         return [(total - 1) / total * (better * u - worse * d) for u, d in zip(up, down, strict=True)]
 
     def _key(self, text: str) -> frozenset[str]:
-        """What an answer is compared by; empty where there is nothing to compare."""
+        """The key by which an answer is compared; empty if there is nothing to compare."""
         if self.distance == "answer":
             answer = extract(text, self.opening, self.closing)
             return frozenset() if answer is None else frozenset({answer})
@@ -91,7 +91,7 @@ class SetDiversity(AbstractReward):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.sets < 2 or whole.run.num_generations % self.sets:
             yield Refusal(
-                "SetDiversity compares sets of equal size: let num_generations be a multiple of its sets, and sets at least 2"
+                "SetDiversity compares sets of equal size: set num_generations to a multiple of its sets, and sets to 2 or more"
             )
 
 

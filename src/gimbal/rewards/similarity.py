@@ -1,4 +1,4 @@
-"""How like the right answer an answer is."""
+"""How similar an answer is to the right one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Similarity(AbstractReward):
     - "edit": 1 - Levenshtein distance / the longer length.
     - "equal": 1 or 0.
 
-    ``least`` is what a similarity must reach to count at all. No answer scores 0; tasks without an answer are not applicable.
+    ``least`` is the smallest similarity that counts. No answer scores 0; not applicable to tasks without an answer.
 
     - "equal", or ``least`` = 1: the sparse reward of ExactAnswer.
     - nothing in common: 0.
 
-    What is near is paid although wrong, and may stay so: watch the exact share too, by ExactAnswer(weight=0.0).
+    Near misses are rewarded although wrong, and may persist: also watch the exact share with ExactAnswer(weight=0.0).
 
-    Confidence: partial; the mean of fingerprint similarities is published; ours: n-grams and edits in their place, and ``least``.
+    Confidence: partial; the mean of fingerprint similarities is published; ours: n-grams and edits instead, and ``least``.
     """
 
     measure: Literal["tanimoto", "edit", "equal"] = "tanimoto"

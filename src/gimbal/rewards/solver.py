@@ -1,4 +1,4 @@
-"""What a text is worth to somebody who has to answer with its help."""
+"""Scores a text by how much it helps a solver to answer."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class SolverScore(AbstractReward):
     """How often a solver answers correctly with the help of the text.
 
     score = mean over the answers y of 1[y right] + form_weight 1[y in form]. The solver is asked ``template``, filled as for
-    rewards.JudgeScore, ``samples`` times; y is right if what stands between ``opening`` and ``closing`` is the task's answer, in form
-    if ``form`` (a regular expression) is found in it. ``solver`` None is the policy in training itself. Of the completion it sees what
-    stands between the two strings of ``part`` ("" and "" being all); one without that part scores 0. Not applicable to tasks without an
-    answer.
+    rewards.JudgeScore, ``samples`` times; y is right if the text between ``opening`` and ``closing`` is the task's answer, in form if
+    ``form`` (a regular expression) is found in it. ``solver`` None is the policy being trained. The solver sees the part of the
+    completion between the two strings of ``part`` ("" and "": all of it); a completion without that part scores 0. Not applicable to
+    tasks without an answer.
 
-    With ``questions``, a column that holds a list of {"question": ..., "answer": ...} a task, the mean is over all of them, or over
-    ``draws`` drawn ones, others for each rollout. Where one has "options" it is asked for a letter, in an order drawn again each time.
-    ``relative`` subtracts what the solver scores without the completion: what the text adds.
+    With ``questions``, a column with a list of {"question": ..., "answer": ...} per task, the mean is over all of them, or over
+    ``draws`` sampled ones, different for each rollout. A question with "options" asks for a letter, with the options reshuffled each
+    time. ``relative`` subtracts the solver's score without the completion, leaving what the text adds.
 
     - DoGe (arXiv:2512.06835): a Thinker who did not see the question is paid for what it writes; ``samples`` 4.
     - CapRL (arXiv:2509.22647): captions are paid by ``draws`` = 4 questions to a reader without the image, ``samples`` 1, chosen by
       ``curated``.
-    - REVISOR (arXiv:2511.13026): the chosen evidence, a ``part``, must do for the policy itself, ``solver`` None, ``samples`` 1.
+    - REVISOR (arXiv:2511.13026): the chosen evidence, a ``part``, must suffice for the policy itself, ``solver`` None, ``samples`` 1.
     - AI-SearchPlanner (arXiv:2508.20368): a plan is worth what it adds for a frozen model, ``relative``.
-    - a solver that does not read the completion: all rollouts of a task score alike, so a group's advantages are 0 (but for what
-      ``draws`` leave to chance).
-    - ``relative``, and an empty completion: 0, but for chance.
+    - a solver that does not read the completion: all rollouts of a task have the same score, so a group's advantages are 0 (up to the
+      randomness of ``draws``).
+    - ``relative``, and an empty completion: 0, up to chance.
 
-    Answers that did not come count in no mean; a rollout with none at all has no verdict and leaves (see rewards.JudgeScore).
+    Missing answers are left out of the mean; a rollout without any has no verdict and leaves its group (see rewards.JudgeScore).
 
     Confidence: partial; ours: ``form_weight``, the solver's wording, and the difference as form of ``relative``.
     """
@@ -117,7 +117,7 @@ class SolverScore(AbstractReward):
         ]
 
     def _inquiries(self, group: Group) -> list[list[tuple[str, str]]]:
-        """(prompt, right answer) of all that is asked about each rollout, and in the end without any, if ``relative``."""
+        """(prompt, right answer) of all questions about each rollout, then without a rollout if ``relative``."""
         questions = self._questions(group.task)
         if not questions:
             return []
@@ -140,7 +140,7 @@ class SolverScore(AbstractReward):
         return extract(rollout.text, opening, closing) if opening or closing else rollout.text
 
     def _questions(self, task: Task) -> Sequence[Mapping[str, Any]]:
-        """What is asked: without ``questions`` that which the template itself asks."""
+        """The questions; without ``questions``, the one in the template."""
         if self.questions:
             return task.columns.get(self.questions, ())
         return [] if task.answer is None else [{"answer": task.answer}]
@@ -156,7 +156,7 @@ class SolverScore(AbstractReward):
 
 
 def _worded(question: Mapping[str, Any], stream: np.random.Generator) -> tuple[dict[str, str], str]:
-    """What fills the template, and the right answer: with ``options`` their letter, in an order that is drawn again."""
+    """The template's values, and the right answer: with ``options`` its letter, in a freshly sampled order."""
     text, right = str(question.get("question", "")), str(question["answer"])
     if options := question.get("options"):
         order = [str(options[i]) for i in stream.permutation(len(options))]
@@ -168,8 +168,8 @@ def _worded(question: Mapping[str, Any], stream: np.random.Generator) -> tuple[d
 def curated(
     questions: Sequence[Mapping[str, Any]], seer: Callable[[str], str], blind: Callable[[str], str]
 ) -> list[Mapping[str, Any]]:
-    """The questions that test what was seen: ``seer`` answers them with the matter before it, and ``blind`` cannot guess them.
+    """The questions that need the input: ``seer`` answers them with it, and ``blind`` cannot guess them.
 
-    The curation of CapRL (arXiv:2509.22647); leaky questions pay for texts that say nothing.
+    The curation of CapRL (arXiv:2509.22647); questions that can be guessed reward empty texts.
     """
     return [q for q in questions if seer(q["question"]) == q["answer"] and blind(q["question"]) != q["answer"]]

@@ -14,9 +14,9 @@ COUNT = re.compile(r"after (\d+) terms")
 @dataclass(frozen=True, kw_only=True)
 class StepReader(AbstractJudge):
     """Answers "the total after k terms" (environments.HiddenQuestion) with the result of the (k - 1)-th equation a + b = c below the
-    question, correct or not; without one it says that it does not know.
+    question, correct or not; without one it answers that it does not know.
 
-    A frozen solver for laptops and tests, in place of a language model behind rewards.Endpoint.
+    A frozen solver for laptops and tests, instead of a language model behind rewards.Endpoint.
     """
 
     def __call__(self, question: str) -> str:

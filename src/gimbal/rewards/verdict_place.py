@@ -22,16 +22,16 @@ class VerdictAndPlace(AbstractReward):
     nothing is wrong):
     - "verdict": 1 if both hold an interval or neither does.
     - "place": the intersection of the two intervals over their union, in whole steps; 0 without one.
-    - "joint": verdict x (1 where nothing is wrong, else place): of all samples only the share p of right verdicts can teach the place,
+    - "joint": verdict x (1 where nothing is wrong, else place): only the share p of samples with right verdicts can teach the place,
       so its gradient has variance p Var + p (1 - p) |mean|^2 and a signal-to-noise ratio of at most p times that of "place" alone.
 
-    Decoupled: a task that has ``columns["stream"]`` is scored by the measure of that name alone (Proofreading(copies=True)), so that
-    groups, and their statistics, are of one stream. "joint" scores all.
+    Decoupled: a task with ``columns["stream"]`` is scored only by the measure of that name (Proofreading(copies=True)), so each group
+    and its statistics belong to one stream. "joint" scores all.
 
-    - a verifier whose verdicts are all right: "joint" is "place" on what is wrong.
-    - no data with errors: the training of a verdict.
+    - a verifier whose verdicts are all right: "joint" is "place" on tasks with errors.
+    - no data with errors: trains only the verdict.
 
-    Published: ``word`` and interval are a verdict and a box; a reward of form is added, ours is rewards.Pattern.
+    Published: ``word`` and interval are a verdict and a box; a format reward is added (here: rewards.Pattern).
 
     Confidence: verified.
     """

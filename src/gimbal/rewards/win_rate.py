@@ -1,4 +1,4 @@
-"""Rollouts of a group compared in pairs, and the share of comparisons that each wins."""
+"""Compares the rollouts of a group in pairs; each scores the share of comparisons it wins."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gimbal.rewards.scoring import NoVerdict
 class AbstractPreference(AbstractPart, ABC):
     """Group -> P(rollout i beats rollout j) in [0, 1] for every pair, [i][j] and [j][i] summing to 1; None: not compared.
 
-    A frozen dataclass, saved with the recipe. It need not come of any score, nor be transitive: a person, a judge or a game may
-    be behind it.
+    A frozen dataclass, saved with the recipe. It need not derive from a score, nor be transitive: it may come from a person, a judge or
+    a game.
     """
 
     @abstractmethod
@@ -36,11 +36,11 @@ class ByRewards(AbstractPreference):
     """Each reward prefers the higher of its scores (a tie is 1/2), with its weight as its number of votes.
 
     P is the share of the votes; with ``majority`` 1 above half of them, 1/2 at half and 0 below. ``temperature`` above 0 makes a
-    vote sigmoid(difference / temperature), as Bradley and Terry have it. A reward that does not apply to both abstains; if all do, the
+    vote sigmoid(difference / temperature), as in the Bradley-Terry model. A reward that does not apply to both abstains; if all do, the
     pair is not compared.
 
     - one reward, ``temperature`` 0: the order of its scores.
-    - ``majority`` over three or more may go round in a circle (Condorcet); shares cannot, for each is a sum of orders.
+    - ``majority`` over three or more may be cyclic (Condorcet); shares cannot, as each is a sum of orders.
     """
 
     rewards: tuple[AbstractReward, ...] = (ReasoningScore(),)
@@ -49,9 +49,7 @@ class ByRewards(AbstractPreference):
 
     def __post_init__(self) -> None:
         if not self.rewards or self.temperature < 0 or min(reward.weight for reward in self.rewards) <= 0:
-            raise ValueError(
-                "ByRewards compares by one reward or more, each of a weight above 0, at a temperature of 0 or above"
-            )
+            raise ValueError("ByRewards needs at least one reward, weights above 0, and a temperature of 0 or above")
 
     def open(self) -> ByRewards:
         return replace(self, rewards=tuple(reward.open() for reward in self.rewards))
@@ -88,18 +86,18 @@ def _step(x: float) -> float:
 class WinRate(AbstractReward):
     """The probability of beating another rollout of the group: self-play (SPO, arXiv:2401.04056).
 
-    R_i = mean over j != i of P(i beats j). To maximise it is to play a symmetric zero-sum game against oneself, whose solution is the
-    minimax winner: that exists where preferences go round in a circle and no score can express them. (The mean of the iterates
-    tends to it, the last one may go round.)
+    R_i = mean over j != i of P(i beats j). Maximising it plays a symmetric zero-sum game against oneself, whose solution is the minimax
+    winner: it exists even if preferences are cyclic and no score can express them. (The mean of the iterates converges to it; the last
+    iterate may cycle.)
 
     - a preference by one noiseless score: the rank in the group, scaled to [0, 1].
     - groups of two: 0, 1/2 or 1.
     - the mean over a group is 1/2.
-    - a rollout that is compared with none (or is alone): it does not apply.
+    - a rollout that is compared with no other: not applicable.
 
-    Published: rollouts of one task or the last few of a queue as opponents; ours are those of the group.
+    Published: opponents are rollouts of one task, or the last few of a queue; here, those of the group.
 
-    Confidence: partial; ours: who the opponents are, and ByRewards.
+    Confidence: partial; ours: the choice of opponents, and ByRewards.
     """
 
     preference: AbstractPreference = ByRewards()

@@ -1,4 +1,4 @@
-"""What the steps of a written working tell: how many there are, how many are right, which was the last that was needed."""
+"""Measures of the steps of written reasoning: how many there are, how many are right, which was the last one needed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EQUATION = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)\s*=\s*(-?\d+)")
 
 
 def step_spans(text: str, opening: str, closing: str, separator: str) -> list[tuple[int, int]]:
-    """Where each step of the working begins and ends: what ``separator`` (a regular expression) parts, blanks left out.
+    """Start and end of each step of the reasoning, split at ``separator`` (a regular expression), without blank ones.
 
-    The working stands between the first ``opening`` and the ``closing`` after it, or runs to the end; no opening, no steps.
+    The reasoning is between the first ``opening`` and the ``closing`` after it, or the end; without an opening there are no steps.
     """
     if (found := text.find(opening)) < 0:
         return []
@@ -32,17 +32,18 @@ def step_spans(text: str, opening: str, closing: str, separator: str) -> list[tu
 
 @dataclass(frozen=True, kw_only=True)
 class WorkingSteps(AbstractReward):
-    """A number about the reasoning steps, for parts that credit steps; with weight 0 it is only recorded.
+    """A measure of the reasoning steps, for methods that credit steps; with weight 0 it is only recorded.
 
     ``measure``:
     - "count": how many steps there are.
-    - "economy": 1 / (1 + count), the price of calls of HDPO (arXiv:2604.08545).
-    - "spared": max(0, 1 - count / ``most``), what a plan leaves of its calls (AI-SearchPlanner, arXiv:2508.20368, in our reading).
-    - "right": how many lead the working without an error, each holding equations (a + b = c in integers) that are all true and,
+    - "economy": 1 / (1 + count), the cost of calls in HDPO (arXiv:2604.08545).
+    - "spared": max(0, 1 - count / ``most``), the share of calls a plan saves (AI-SearchPlanner, arXiv:2508.20368, in our reading).
+    - "right": how many steps come before the first error, each with equations (a + b = c in integers) that are all true and,
       if ``chained``, begins with the result of the step before.
     - "turns": the same in turns of filters.StepTurns: one more, for the answer, if all are right.
     - "flawed": 1 unless there are steps and all are right; a guess is flawed (FAPO, arXiv:2510.22543, asks a judge).
-    - "necessary": steps up to and with the first that holds the task's answer; all of them if none does (DECS, arXiv:2509.25827).
+    - "necessary": steps up to and including the first that contains the task's answer; all of them if none does (DECS,
+      arXiv:2509.25827).
     """
 
     measure: Literal["count", "economy", "spared", "right", "turns", "flawed", "necessary"] = "count"
@@ -86,7 +87,7 @@ class WorkingSteps(AbstractReward):
 def step_verdicts(
     text: str, opening: str, closing: str, separator: str, *, chained: bool
 ) -> list[tuple[tuple[int, int], bool]]:
-    """Each step of the working, where it stands, and whether it is right by itself."""
+    """Each step of the reasoning, its position, and whether it is right by itself."""
     spans = step_spans(text, opening, closing, separator)
     return list(zip(spans, _verdicts([text[a:b] for a, b in spans], chained=chained), strict=True))
 

@@ -1,4 +1,4 @@
-"""A place for programs that nobody trusts: one interface, several rungs (docs/isolation.md)."""
+"""Sandboxes for untrusted programs: one interface, several rungs (docs/isolation.md)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gimbal.sandbox.trial import held
 class AbstractSandboxSpec(AbstractPart, ABC):
     """The saved, frozen choice of a rung with its limits; ``open`` makes a live one.
 
-    ``open`` is for untrusted code: the first time in a process it attacks itself, and raises Untrusted where an attack
-    gets through, or the attacks cannot be made. ``start`` is the same without that.
+    ``open`` is for untrusted code: the first time in a process it attacks itself, and raises Untrusted if an attack succeeds, or the
+    attacks cannot be made. ``start`` does the same without attacks.
     """
 
     def missing(self) -> str:
-        """What it needs and is not here, in a sentence, or "". Asked before a run; nothing is started for it."""
+        """A message about missing requirements, or "". Called before a run; starts nothing."""
         return ""
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -50,11 +50,11 @@ class AbstractSandboxSpec(AbstractPart, ABC):
 
     @abstractmethod
     def start(self) -> AbstractSandbox:
-        """A live one, not attacked first."""
+        """A live sandbox, without attacking it first."""
 
 
 def unavailable(asked: Callable[[], object]) -> str:
-    """Why what is asked for is not to be had, or ""."""
+    """Why it is unavailable, or ""."""
     try:
         asked()
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Containers, by name: what a rung beyond this machine's own means would want."""
+"""Containers: a placeholder that states what such a rung would need."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gimbal.sandbox.live import AbstractSandbox, Unavailable
 
 @dataclass(frozen=True, kw_only=True)
 class Container(AbstractSandboxSpec):
-    """An image in ``engine`` (docker, podman, or gVisor's runsc). gimbal does not start containers: it says what this wants, and runs
-    nothing. Start the whole run in the container and choose Landlock within it.
+    """An image in ``engine`` (docker, podman, or gVisor's runsc). gimbal does not start containers: it states what this needs, and runs
+    nothing. Start the whole run in the container and choose Landlock inside it.
     """
 
     image: str

@@ -1,4 +1,4 @@
-"""A live sandbox: what it is asked, what comes of it, and what breaks."""
+"""A live sandbox: its calls, outcomes and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Program = str | Sequence[str]  # the text of a Python program, or a command and 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a program ended by itself. An exception in it is an ``code`` of 1, its words in ``errors``."""
+    """How a program ended by itself. An exception gives a ``code`` of 1, with its text in ``errors``."""
 
     code: int  # below 0: by the signal of that number
     output: str = ""
@@ -28,22 +28,22 @@ class Outcome:
 
 
 class SandboxError(Exception):
-    """A third outcome, neither success nor failure of whoever wrote the program: it must not pass for a reward of 0.
+    """A third outcome, neither success nor failure of the program's author: it must not become a reward of 0.
 
-    The text says what broke, in words that follow the sandbox's name.
+    The message states what broke, in words that follow the sandbox's name.
     """
 
 
 class Unavailable(SandboxError):
-    """This rung is not to be had here, or does not hold. Nothing was run, and no weaker one took its place."""
+    """This rung is unavailable here, or does not hold. Nothing was run, and no weaker one was used instead."""
 
 
 class Untrusted(SandboxError, ValueError):
-    """It was attacked before its first use, and does not hold, or could not be tried. No rollout has failed by that: a run ends."""
+    """It was attacked before its first use, and does not hold, or could not be tested. This ends the run; no rollout has failed."""
 
 
 class OverLimit(SandboxError):
-    """The program was ended at a limit, which ``limit`` names. The sandbox is as usable as before."""
+    """The program was killed at the limit named by ``limit``. The sandbox remains usable."""
 
     def __init__(self, limit: str, said: str) -> None:
         super().__init__(said)
@@ -58,7 +58,7 @@ class OverLimit(SandboxError):
 
 
 class Lost(SandboxError):
-    """The sandbox has ended, and its files with it. A program has killed what served it, or the machine has."""
+    """The sandbox has ended, and its files are gone. A program, or the machine, killed its server process."""
 
 
 class AbstractSandbox(ABC):
@@ -66,26 +66,26 @@ class AbstractSandbox(ABC):
 
     @abstractmethod
     def exec(self, program: Program, *, stdin: str = "", seconds: float | None = None) -> Outcome:
-        """Run it to its end, in ``seconds`` at most (None: the rung's own). Raises SandboxError."""
+        """Run it to its end, in at most ``seconds`` (None: the rung's limit). Raises SandboxError."""
 
     @abstractmethod
     def write(self, path: str, content: bytes) -> None:
-        """A file beneath the working directory; directories on the way are made."""
+        """Write a file below the working directory; parent directories are created."""
 
     @abstractmethod
     def read(self, path: str) -> bytes: ...
 
     @abstractmethod
     def fork(self) -> AbstractSandbox:
-        """Another one in the same state, which goes its own way."""
+        """An independent copy in the same state."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing of it is left. A second time does nothing."""
+        """Remove everything. A second call does nothing."""
 
 
 def inside(path: str) -> str:
-    """A path beneath the working directory, or a ValueError."""
+    """A path below the working directory, or a ValueError."""
     parts = path.split("/")
     if not path or path.startswith("/") or ".." in parts or "\0" in path:
         raise ValueError(
@@ -95,7 +95,7 @@ def inside(path: str) -> str:
 
 
 def allowed(seconds: float) -> float:
-    """The seconds that a program is given, or a ValueError."""
+    """The time limit of a program in seconds, or a ValueError."""
     if not 0 < seconds <= MOST_SECONDS:
         raise ValueError(
             f"a program is given {seconds} seconds; expected a number above 0, at most {MOST_SECONDS:,.0f}"

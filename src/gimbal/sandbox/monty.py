@@ -1,4 +1,4 @@
-"""Small Python programs in an interpreter of their own, which has no way to the machine (pydantic-monty)."""
+"""Small Python programs in a separate interpreter without access to the machine (pydantic-monty)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # the time that prog
 
 @dataclass(frozen=True, kw_only=True)
 class Monty(AbstractSandboxSpec):
-    """An interpreter of a part of Python: functions, comprehensions, exceptions, math, json, re, ... but no generators, no
+    """An interpreter for a subset of Python: functions, comprehensions, exceptions, math, json, re, ... but no generators, no
     inheritance, no packages. Commands are refused. Needs the extra ``sandbox``.
 
-    Names last from call to call, as in a session, and so do files, which are kept here and not on the disk; a program that is ended
-    at a limit has changed nothing. All of its state is bytes (``Interpreted.state``): forked at no cost, and resumed elsewhere
-    to say the same. The clock stands still, sleeping takes no time, and ``seed`` starts the random numbers.
+    Names persist between calls, as in a session, and so do files, which are kept in memory, not on disk; a program killed at a limit
+    has changed nothing. All state is bytes (``Interpreted.state``): forks are free, and a state resumed elsewhere gives the same
+    results. The clock stands still, sleeping takes no time, and ``seed`` seeds the random numbers.
     """
 
     timeout: float = 2.0

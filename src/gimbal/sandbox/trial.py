@@ -1,8 +1,7 @@
-"""What a sandbox does to itself before it is trusted: ten attacks, in programs that every rung can be asked to run.
+"""The attacks of a sandbox on itself before it is trusted: ten attacks, as programs that every rung can run.
 
-One that gets through hurts nobody: it reads and writes a file that was made for it, knocks at this process with signal 0, and
-takes twice the memory that it may have without touching it. It says "through" where it got through; a rung whose language has no
-words for it holds.
+A successful one does no harm: it reads and writes a file made for it, sends signal 0 to this process, and allocates twice its memory
+limit without touching it. It prints "through" if it succeeds; a rung whose language cannot express it holds.
 """
 
 from __future__ import annotations

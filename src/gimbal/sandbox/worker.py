@@ -1,10 +1,9 @@
-"""A process of its own for code that is not trusted, contained: nothing it does can stop, crash or slow the run, read what is not
-its own, or outlive it.
+"""A contained process for untrusted code: nothing it does can stop, crash or slow the run, read what is not its own, or outlive it.
 
-docs/isolation.md has the promises and the kernel that each takes; ``contained()`` says which of them hold here. A worker
-whose kernel refuses some works all the same, and a warning names them once.
+docs/isolation.md lists the promises and the kernel that each needs; ``contained()`` returns which of them hold here. A worker still
+runs if the kernel refuses some, and one warning names them.
 
-What no kernel gives: code that a function executes inside its own process can falsify the answers of that function.
+No kernel protects against this: code executed inside the function's own process can falsify that function's answers.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ Target = Callable[..., Any]
 
 
 class TargetError(ValueError):
-    """A function that cannot be sent to its process, or not be loaded there."""
+    """A function that cannot be sent to its process, or cannot be loaded there."""
 
 
 class WorkerError(Exception):
-    """A call that gave no value; the text says why, after the name of what was called and a colon."""
+    """A call without a value; the message gives the reason, after the name of what was called and a colon."""
 
 
 @cache
 def contained() -> dict[str, bool]:
-    """What holds on this machine, each promise with whether it does (docs/isolation.md). Starts a worker."""
+    """Each promise, and whether it holds on this machine (docs/isolation.md). Starts a worker."""
     worker = Worker("contained", lambda: (bool, []), timeout=START_SECONDS, memory_gb=1.0, network=False)
     assert worker.needs == []
     lacking = worker.lacking
@@ -97,14 +96,12 @@ def _warn(missing: tuple[str, ...], why: tuple[str, ...]) -> None:
 
 
 class Worker:
-    """``make`` is sent to the child once and called there; it returns (function, needs). A call of the worker is a
-    call of function.
+    """``make`` is sent to the child once and called there; it returns (function, needs). Calling the worker calls the function.
 
-    ``start`` returns at once while the child imports; ``needs`` waits for it. A call that passes ``timeout`` seconds,
-    or that ends the process, raises WorkerError; the next call has a fresh process. Arguments are pickled, values are
-    whatever JSON can hold. Pickled itself (or copied), a worker is one not yet started. ``imports``: what the trainer imports
-    can be read, and imported, there too. ``within``: a command that starts the process where a namespace and a root directory
-    of its own are made already.
+    ``start`` returns at once while the child imports; ``needs`` waits for it. A call that takes longer than ``timeout`` seconds, or
+    that ends the process, raises WorkerError; the next call gets a fresh process. Arguments are pickled; values are any JSON. A pickled
+    or copied worker is not started. ``imports``: the trainer's imports can be read and imported there too. ``within``: a command that
+    starts the process in an existing namespace and root directory.
     """
 
     def __init__(
@@ -234,7 +231,7 @@ class Worker:
 
     @property
     def needs(self) -> list[str]:
-        """What the target said of itself; waits for the child. A target that cannot be made raises ``raises``."""
+        """What the target reported about itself; waits for the child. Raises ``raises`` if the target cannot be made."""
         self.start()
         if self._needs is None:
             try:
@@ -254,7 +251,7 @@ class Worker:
         return self._exchange(cloudpickle.dumps(arguments), self.timeout)
 
     def _refresh(self) -> None:
-        """A child that has died since the last call is replaced; one that has spoken out of turn is not listened to."""
+        """Replace a child that has died since the last call; reject one that sent an unrequested answer."""
         if self._process is None or self._needs is None or not self._connection.poll():
             return
         with socket.socket(fileno=os.dup(self._connection.fileno())) as peeked:
@@ -268,7 +265,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the next call will be answered by the process of the last one; it has said nothing that nobody asked."""
+        """Whether the process of the last call will answer the next one, and has sent nothing unrequested."""
         return self._process is not None and self._process.poll() is None and not self._connection.poll()
 
     def close(self) -> None:

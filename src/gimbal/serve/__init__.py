@@ -1,1 +1,1 @@
-"""An OpenAI-compatible endpoint over any engine of tokens, for agents written in any framework. It records what it answers."""
+"""An OpenAI-compatible endpoint over any token engine, for agents written in any framework. It records its answers."""

@@ -1,8 +1,8 @@
 """The process that starts agents: python -m gimbal.serve._host PROGRAM. It imports the user's function once and forks for each episode.
 
-Orders come as lines of JSON on its input, {"start": ID, "url": ..., "task": ..., "seed": ...} and {"stop": ID}; on its output it says
-{"ended": ID, "score": ..., "error": ...}. When its input ends, its owner is gone, however that ended: then everything that descends
-from it is ended too. An agent dies with this process, and what an agent leaves running in its process group dies with the agent.
+Orders arrive as lines of JSON on its input, {"start": ID, "url": ..., "task": ..., "seed": ...} and {"stop": ID}; it writes
+{"ended": ID, "score": ..., "error": ...} to its output. When its input ends, its owner is gone for any reason: all its descendants are
+killed. An agent dies with this process, and everything left in an agent's process group dies with the agent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESULT = 3  # the descriptor on which a function's result goes back
 
 @dataclass(kw_only=True)
 class Running:
-    """An agent under way: its number, and what has been read of its result and of what it prints."""
+    """A running agent: its number, and what has been read of its result and its output."""
 
     name: str
     result: int
@@ -70,7 +70,7 @@ class Starter:
             self._reap()
 
     def end(self) -> None:
-        """Everything that descends from this process."""
+        """Kill all descendants of this process."""
         while family := _descendants(os.getpid()):
             for process in family:
                 with contextlib.suppress(ProcessLookupError):
@@ -150,7 +150,7 @@ class Starter:
             self.selector.unregister(descriptor)
 
     def _reap(self) -> None:
-        """Agents that ended, and orphans of theirs, which come to this process."""
+        """Reap agents that ended, and their orphans, which are re-parented to this process."""
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -199,7 +199,7 @@ def _say(line: dict[str, Any]) -> None:
 
 
 def _surround(url: str) -> None:
-    """What clients look for in the environment; no proxy stands between an agent and its own machine."""
+    """The environment variables that clients read; no proxy between an agent and its own machine."""
     os.environ |= {"OPENAI_BASE_URL": url, "GIMBAL_BASE_URL": url}
     os.environ.setdefault("OPENAI_API_KEY", "none")
     for name in ("NO_PROXY", "no_proxy"):
@@ -213,7 +213,7 @@ def _kill(process: int) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """By the parents that all processes name; not every kernel keeps lists of children."""
+    """Found through the parents of all processes; not every kernel keeps lists of children."""
     parents = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended

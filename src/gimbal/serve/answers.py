@@ -1,4 +1,4 @@
-"""What an endpoint answers with: prompts encoded, drawn by the engine, recorded, and remembered by session."""
+"""The answers of an endpoint: prompts are encoded, completed by the engine, recorded, and stored by session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Prompt = tuple[str, list[int]]  # as text, and as tokens
 
 
 class AbstractAnswers(ABC):
-    """What HTTP asks of whoever answers. ``sampling`` holds where a request says nothing; if ``fixed`` its temperature always does."""
+    """The interface between HTTP and the answers. ``sampling`` is the default for requests; ``fixed`` enforces its temperature."""
 
     name: str
     sampling: Sampling
@@ -71,7 +71,9 @@ class Answers(AbstractAnswers):
 
     def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
         if (keep := self.sessions.keep) is not None:
-            raise ValueError(f"a server that holds the newest {keep} answers may lose some of an episode's: keep=None")
+            raise ValueError(
+                f"a server that keeps only the newest {keep} answers may lose some of an episode's: set keep=None"
+            )
         made = self.sessions.take(session).episode(task, sample)
         if isinstance(made, Drop):
             self.driver.drop(made.reason)
@@ -98,7 +100,7 @@ class Answers(AbstractAnswers):
         return replies.reply(asked, answers, self.name)
 
     async def answer(self, asked: Asked) -> list[Exchange]:
-        """All answers, which are on record when it returns. Cancelled, it gives them up."""
+        """All answers, which are on record when it returns. Cancelling it cancels them."""
         prompts = await asyncio.to_thread(self.encoded, asked)
         tickets: list[Awaited] = []
         try:
@@ -152,7 +154,7 @@ class Answers(AbstractAnswers):
             raise
 
     def encoded(self, asked: Asked) -> list[Prompt]:
-        """Text and tokens of every prompt, or a ValueError that says what does not fit."""
+        """Text and tokens of every prompt; raises a ValueError for what does not fit."""
         room = self.policy.model.config.max_position_embeddings
         most = room * self._longest_token
         self.sessions.going_on(asked.session)

@@ -1,4 +1,4 @@
-"""A request over HTTP, understood: every value within bounds, or a ValueError that says what is served."""
+"""Parses a request over HTTP: every value is within bounds, or a ValueError states what is supported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Asked:
 
 
 def understood(data: bytes, session: str, *, chat: bool, own: Sampling, fixed: bool) -> Asked:
-    """``own`` holds where the request says nothing; ``fixed`` holds it also where it asks for another temperature or truncation."""
+    """``own`` is the default; ``fixed`` enforces it even if the request asks for another temperature or truncation."""
     body = _body(data)
     for key, neutral in NEUTRAL.items():
         if body.get(key) is not None and body[key] not in neutral:
@@ -103,7 +103,7 @@ def _body(data: bytes) -> dict[str, Any]:
         body = json.loads(data, parse_constant=constants.append)
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ValueError("the body holds half of a surrogate pair, which is no text") from error
+        raise ValueError("the body has half of a surrogate pair, which is not text") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"the body is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except RecursionError as error:
@@ -113,7 +113,7 @@ def _body(data: bytes) -> dict[str, Any]:
     except ValueError as error:  # Python reads no more
         raise ValueError(f"the body holds a number of more than {sys.get_int_max_str_digits():,} digits") from error
     if constants:
-        raise ValueError(f"the body holds {constants[0]}, which is no JSON number")
+        raise ValueError(f"the body holds {constants[0]}, which is not a JSON number")
     if not isinstance(body, dict):
         raise ValueError("the body is not a JSON object")
     return body

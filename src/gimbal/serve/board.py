@@ -1,4 +1,4 @@
-"""The address that agents under training ask at: one for each process, where requests wait for the workflow that answers them."""
+"""The endpoint for agents in training: one per process, where requests wait for the workflow that answers them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRACE_SECONDS = 0.1  # for the end of a connection to be noticed, where the same
 
 @dataclass(kw_only=True, eq=False)
 class Question:
-    """A request that waits for its answer. ``gone``: whoever asked has closed the connection."""
+    """A request that waits for its answer. ``gone``: the client has closed the connection."""
 
     asked: Asked
     future: Future[list[Said]] = field(default_factory=Future)
@@ -40,7 +40,7 @@ class Question:
 
 
 class Box:
-    """What one session asks, and how it ends. Its program ends once; a reward that is posted ends only its requests."""
+    """The requests of one session, and how it ends. Its program ends once; a posted reward ends only its requests."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Box:
         self.ended: dict[str, Any] | None = None  # what the host said of the program's end
 
     def enter(self, asked: Asked) -> Question:
-        """A request that is asked again, after its connection was lost, is the same request."""
+        """A request repeated after a lost connection is the same request."""
         with self.changed:
             if (question := next((one for one in self._alike(asked) if one.gone), None)) is not None:
                 question.gone = False
@@ -88,7 +88,7 @@ class Box:
             self.questions.remove(question)
 
     def next(self, seconds: float, finishing: float) -> list[Question] | None:
-        """What was asked since the last call, or nothing once the program has ended; None after so many seconds without either, or
+        """The requests since the last call, or nothing once the program has ended; None after so many seconds without either, or
         ``finishing`` of them after the reward."""
         began = time.monotonic()
         with self.changed:
@@ -127,7 +127,7 @@ class Board(AbstractAnswers):
         return f"http://{HOST}:{self._socket.getsockname()[1]}"
 
     def open(self) -> Box:
-        """A new session, of a name that nobody can guess."""
+        """A new session, with an unguessable name."""
         box = Box(secrets.token_hex(8))
         with self._lock:
             self.boxes[box.name] = box
@@ -144,7 +144,7 @@ class Board(AbstractAnswers):
         with self._lock:
             box = self.boxes.get(session)
         if box is None:
-            raise ValueError("there is no such session here; ask at the base_url that the agent was given")
+            raise ValueError("there is no such session here; use the base_url that was passed to the agent")
         return box
 
     async def reply(self, asked: Asked) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one thread that drives the engine behind an endpoint: requests in, rollouts out, whatever goes wrong with one of them."""
+"""The thread that drives the engine behind an endpoint: requests in, rollouts out, even if one of them fails."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, Request
 from gimbal.records import Rollout
 
-MOST_WAITING = (
-    1024  # answers being drawn or queued; more are refused, so that a flood costs its senders and nobody else
-)
+MOST_WAITING = 1024  # answers in progress or queued; more are refused, so that a flood affects only its senders
 PROGRESS_SECONDS = 0.05  # between two looks at answers that are being streamed
 
 
 class Busy(RuntimeError):
-    """There are as many answers under way as there may be."""
+    """The limit on answers in progress is reached."""
 
 
 class EngineError(RuntimeError):
-    """The engine raised while it drew this answer."""
+    """The engine raised while generating this answer."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Awaited:
-    """A request and where its rollout goes. ``progress`` hears of what is drawn so far, in the driver's thread."""
+    """A request and where its rollout goes. ``progress`` receives what is generated so far, in the driver's thread."""
 
     request: Request
     progress: Callable[[Rollout], None] | None = None
@@ -40,11 +38,11 @@ class Awaited:
 
 
 class Driver:
-    """Steps the engine while there is something to draw.
+    """Steps the engine while there is something to generate.
 
-    An error of ``engine.step`` does not say whose it is. All requests are taken out of the engine then, and drawn again one at a
-    time: the one that fails alone is answered with the error, the others with the rollouts they would have had anyway, since
-    those depend on their own seeds only. Requests that arrive meanwhile wait.
+    An error of ``engine.step`` does not name its request. All requests are then taken out of the engine and run again one at a time:
+    the one that fails is answered with the error, the others with the rollouts they would have had anyway, since those depend only on
+    their own seeds. Requests that arrive meanwhile wait.
     """
 
     def __init__(self, engine: AbstractEngine, most: int = MOST_WAITING) -> None:
@@ -64,7 +62,7 @@ class Driver:
         self._thread.start()
 
     def submit(self, ticket: Awaited) -> None:
-        """Raises Busy. The rollout comes through ``ticket.future``."""
+        """Raises Busy. ``ticket.future`` receives the rollout."""
         with self._lock:
             if self.under_way >= self.most:
                 self.drops["busy"] += 1
@@ -90,12 +88,12 @@ class Driver:
         with self._engine_lock:
             if version < self.engine.version:
                 raise ValueError(
-                    f"version {version} is older than {self.engine.version}, which is loaded; versions only rise: give learner.version"
+                    f"version {version} is older than {self.engine.version}, which is loaded; versions only rise: pass learner.version"
                 )
             self.engine.load(version, state)
 
     def close(self) -> None:
-        """What is being drawn is given up."""
+        """Cancel everything in progress."""
         self._inbox.put(None)
         self._thread.join()
 

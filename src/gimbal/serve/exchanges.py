@@ -1,4 +1,4 @@
-"""What agents and an endpoint said to one another: on file, and as rows that can be trained on."""
+"""The exchanges between agents and an endpoint: on file, and as rows to train on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What an agent asked under one name, and the ``score`` it was given for it; None while it has none."""
+    """An agent's exchanges under one name, and their ``score``; None while there is none."""
 
     name: str
     exchanges: tuple[Exchange, ...] = ()
@@ -72,12 +72,11 @@ class Session:
 def rows(exchanges: Iterable[Exchange]) -> list[Rollout]:
     """The token-exact paths through a session's exchanges, in order: each becomes a row, with a turn for each answer.
 
-    An exchange whose context begins with the tokens of a row extends that row, the longest where there are several: what was said
-    in between becomes observations, which are not masked in and count as turns no more than tools' answers do. Any other exchange
-    begins a row; so does one that was drawn at another temperature, for the learner evaluates a row at one. No token is in two rows
-    as a decision.
+    An exchange whose context begins with the tokens of a row extends that row, or the longest of several: the tokens in between become
+    observations, which do not count as decisions and, like tool answers, not as turns. Any other exchange begins a row; so does one
+    sampled at another temperature, because the learner evaluates a row at one. No token is a decision in two rows.
 
-    Rows are found by a hash of their tokens, so that the work grows with the tokens alone, not with the rows that are there.
+    Rows are found by a hash of their tokens, so the work grows only with the tokens, not with the number of rows.
     """
     found: list[Rollout] = []
     told: list[list[int]] = []  # the tokens of each row
@@ -158,13 +157,13 @@ def written(exchange: Exchange) -> str:
 
 
 def rewarded(session: str, score: float) -> str:
-    """One line of JSON: what a session earned, which ends it."""
+    """One line of JSON: the session's reward, which ends it."""
     return json.dumps({"session": session, "score": score})
 
 
 def read(path: str | Path, only: str | None = None) -> list[Session]:
-    """The sessions of a file that an endpoint wrote, or those of one name, in the order of their beginning. A line that was torn by a
-    kill is left out; one that holds something else is a ValueError."""
+    """The sessions of a file that an endpoint wrote, or those of one name, in the order they began. A line cut off by a kill is
+    skipped; one with other content is a ValueError."""
     found: list[Session] = []
     places: dict[str, int] = {}  # of the sessions that have no reward yet
     said: dict[int, list[Exchange]] = {}
@@ -177,7 +176,7 @@ def read(path: str | Path, only: str | None = None) -> list[Session]:
                 continue
             name = row["session"]
             if not isinstance(name, str):
-                raise ValueError(f"its session is {name!r}, which is no name")
+                raise ValueError(f"its session is {name!r}, which is not a name")
             if name not in places:
                 places[name] = len(found)
                 found.append(Session(name=name))
@@ -235,7 +234,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 @contextmanager
 def _line(path: str | Path, number: int) -> Iterator[None]:
-    """What does not fit together in a line was changed by somebody, who is told which it is."""
+    """An inconsistent line was edited by hand; the error names the line."""
     try:
         yield
     except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:

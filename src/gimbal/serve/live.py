@@ -1,4 +1,4 @@
-"""Programs of agents under way: their sessions, and the processes that start them."""
+"""Running agent programs: their sessions, and the processes that start them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITNESS_SECONDS = 60.0
 
 
 class UnderWay(AbstractEnvironment):
-    """A program under way."""
+    """A running program."""
 
     def __init__(self, spec: Program) -> None:
         self.spec = spec
@@ -79,7 +79,7 @@ class UnderWay(AbstractEnvironment):
 
 
 def _request(asked: Asked) -> dict[str, Any]:
-    """What a workflow must know of it, in plain values."""
+    """What a workflow must know about it, as plain values."""
     most = asked.sampling.max_length
     return {
         "prompts": [item if isinstance(item, str) else list(item) for item in asked.prompts],
@@ -92,7 +92,7 @@ def _request(asked: Asked) -> dict[str, Any]:
 
 
 class Hosted:
-    """The process that starts a program's episodes (``_host``), and who is to hear of their ends."""
+    """The process that starts a program's episodes (``_host``), and the listeners for their ends."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -147,7 +147,7 @@ class Hosted:
 
 
 def heard(word: Witness, canary: Sequence[Rollout]) -> Witness:
-    """What an engine says of a canary, asked over HTTP as an agent asks. Unserved where nothing answers at the address."""
+    """An engine's answer to a canary, requested over HTTP like an agent does. Raises Unserved if the address does not answer."""
     box, rows = board().open(), [_ids(rollout) for rollout in canary]
     logprobs = word.logprob_D.split([rollout.length for rollout in canary])
     answers = [
@@ -172,9 +172,7 @@ def heard(word: Witness, canary: Sequence[Rollout]) -> Witness:
         ) as said:
             choices = json.load(said)["choices"]
     except OSError as error:
-        raise Unserved(
-            f"the address that agents ask at, {url}, does not answer ({error}); --resume begins a new one"
-        ) from error
+        raise Unserved(f"the address for agents, {url}, does not answer ({error}); --resume opens a new one") from error
     finally:
         board().close(box)
     found = [x for choice in choices for x in choice["logprobs"]["token_logprobs"]]

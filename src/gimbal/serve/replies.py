@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shapes, whole or in pieces, with token ids, log-probabilities and versions beside the text."""
+"""Answers in OpenAI's formats, whole or streamed, with token ids, log-probabilities and versions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def reply(asked: Asked, answers: Sequence[Said], name: str) -> dict[str, Any]:
 
 
 def usage(asked: Asked, answers: Sequence[Said]) -> dict[str, int]:
-    """A prompt counts once, however many answers it has."""
+    """A prompt counts once, regardless of its number of answers."""
     own = sum(len(said.ids) for said in answers)
     spent = sum(len(said.prompt_ids) for said in answers[:: asked.n])
     return {"prompt_tokens": spent, "completion_tokens": own, "total_tokens": spent + own}
@@ -102,7 +102,7 @@ def piece(asked: Asked, index: int, text: str, *, first: bool = False) -> dict[s
 
 
 def last_piece(whole: Mapping[str, Any], text: str, *, first: bool = False) -> dict[str, Any]:
-    """The choice that ends a stream: the rest of the text, and all that stands beside a whole answer."""
+    """The choice that ends a stream: the rest of the text, and the other fields of a whole answer."""
     if "message" not in whole:
         return {**whole, "text": text}
     message = whole["message"]

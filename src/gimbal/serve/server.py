@@ -1,11 +1,11 @@
-"""An OpenAI-compatible endpoint over any engine of tokens. It records what it answers.
+"""An OpenAI-compatible endpoint over any token engine. It records its answers.
 
-    POST /v1/completions, /v1/chat/completions      as OpenAI's, with the token ids, log-probabilities and versions beside the text
-    POST /SESSION/v1/reward                         {"score": 1.0}: what the session earned, which ends it
+    POST /v1/completions, /v1/chat/completions      as OpenAI's, plus token ids, log-probabilities and versions
+    POST /SESSION/v1/reward                         {"score": 1.0}: the session's reward, which ends it
     GET  /v1/models, /health
 
 A path before /v1 names a session: an agent whose base_url is http://HOST:PORT/episode-7/v1 is recorded as episode-7. One thread
-drives the engine (``driver``), one answers HTTP (``app``); requests that arrive together are drawn together.
+drives the engine (``driver``), one answers HTTP (``app``); requests that arrive together are batched.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gimbal.serve.sessions import Sessions
 
 
 class CompletionServer:
-    """A server over a live engine, which nobody else may step from then on. ``with`` closes it.
+    """A server over a live engine, which only the server may step from then on. ``with`` closes it.
 
-    ``sampling`` holds where a request says nothing; ``fixed`` holds it also where a request asks for another temperature or truncation
-    (agents tend to ask for temperature 0, which cannot be trained on). ``record`` is the file that each exchange is appended to; what
-    it holds already is known. Of the answers given, ``keep`` are held in memory until they are taken, those of open sessions and
-    the newest first; None is all.
+    ``sampling`` is the default for requests; ``fixed`` enforces it even if a request asks for another temperature or truncation (agents
+    tend to ask for temperature 0, which cannot be trained on). ``record`` is the file to which each exchange is appended; its existing
+    content is read. Of the answers given, ``keep`` stay in memory until they are taken, those of open sessions and the newest first;
+    None keeps all.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CompletionServer:
         self.close()
 
     def close(self) -> None:
-        """Stop listening; what is being drawn is given up."""
+        """Stop listening and cancel answers in progress."""
         self._server.should_exit = True
         self.driver.close()
         self._thread.join()
@@ -94,17 +94,17 @@ class CompletionServer:
         watch.cancel()
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        """New weights, between two steps of the engine: answers under way continue with them."""
+        """Load new weights, between two engine steps: answers in progress continue with them."""
         self.driver.load(version, state)
 
     def reward(self, session: str, score: object) -> None:
-        """What the session earned, if its agent does not say so itself: a number within the bounds of /v1/reward."""
+        """Set the session's reward, if its agent does not post it: a number within the bounds of /v1/reward."""
         self.answers.sessions.reward(session, score)
 
     def take(self, session: str = "") -> Session:
-        """What was said in a session, which is over then, and forgotten."""
+        """Take the exchanges of a session, which ends it and removes it from memory."""
         return self.answers.sessions.take(session)
 
     def episode(self, session: str, task: Task, sample: int) -> Episode | Drop:
-        """The session as attempt number ``sample`` at a task, for a group of such; it is over then. /health counts drops."""
+        """The session as attempt number ``sample`` at a task, for a group of them; this ends the session. /health counts drops."""
         return self.answers.episode(session, task, sample)

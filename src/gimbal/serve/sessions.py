@@ -1,4 +1,4 @@
-"""What is known of each session by its name: what was said in it, whether it goes on, and what of it is on file only."""
+"""The state of each session by name: its answers, whether it is open, and which of them are only on file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REWARDED, TAKEN = "after the reward", "after it was taken"  # why an answer came
 
 
 class Over(ValueError):
-    """The session takes no more requests: what comes now is not what its reward is for, or what its learner has."""
+    """The session takes no more requests: they would not be part of its reward, or of what its learner has."""
 
     def __init__(self, name: str, reason: str) -> None:
         what = "has its reward" if reason == REWARDED else "was taken"
@@ -24,8 +24,8 @@ class Over(ValueError):
 
 
 class Sessions:
-    """A name is one episode: a reward ends it, and so does whoever takes it. Only the unnamed session, of everybody who gave none,
-    goes on for ever, and has no reward."""
+    """A name is one episode: a reward ends it, and so does taking it. Only the unnamed session, shared by requests without a name,
+    never ends, and has no reward."""
 
     def __init__(self, record: Path | None, keep: int | None) -> None:
         self.record, self.keep = record, keep
@@ -81,7 +81,7 @@ class Sessions:
                 raise ValueError(f"session {name!r} has no answers, so there is nothing to reward")
             if name not in self.open and self.record is None:
                 raise ValueError(
-                    f"the answers of session {name!r} are forgotten: this server has no record, and holds the newest {self.keep}"
+                    f"the answers of session {name!r} are gone: this server has no record, and keeps the newest {self.keep}"
                 )
             if self.record is not None:
                 durable.append(self.record, rewarded(name, score) + "\n")
@@ -90,7 +90,7 @@ class Sessions:
                 self.rewarded[name] = replace(self.open.pop(name), score=score)
 
     def take(self, name: str) -> Session:
-        """All of it, which is then forgotten, but that it is over."""
+        """All of it; afterwards only the fact that it is over is kept."""
         with self._lock:
             if name:
                 self.over.setdefault(name, TAKEN)
@@ -125,6 +125,4 @@ def _begin(record: Path) -> None:
         record.parent.mkdir(parents=True, exist_ok=True)
         durable.append(record, "\n" if device else "")
     except OSError as error:  # the one who chose the name can choose another
-        raise ValueError(
-            f"record is {record}, to which nothing can be appended ({error.strerror or error}); name another file"
-        ) from error
+        raise ValueError(f"cannot append to record {record} ({error.strerror or error}); name another file") from error

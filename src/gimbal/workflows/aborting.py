@@ -1,4 +1,4 @@
-"""Rollouts that may be given up once they have written a marker, with the probability that they were not."""
+"""Randomly aborts rollouts once they have written a marker, and records the probability that they were kept."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gimbal.workflows.over_rows import evaluated_otherwise
 
 @dataclass(frozen=True, kw_only=True)
 class Aborting(AbstractWorkflow):
-    """Gives a rollout up with probability ``chance`` where it has written ``marker``, and again after every ``every`` further tokens
+    """Aborts a rollout with probability ``chance`` once it has written ``marker``, and again after every ``every`` further tokens
     (the second of DUET's two controls, arXiv:2605.08441).
 
-    A rollout that passed n of these checkpoints was kept with probability s = (1 - chance)^n, its ``inclusion``. What was given up is
-    counted as drops/rollouts/aborted, and the tokens that it had cost as generated.
+    A rollout that passed n of these checkpoints was kept with probability s = (1 - chance)^n, its ``inclusion``. Aborted
+    rollouts are counted as drops/rollouts/aborted, and their tokens as generated.
 
-    How its log-probabilities are to be read: each is the policy's own. The rollouts that are left are no sample of the policy, for
-    long ones behind a marker are given up more often; weighted by 1 / s they are one, and advantages.InclusionNormalized weighs them
-    so. Pass rates and the accounts of selection are of what is left, unweighted, and no evaluation may be drawn by it.
+    Log-probabilities: each is the policy's own. The remaining rollouts are not a sample of the policy, since those that are long after
+    the marker are aborted more often; weighted by 1 / s they are, and advantages.InclusionNormalized weights them so. Pass rates and
+    selection metrics describe the remaining rollouts, unweighted, and evaluations must not use this workflow.
 
     - ``chance`` = 0, or a marker that is never written: SingleTurn.
 
-    Chances are drawn by (seed, task, sample), so a run that is repeated or resumed gives up the same.
+    Aborts are sampled by (seed, task, sample), so a repeated or resumed run aborts the same rollouts.
 
     Confidence: abstract only; published are a marker that arms the aborts and weights that undo their bias; ours: a constant chance, by
     tokens since the marker, where the paper has one token budget set it.
@@ -50,7 +50,7 @@ class Aborting(AbstractWorkflow):
         return frozenset({DRAW, CONTINUE})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from evaluated_otherwise("Aborting gives up rollouts by chance", whole)
+        yield from evaluated_otherwise("Aborting drops rollouts at random", whole)
         if not whole.has(InclusionNormalized):
             yield Refusal(
                 "Aborting leaves too few long rollouts, and nothing here weighs those that are left: advantage=InclusionNormalized()"

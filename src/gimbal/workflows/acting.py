@@ -1,4 +1,4 @@
-"""Environments of attempts: opened when they are first acted in, called in threads, and brought back by their history."""
+"""Environments of attempts: opened on the first action, called in threads, and restored from their history."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ LONGEST_ANSWER = 200_000  # characters of an observation: to encode a megabyte o
 
 @dataclass(frozen=True)
 class Upto:
-    """An action that is text and continues an earlier one: the first ``length`` characters of text number ``text`` of its seat. What a
-    policy wrote so far is the action of every turn, and would be held once for each."""
+    """A text action that continues an earlier one: the first ``length`` characters of text number ``text`` of its seat. Each turn's
+    action is all text so far, and would otherwise be stored once per turn."""
 
     text: int
     length: int
 
 
 class Unrepeatable(ValueError):
-    """An environment that does not come back to where it was."""
+    """An environment that does not return to its earlier state."""
 
 
 class Seat:
-    """One environment of an attempt. ``history`` is all that was done in it, None being a reset; ``said`` what it answered before the
-    run was stopped, where that is on record: what is done again must be answered alike."""
+    """One environment of an attempt. ``history`` is all its actions, None being a reset; ``said`` its recorded answers before the run
+    was stopped: repeated actions must get the same answers."""
 
     def __init__(self, spec: AbstractEnvironmentSpec, task: Task, seed: int) -> None:
         self.spec, self.task, self.seed = spec, task, seed
@@ -54,7 +54,7 @@ class Seat:
         self.late = False
 
     def follow(self, other: Seat, actions: int) -> None:
-        """Begin as ``other`` was after so many actions."""
+        """Start from the state of ``other`` after so many actions."""
         self.texts = list(other.texts)
         for place, action in enumerate(other.history):
             if action is not None and actions == 0:
@@ -70,7 +70,7 @@ class Seat:
                 return
 
     def enter(self, action: Any) -> int:
-        """Its place in the history."""
+        """Returns its position in the history."""
         if not self.history and action is not None:
             self.history.append(None)
         self.history.append(self._entered(action))
@@ -86,7 +86,7 @@ class Seat:
         return Upto(len(self.texts) - 1, len(action))
 
     def begin(self, act: Act, place: int) -> Call:
-        """Do what stands at this place, after all before it that has not been done yet."""
+        """Do the action at this position, after all earlier ones that are still to do."""
         what = f"tool {type(self.spec).__name__}"
         turn = sum(action is not None for action in self.history[:place])
         done = self.done if self.live is not None else 0
@@ -94,11 +94,11 @@ class Seat:
         return DESK.call(what, lambda call: self._bring(place), task=self.task.id, turn=turn)
 
     def deadline(self, act: Act, place: int) -> float:
-        """Seconds for what stands at this place. A resumed run does again what was done before, within the same time each."""
+        """Seconds for the action at this position. A resumed run repeats the earlier actions, each within the same time."""
         return act.deadline * (1 + self.again.get(place, 0))
 
     def answer(self, call: Call, act: Act, place: int) -> Moment:
-        """What came of the call, an error as data: what somebody's environment raises says nothing of the policy."""
+        """The result of the call, with an error as data: an environment's exception is not the policy's fault."""
         if self.broken:
             return Moment(error=self.broken, fault=self.fault, late=self.late)
         try:
@@ -125,7 +125,7 @@ class Seat:
         return Moment(error=self.broken, fault=self.fault, late=self.late)
 
     def close(self) -> None:
-        """Its end is not waited for."""
+        """Does not wait for it to end."""
         self.closed = True
         if (live := self.live) is not None and not isinstance(live, Answering):
             DESK.call(f"close of {type(self.spec).__name__}", lambda call: live.close(), task=self.task.id)
@@ -166,7 +166,7 @@ def attack_sandboxes(workflow: Any) -> None:
 
 
 def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:
-    """The seat that this call means, new where there is none."""
+    """The seat of this call; a new one if there is none."""
     if act.seat not in seats:
         seats[act.seat] = Seat(act.environment, task, seed)
         if act.after is not None and act.after[0] in seats:
@@ -175,19 +175,19 @@ def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:
 
 
 def _unusable(moment: Any) -> str:
-    """What keeps an answer from being one, or ""."""
+    """Why an answer is invalid, or ""."""
     if not isinstance(moment, Moment):
         return f"answered with {type(moment).__name__}; an environment's step returns a Moment"
     said = moment.observation
     if is_chat(said):  # messages: what is said in them
         said = "".join(message["content"] for message in said if isinstance(message["content"], str))
     if isinstance(said, Moment):
-        return "began with a Moment; reset returns the first observation alone (text, or None)"
+        return "began with a Moment; reset returns only the first observation (text, or None)"
     if isinstance(said, str):
         if len(said) > LONGEST_ANSWER:
             return f"answered with {len(said):,} characters; at most {LONGEST_ANSWER:,} are read"
         if HALVES.search(said):
-            return "answered with half of a surrogate pair, which is no text"
+            return "answered with half of a surrogate pair, which is not text"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A program of one's own, which only knows an address, as what drives a rollout."""
+"""Rollouts driven by your own program, which only needs a URL."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ class Talk:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent(AbstractWorkflow):
-    """A black-box agent: a program that asks at its own address, in its own loop, and ends with a score (docs/agent.md).
+    """A black-box agent: a program that sends requests to its own URL, in its own loop, and ends with a score (docs/agent.md).
 
-    ``program`` is a Python function, agent.py:solve, called as solve(base_url, task) in a process of its own for each episode, or a
-    command line, which finds the address in OPENAI_BASE_URL and the task as JSON on its standard input. It runs with the rights of
-    the run, on the machine that samples; there is no sandbox around it.
+    ``program`` is a Python function, agent.py:solve, called as solve(base_url, task) in its own process for each episode, or a command
+    line, which reads the URL from OPENAI_BASE_URL and the task as JSON from standard input. It runs with the run's permissions, on the
+    machine that samples, without a sandbox.
 
-    A session is an episode. A request that continues a conversation goes on with the very tokens that were drawn, and only what is
-    new is encoded; where the program rewrote what was said, a new row of the same episode begins. The score is what the function
-    returns or the program posts to base_url/reward; with ``reward=`` the run's rewards read the last row in its place.
+    A session is an episode. A request that continues a conversation reuses exactly the sampled tokens and encodes only what is new; if
+    the program rewrote the history, a new row of the same episode begins. The score is what the function returns or the program posts
+    to base_url/reward; with ``reward=`` the run's rewards score the last row instead.
 
-    - An exception, an exit code other than 0 or a passed deadline is a failure of the agent: its episode leaves the group, counted
+    - An exception, an exit code other than 0 or a missed deadline is a failure of the agent: its episode leaves the group, counted
       as ``agent_error`` or ``agent_timeout``. So does one without a request (``no_answers``) or a score (``no_score``).
     - ``setup``, ``acting`` and ``finishing`` are seconds: to its first request, from an answer to its next one or to its end, and from
       a posted reward to its end.
-    - After ``answers`` answers, or where a row has no room left (sampling.max_length counts what it was told too), requests are
-      refused with status 400; the agent may still end with a score.
+    - After ``answers`` answers, or if a row has no room left (sampling.max_length also counts observations), requests are refused with
+      status 400; the agent may still end with a score.
     - ``at_once`` programs run at a time in each process that samples.
-    - ``overlap`` None takes what an agent asks when it comes. A number of steps of the engine makes runs with max_staleness above 0
-      repeatable too, at the price of waiting (Act).
+    - ``overlap`` None takes requests when they arrive. A number of engine steps makes runs with max_staleness above 0 repeatable too,
+      at the cost of waiting (Act).
     """
 
     program: str | Callable[..., Any]
@@ -87,7 +87,7 @@ class Agent(AbstractWorkflow):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         if find_spec("uvicorn") is None or find_spec("starlette") is None:
-            yield Refusal("an agent asks over HTTP, which needs the extra serve: pip install -e '.[serve]'")
+            yield Refusal("an agent uses HTTP, which needs the extra serve: pip install -e '.[serve]'")
         if not whole.run.policy.family.judged:
             yield Refusal("an agent talks to a language model: policy=CausalLM(model=...)")
         if whole.run.max_staleness > 0 and self.overlap is None:
@@ -97,7 +97,7 @@ class Agent(AbstractWorkflow):
             )
 
     def witnessed(self, word: Witness, canary: Sequence[Rollout]) -> Witness:
-        """Over the address that agents ask at: what answers there is this engine, with these weights."""
+        """Checks at the address used by agents that this engine answers there, with these weights."""
         return resolve(HEARD)(word, canary)
 
     def __call__(self, attempt: Attempt) -> Steps:
@@ -138,7 +138,7 @@ class Agent(AbstractWorkflow):
         return Episode(rows=tuple(rows)).scored(float(score), {NAME: float(score)})
 
     def _reply(self, attempt: Attempt, talks: list[Talk], asked: Asked, number: int) -> Steps:
-        """The answers to one request, drawn side by side."""
+        """The answers to one request, sampled concurrently."""
         if number >= self.answers:
             return {"refused": f"{CUT}: this episode has had its {self.answers} answers; end it"}
         prompts = [("messages", asked["messages"], asked["tools"])] if asked["messages"] is not None else []
@@ -148,7 +148,7 @@ class Agent(AbstractWorkflow):
         return {"refused": refused[0]} if refused else replied(found)
 
     def _answer(self, attempt: Attempt, talks: list[Talk], asked: Asked, prompt: tuple[Any, ...]) -> Steps:
-        """One answer; a sentence where the request is refused."""
+        """One answer, or a message if the request is refused."""
         talk, rest = _continued(talks, prompt)
         row = None if talk is None else talk.row
         task = _task(attempt.task, prompt) if row is None else row.task
@@ -192,7 +192,7 @@ def _callable(reference: str) -> None:
 
 
 def _task(task: Task, prompt: tuple[Any, ...]) -> Task:
-    """The task as a request puts it: the dataset's columns stay, for rewards."""
+    """The task with the request's prompt: the dataset's columns stay, for rewards."""
     kept = {key: value for key, value in task.columns.items() if key not in ("messages", "tools", "prompt_ids")}
     if prompt[0] == "messages":
         offered = {"tools": prompt[2]} if prompt[2] else {}
@@ -203,7 +203,7 @@ def _task(task: Task, prompt: tuple[Any, ...]) -> Task:
 
 
 def _continued(talks: Sequence[Talk], prompt: tuple[Any, ...]) -> tuple[Talk | None, Any]:
-    """The longest row that a request continues, and what it adds to it."""
+    """The longest row that a request continues, and what the request adds."""
     best, rest = None, None
     for talk in talks:
         if talk.row is None or talk.said[0] != prompt[0] or talk.said[2:] != prompt[2:]:
@@ -218,7 +218,7 @@ def _continued(talks: Sequence[Talk], prompt: tuple[Any, ...]) -> tuple[Talk | N
 
 
 def _said(row: Rollout, begun: int) -> Steps:
-    """What was drawn after the first ``begun`` decisions, as the client is to have it."""
+    """What was sampled after the first ``begun`` decisions, in the client's format."""
     tokens, sampling = row.decisions, of_tokens(row.sampling)
     assert isinstance(tokens, Tokens), type(tokens)
     whole, first = tokens.ids_NL[0, : int(tokens.length_N[0])].tolist(), int(tokens.prompt_N[0]) + begun
@@ -236,7 +236,7 @@ def _said(row: Rollout, begun: int) -> Steps:
 
 
 def _after(prompt: tuple[Any, ...], said: Said, row: Rollout) -> tuple[Any, ...]:
-    """What a request that goes on from this answer begins with."""
+    """The beginning of a request that continues from this answer."""
     if prompt[0] == "messages":
         return (prompt[0], [*prompt[1], message(said.text, prompt[2], said)], prompt[2])
     if prompt[0] == "ids":

@@ -1,16 +1,16 @@
-"""What a workflow is: who drives a rollout, written as a generator of calls.
+"""The interface of workflows: a workflow drives a rollout, and is written as a generator of calls.
 
     def __call__(self, attempt):
-        row = yield attempt.begin(stop=("=",))                  # drawn until it ends, or until "=" is written
+        row = yield attempt.begin(stop=("=",))                  # sampled until it ends, or until "=" is written
         while row.stop == "paused":
-            moment = yield Act(self.tool, row.text)              # answered outside of the decode loop
-            row = yield Draw(row=row, told=moment.observation)   # and on with it
+            moment = yield Act(self.tool, row.text)              # answered outside the decode loop
+            row = yield Draw(row=row, told=moment.observation)   # then continued
         return Episode(rows=(row,))
 
-A list of calls (or of generators of calls) is begun at once, and answered with the list of their answers when all are there. Calls
-and answers are plain records: the journal of answers is the whole state of a generator. A run that continues after it was stopped
-executes the generator again over its journal, so between two calls it may go by nothing but its arguments and the answers: no
-clock, no random numbers of its own (``ops.philox`` with names of its own is fine), no variable outside.
+A list of calls (or of generators of calls) is started at once, and answered with the list of their answers when all are complete. Calls
+and answers are plain records: the journal of answers is the whole state of a generator. A resumed run executes the generator again over
+its journal, so between two calls it may depend only on its arguments and the answers: no clock, no random numbers of its own
+(``ops.philox`` with your own names is fine), no outside variables.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ PAUSED = "paused"  # ``stop`` of a row that only its caller's own words or lengt
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw a row from the attempt's prompt (or that of ``task``), or continue with ``row`` after what it is ``told``. Answered with it.
+    """Sample a row from the attempt's prompt (or that of ``task``), or continue ``row`` after the observation ``told``. Returns the
+    row.
 
-    The row ends as ``sampling`` (the attempt's own) says. At one of the strings ``stop``, or after ``most`` decisions, it is only
-    PAUSED. What it is told (text, tokens, or messages, which the chat template puts behind its turn) is an observation: not masked
-    in, but part of its length; where there is no room for it the row has ended by ``length``.
+    The row ends according to ``sampling`` (by default the attempt's). At one of the strings ``stop``, or after ``most`` decisions, it
+    is only PAUSED. ``told`` (text, tokens, or messages, which the chat template puts after its turn) is an observation: it does not
+    count as decisions, but counts toward length; if there is no room for it, the row has ended by ``length``.
     """
 
     row: Rollout | None = None
@@ -49,10 +50,10 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """Draw another end to a row: its first ``at`` decisions are taken over, and what follows is drawn. Answered with the branch.
+    """Branch off a row: keep its first ``at`` decisions and sample the rest. Returns the branch.
 
-    What it took over is not masked in, so each decision counts in the row that drew it. At 0 it begins at the prompt. ``forced`` are
-    tokens that stand next, before anything is drawn: nobody sampled them, so they are not masked in, and their log-probability is 0.
+    Kept decisions do not count in the branch, so each decision counts in the row that sampled it. At 0 it begins at the prompt.
+    ``forced`` are tokens placed next, before sampling: they were not sampled, so they do not count, and their log-probability is 0.
     """
 
     row: Rollout
@@ -66,9 +67,9 @@ class Fork:
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
-    """A row that is given and not drawn, with the end-of-text token behind it if it is to ``end``. Answered with the row.
+    """A given row that is not sampled, followed by the end-of-text token if ``end``. Returns the row.
 
-    Its decisions count, and their log-probability by the sampler is 0: nothing was sampled.
+    Its decisions count, and their sampler log-probability is 0: nothing was sampled.
     """
 
     text: str
@@ -78,15 +79,15 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """Do something in an environment (None: begin it again; a row: the text of its newest turn). Answered with a ``Moment``, and with
-    one that has an ``error`` where the environment raises or does not answer within ``deadline`` seconds.
+    """Act in an environment (None: reset it; a row: the text of its newest turn). Returns a ``Moment``, with an ``error`` if the
+    environment raises or does not answer within ``deadline`` seconds.
 
-    Meanwhile all other rows continue. The answer joins them ``overlap`` steps of the engine after the question, waited for if it is not
-    there yet; sooner only where nothing else can be drawn. So the order of things does not hang on the clock on the wall. With None
-    it joins when it comes, and nothing waits for it but what it is for: which version of the weights draws what comes after it, and
-    which group is whole first, then go by the clock.
-    ``seat`` tells apart several environments of one attempt. One that is new begins as ``after`` says, (seat, actions): as that seat
-    was after so many actions.
+    Meanwhile all other rows continue. The answer joins ``overlap`` engine steps after the question, and is waited for if it is late;
+    sooner only if nothing else can be generated. So the order of events does not depend on the wall clock. With None it joins when it
+    arrives, and only its own row waits for it: which version of the weights generates what follows, and which group completes first,
+    then depend on the clock.
+    ``seat`` distinguishes several environments of one attempt. A new one starts from ``after``, (seat, actions): the state of that seat
+    after so many actions.
     """
 
     environment: AbstractEnvironmentSpec
@@ -99,8 +100,8 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True)
 class Encode:
-    """The tokens of a task's prompt, or of what ``row`` is ``told``, for a workflow that must know of them before it draws. Answered
-    with ``Encoded``."""
+    """The tokens of a task's prompt, or of the observation ``told`` to ``row``, for a workflow that needs them before sampling. Returns
+    ``Encoded``."""
 
     task: Task | None = None
     row: Rollout | None = None
@@ -118,24 +119,24 @@ class Encoded:
 
 @dataclass(frozen=True, kw_only=True)
 class Decode:
-    """The text of some tokens. Answered with it."""
+    """Decode tokens. Returns their text."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """End what is being drawn for a sample now. Its call is answered with the row so far (``stop`` "cancelled"), None if there is
-    nothing; this one with how many rows were ended."""
+    """Cancel the generation in progress for a sample. Its call returns the row so far (``stop`` "cancelled"), or None if there is
+    nothing; this one returns the number of cancelled rows."""
 
     sample: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """Have another policy answer: one of the workflow's ``roles``. Answered with its row, whose ``role`` has this name.
+    """Ask another policy, one of the workflow's ``roles``. Returns its row, whose ``role`` has this name.
 
-    Such a row is no decision of the policy that is trained; put no part of it into an episode.
+    Such a row is not from the policy being trained; do not put any part of it into an episode.
     """
 
     role: str
@@ -145,10 +146,9 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """What is to be done: a task, for these samples of its group (one, or those of a whole group).
+    """A task, for these samples of its group (one, or those of a whole group).
 
-    ``memory`` is the workflow's own as it stood when the attempt began. ``fork`` is where the first row of it begins, (row, at), where
-    it does not begin at the prompt.
+    ``memory`` is the workflow's memory when the attempt began. ``fork`` is where its first row begins, (row, at), if not at the prompt.
     """
 
     group: int
@@ -171,13 +171,13 @@ class Attempt:
         return Fork(row=row, at=at, sample=self.sample, sampling=self.sampling, stop=stop, most=most)
 
     def of(self, sample: int, fork: tuple[Rollout, int] | None = None) -> Attempt:
-        """The attempt of one of its samples alone, which may split off a row."""
+        """The attempt of a single sample, which may branch off a row."""
         return replace(self, samples=(sample,), fork=fork)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """Another policy, which is asked and not trained, and the engine that draws from it."""
+    """Another policy, which is asked but not trained, and the engine that samples from it."""
 
     policy: AbstractPolicySpec
     engine: AbstractEngineSpec
@@ -193,15 +193,15 @@ Steps = Generator[Any, Any, Any]  # of calls, to answers; returns an Episode or 
 
 
 class AbstractWorkflow(AbstractPart, ABC):
-    """Who drives a rollout. A frozen dataclass; called with an attempt it is a generator of calls.
+    """Drives a rollout. A frozen dataclass; called with an attempt, it is a generator of calls.
 
-    It returns an ``Episode``, or a ``Drop`` where it gives the attempt up; where it is ``whole`` a list of these, one for each of
+    It returns an ``Episode``, or a ``Drop`` if it cancels the attempt; if it is ``whole``, a list of these, one for each of
     ``attempt.samples``.
     """
 
     @property
     def whole(self) -> bool:
-        """Whether an attempt is all the samples of a group together, and not one of them."""
+        """Whether an attempt covers all samples of a group instead of one."""
         return False
 
     @property
@@ -219,25 +219,25 @@ class AbstractWorkflow(AbstractPart, ABC):
 
     @property
     def at_once(self) -> int | None:
-        """How many attempts may be under way in a process; the others wait. None: as many as are asked for."""
+        """How many attempts may be in progress in a process; the others wait. None: no limit."""
         return None
 
     @abstractmethod
     def __call__(self, attempt: Attempt) -> Steps: ...
 
     def witnessed(self, word: Witness, canary: Sequence[Rollout]) -> Witness:
-        """What the engine says of a canary, as those hear it who have its answers by another way than a call of ours."""
+        """The engine's answer to a canary, received the way external clients receive its answers."""
         return word
 
     def begin(self) -> Any:
-        """What it remembers from attempt to attempt, at the beginning: plain values (numbers, strings, tuples), for they are
-        saved; never changed in place."""
+        """The initial memory kept across attempts: plain values (numbers, strings, tuples), because they are saved; never changed in
+        place."""
         return None
 
     def remember(self, memory: Any, attempt: Attempt, rows: Sequence[Rollout]) -> Any:
-        """``memory`` after an attempt that came to these rows."""
+        """``memory`` after an attempt with these rows."""
         return memory
 
     def renewed(self, memory: Any) -> Any:
-        """``memory`` when new weights have come."""
+        """``memory`` after new weights arrive."""
         return memory

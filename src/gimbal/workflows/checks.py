@@ -1,7 +1,7 @@
-"""What a workflow may ask for and return.
+"""Checks on what a workflow yields and returns.
 
-A user's workflow may say anything, so nothing of it reaches an engine or the learner unseen: there it would look like a fault of ours,
-or train on what was never drawn.
+A user's workflow may yield anything, so everything is checked before it reaches an engine or the learner, where it would look like a
+bug in gimbal, or train on decisions that were never sampled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_ch
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.flow import Flow
 
-MOST_IDLE = 1_000  # times in a row that an attempt goes on without a new decision, for each of its samples
+MOST_IDLE = 1_000  # consecutive continuations of an attempt without a new decision, per sample
 MOST_CALLS = 100_000  # of an attempt, for each of its samples
 
 
@@ -34,7 +34,7 @@ def refused(workflow: AbstractWorkflow, steps: Generator[Any, Any, Any], call: A
 
 
 def endless(workflow: AbstractWorkflow, flow: Flow) -> str:
-    """Whether an attempt does not come to an end, in words: the generator of a user's may go round and round."""
+    """A message if an attempt does not end: a user's generator may loop forever."""
     samples = len(flow.attempt.samples)
     if flow.idle <= MOST_IDLE * samples and flow.count <= MOST_CALLS * samples:
         return ""
@@ -42,11 +42,11 @@ def endless(workflow: AbstractWorkflow, flow: Flow) -> str:
         f"{flow.idle:,} times in a row without a new decision" if flow.idle > MOST_IDLE * samples else "without an end"
     )
     where = f"{type(workflow).__name__}{_line(flow.newest.steps)}"
-    return f"{where} went on {what}, after {flow.count:,} calls: does a loop of it never end?"
+    return f"{where} continued {what}, after {flow.count:,} calls: is there an endless loop?"
 
 
 def _line(steps: Any) -> str:
-    """Where the innermost generator stands."""
+    """The current line of the innermost generator."""
     while isinstance(steps, GeneratorType) and isinstance(steps.gi_yieldfrom, GeneratorType):
         steps = steps.gi_yieldfrom
     frame = steps.gi_frame if isinstance(steps, GeneratorType) else None
@@ -103,7 +103,7 @@ def _of_drawing(call: Draw | Fork) -> Iterator[str]:
         yield f"sampling={told(call.sampling)}; it must be an AbstractSampling, such as a replace(attempt.sampling, ...)"
     if call.most is not None and (not _counts(call.most) or call.most < 1):
         yield f"most={told(call.most)}; it must be the maximum number of decisions, 1 or above, or None"
-    # A string alone would be taken for as many stop strings as it has letters.
+    # A plain string would be read as one stop string per letter.
     if not isinstance(call.stop, tuple | list) or not all(isinstance(text, str) and text for text in call.stop):
         yield f'stop={told(call.stop)}; it must be a tuple of strings, such as ("=",)'
 
@@ -116,10 +116,10 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
         yield "told and no row; only a row that continues can be told something: Draw(row=row, told=...)"
     if isinstance(said, str):
         if not _is_text(said):
-            yield "told=half of a surrogate pair, which is no text"
+            yield "told=half of a surrogate pair, which is not text"
     elif is_chat(said):
         if not is_chat(call.row.task.columns.get("messages") if call.row else None):
-            yield "messages in told, and the task is no chat; tell it text"
+            yield "messages in told, but the task is not a chat; use text"
     elif not isinstance(said, Sequence) or not all(map(_counts, said)):
         yield f"told={told(said)}; it must be text, a list of token ids, or messages with role and content"
     elif isinstance(policy, TokenPolicy):
@@ -134,14 +134,14 @@ def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
             ", and half of a surrogate pair is none" if isinstance(call.text, str) else ""
         )
     if not call.text and not call.end:
-        yield "no text and no end; a row holds at least one decision"
-    # The learner would take what nobody drew for decisions that the sampler was certain of.
+        yield "no text and no end; a row needs at least one decision"
+    # The learner would read unsampled text as decisions that the sampler was certain of.
     if DRAW in workflow.requires and not any(
         isinstance(p, AbstractPart) and GUIDES in p.effects() for p in parts_of(workflow)
     ):
         yield (
-            "a row that nobody draws, to be trained on as if it had been drawn; a workflow that gives rows leaves DRAW out of "
-            "requires, as Demonstrated does, or says GUIDES in effects(), as Guided does; to tell a row something use "
+            "a row that is not sampled, but would train as if it were; a workflow that gives rows leaves DRAW out of "
+            "requires, as Demonstrated does, or has GUIDES in effects(), as Guided does; for an observation use "
             "Draw(row=row, told=...)"
         )
 
@@ -161,7 +161,7 @@ def _of_acting(call: Act) -> Iterator[str]:
 
 
 def checked(workflow: AbstractWorkflow, outcome: Episode | Drop, sample: int) -> Episode | Drop:
-    """What an attempt at this sample came to; a Drop where there is nothing in it to train on."""
+    """The result of an attempt at this sample; a Drop if it has nothing to train on."""
     if isinstance(outcome, Drop):
         return outcome
     name = type(workflow).__name__
@@ -177,18 +177,18 @@ def _of_rows(episode: Episode, sample: int, workflow: AbstractWorkflow) -> str:
         if row.sample != sample:
             return f"a row of sample {row.sample} for sample {sample}"
         if row.role in workflow.roles:
-            return f"a row of {row.role}, which is another policy than the one that is trained"
+            return f"a row of {row.role}, which is not the policy being trained"
         if any(_same_decisions(row, other) for other in episode.rows[:at]):
             return "the same decisions in two rows, which would be trained on twice"
         try:
             row.validate()
         except AssertionError as error:
-            return f"a row that is not as it was drawn: {error}"
+            return f"a row that differs from what was sampled: {error}"
     return ""
 
 
 def _same_decisions(row: Rollout, other: Rollout) -> bool:
-    """Whether decisions that count in one are those that count in the other: a row that continued is the row, and more."""
+    """Whether both rows count the same decisions: a continued row contains the row it continued."""
     if row is other:
         return True
     if (row.row, row.role) != (other.row, other.role):

@@ -18,12 +18,12 @@ class CriteriaFirst(AbstractWorkflow):
     """The first ``criteria`` samples of a task answer its prompt; each further one judges a response by one of them (CE-RM,
     arXiv:2601.20327).
 
-    A judgement's prompt is ``template`` with {prompt}, {criteria} and {response} in their places, the response being an entry of the
-    task's column ``column``: the better one first, then the worse. Sample criteria + j takes criteria number j modulo ``criteria``
-    and the sides in turn, so that criteria (1 + 2 E) samples have E judgements of each side by each. Both stages are recorded, and
-    trained; a judgement's own ``task`` has the columns ``criterion`` and ``side``.
+    A judgement's prompt is ``template`` with {prompt}, {criteria} and {response} filled in; the response is an entry of the task's
+    column ``column``: the better one first, then the worse. Sample criteria + j uses criteria number j modulo ``criteria`` and
+    alternates the sides, so criteria (1 + 2 E) samples give E judgements of each side by each. Both stages are recorded and trained; a
+    judgement's own ``task`` has the columns ``criterion`` and ``side``.
 
-    - no more than ``criteria`` samples, or tasks without the column: the tasks as they are.
+    - at most ``criteria`` samples, or tasks without the column: tasks unchanged.
     - ``criteria`` = 1: a judge with one list of criteria for all.
     """
 
@@ -50,7 +50,7 @@ class CriteriaFirst(AbstractWorkflow):
         for sample in attempt.samples:
             judges = sample >= self.criteria and self.column in attempt.task.columns
             (judgements if judges else first).append(sample)
-        # A judgement whose criteria were lost with the process that drew them has nothing to go by.
+        # A judgement cannot proceed if its criteria were lost with the process that sampled them.
         outcomes: dict[int, Episode | Drop] = dict.fromkeys(judgements, Drop("no_criteria"))
         yield [self._by(attempt, sample, judgements, outcomes) for sample in first]
         return [outcomes[sample] for sample in attempt.samples]

@@ -1,4 +1,4 @@
-"""Episodes that are copied: each task brings its completion. With ``Likelihood`` as objective this is supervised training."""
+"""Episodes copied from the data: each task has its completion. With ``Likelihood`` as objective this is supervised training."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps, Write
 class Demonstrated(AbstractWorkflow):
     """Copies completions from ``task.columns["completion"]``, followed by the end-of-text token if they ``end``.
 
-    A list of texts there is one for each sample, for offline data that compares several (rewards.Recorded has their scores). Nothing is
-    sampled, so ``behavior`` is 0 (certainty), and engine=Offline() will do.
+    A list of texts has one per sample, for offline data that compares several (rewards.Recorded has their scores). Nothing is sampled,
+    so ``behavior`` is 0 (certainty), and engine=Offline() is enough.
     """
 
     end: bool = True
@@ -31,7 +31,7 @@ class Demonstrated(AbstractWorkflow):
             yield Refusal("demonstrations were not sampled, so no ratio to a sampler means anything: correction=None")
         if whole.run.learns.stability is not None:
             yield Refusal(
-                "the closed loop goes by how far the policy is from what drew its data, and nobody drew these rows: stability=None"
+                "the closed loop needs the distance of the policy from its sampler, and these rows were not sampled: stability=None"
             )
 
     def __call__(self, attempt: Attempt) -> Steps:

@@ -1,4 +1,4 @@
-"""Episodes in which an environment answers: what it says joins the row as observations, and the policy continues."""
+"""Episodes in which an environment answers: its answers join the row as observations, and the policy continues."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, 
 class Dialogue(AbstractWorkflow):
     """Lets ``tool`` (or another environment) answer at most ``answers`` times per episode; its tokens are Part.OBSERVATION.
 
-    It is asked where one of its triggers was written, with all that was written so far. One without triggers shows itself first, behind
-    the prompt, and is asked whenever the policy ends its turn, with the text of that turn; after ``answers`` answers it judges one turn
-    more, and where it has not ended then the episode is truncated. In a chat, text that such a one says is a message of the user's.
+    A tool is called when the policy writes one of its triggers, with all text so far. An environment without triggers shows its first
+    observation after the prompt and is called at the end of each turn, with the text of that turn; after ``answers`` answers it judges
+    one more turn, and an episode that has not ended then is truncated. In a chat, its text is a user message.
 
-    Observations are not masked in, cost length as decisions do, and belong to the turn that they answer; the next turn begins after
-    them. A row to which an answer does not fit is cut there. The cache of a row is built again after each answer.
+    Observations do not count as decisions, but count toward length, and belong to the turn that they answer; the next turn begins after
+    them. A row with no room for an answer is cut there. A row's cache is rebuilt after each answer.
 
-    A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported and counted and
-    leaves the statistics. An answer joins ``overlap`` steps of the engine after its question (sooner only where nothing else can be
-    drawn): 0 waits for it at the next step, so give a slow tool about as many steps as it takes, and the other rows continue meanwhile.
+    A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported, counted and excluded
+    from the statistics. An answer joins ``overlap`` engine steps after its question (sooner only if nothing else can be generated): 0
+    waits for it at the next step. For a slow tool, set about as many steps as it takes; the other rows continue meanwhile.
 
-    Where the task has a column ``turns`` (curricula.Horizon) an episode that asks at the end of so many turns is cut there, as
-    truncated.
+    If the task has a column ``turns`` (curricula.Horizon), an episode still asking after that many turns is truncated.
 
-    - ``answers`` = 0, or a tool that says nothing: SingleTurn.
+    - ``answers`` = 0, or a tool that never answers: SingleTurn.
     """
 
     tool: AbstractEnvironmentSpec = Calculator()
@@ -59,10 +58,10 @@ class Dialogue(AbstractWorkflow):
 
     def __call__(self, attempt: Attempt) -> Steps:
         given = answered(attempt.fork[0], attempt.fork[1]) if attempt.fork else 0
-        # A branch continues in an environment as it was where it split off.
+        # A branch continues in the environment's state at its split.
         after = (attempt.fork[0].sample, given) if attempt.fork else None
         if attempt.fork is None and not self.tool.triggers:
-            # What is no tool shows itself before the policy says anything.
+            # An environment that is not a tool is shown before the policy's first turn.
             seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
             if seen.error:
                 return Drop(seen.failed, said=seen.error)
@@ -114,7 +113,7 @@ class Dialogue(AbstractWorkflow):
 
 
 def shown(task: Task, seen: str | Sequence[Mapping[str, Any]] | None) -> Task:
-    """The task with what an environment shows before anything is done in it behind its prompt, or its messages."""
+    """The task with the environment's first observation after its prompt or messages."""
     if not seen:
         return task
     if not is_chat(task.columns.get("messages")):
@@ -123,13 +122,13 @@ def shown(task: Task, seen: str | Sequence[Mapping[str, Any]] | None) -> Task:
 
 
 def said(task: Task, told: Any) -> Any:
-    """What an environment says behind a turn that has ended: in a chat, text is a message of the user's."""
+    """An environment's answer after a finished turn: in a chat, text is a user message."""
     chat = is_chat(task.columns.get("messages"))
     return [{"role": "user", "content": told}] if chat and isinstance(told, str) else told
 
 
 def offered(task: Task, schemas: Sequence[Mapping[str, Any]]) -> Task:
-    """The task with these functions among those that the chat template is given; a text has no place for them."""
+    """The task with these functions added to those passed to the chat template; a text prompt cannot hold them."""
     if not schemas or not is_chat(task.columns.get("messages")):
         return task
     return replace(task, columns={**task.columns, "tools": [*(task.columns.get("tools") or ()), *schemas]})
@@ -141,7 +140,7 @@ def answered(row: Rollout, upto: int) -> int:
 
 
 def labelled(row: Rollout) -> Rollout:
-    """With its parts and turns, also where nothing was told."""
+    """With its parts and turns, even without observations."""
     if row.part_S is not None:
         return row
     part_S = torch.full((row.length,), int(Part.RESPONSE))

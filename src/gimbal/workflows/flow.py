@@ -1,4 +1,4 @@
-"""An attempt under way: its generators, what they wait for, and the journal that brings them back."""
+"""An attempt in progress: its generators, what they wait for, and the journal from which they are restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[int, int]
 
 @dataclass(kw_only=True, eq=False)
 class Strand:
-    """A generator that is being driven; it waits for the answers to what it asked for last."""
+    """A running generator; it waits for the answers to its last calls."""
 
     steps: Generator[Any, Any, Any]
     above: tuple[Strand, int] | None  # who waits for what it returns, and at which place of its list
@@ -34,7 +34,7 @@ class Strand:
 
 @dataclass(kw_only=True, eq=False)
 class OpenCall:
-    """A call that is not answered yet."""
+    """A call without an answer yet."""
 
     strand: Strand
     place: int
@@ -46,8 +46,8 @@ class OpenCall:
 
 
 class Flow:
-    """An attempt under way. ``journal`` holds (number of a call, its answer), in the order in which they were given; of a row that went
-    on from another only what is new."""
+    """An attempt in progress. ``journal`` holds (number of a call, its answer), in order; for a row that continued another, only what
+    is new."""
 
     def __init__(self, attempt: Attempt, steps: Generator[Any, Any, Any]) -> None:
         self.attempt = attempt
@@ -72,7 +72,7 @@ class Flow:
         return self.rows[sample]
 
     def send(self) -> list[int]:
-        """Give the first generator that is ready its answer; the numbers of the calls that it makes."""
+        """Send the first ready generator its answer; returns the numbers of the calls it makes."""
         strand, answer = self.ready.popleft()
         self.idle += 1
         self.newest = strand
@@ -97,7 +97,7 @@ class Flow:
         return made
 
     def answer(self, number: int, answer: Any) -> None:
-        """Enter it into the journal and hand it on."""
+        """Add it to the journal and pass it on."""
         asked = self.asked.pop(number)
         if isinstance(answer, Rollout):
             self.last = answer
@@ -128,7 +128,7 @@ def _new(call: Any, answer: Any) -> int:
 
 
 def shortened(call: Any, answer: Any) -> Any:
-    """An answer as a journal holds it."""
+    """An answer as stored in a journal."""
     if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork) or call.row is None:
         return answer
     return Grown.of(call.row, call.at if isinstance(call, Fork) else call.row.length, answer)

@@ -17,7 +17,7 @@ from gimbal.workflows.single import SingleTurn
 class Guided(AbstractWorkflow):
     """Takes the first ``guides`` samples of a task from its column ``completion``; ``others`` drives the rest.
 
-    Tasks without that column, such as those of an evaluation, are all drawn. filters.StepRepair makes something of the guides.
+    Tasks without that column, such as evaluation tasks, are all sampled. filters.StepRepair uses the guides.
     """
 
     guides: int = 1

@@ -1,4 +1,4 @@
-"""Groups that begin as a tree of likely beginnings, less those that read alike; what follows each is sampled."""
+"""Groups that start as a tree of likely prefixes, without near duplicates; each continuation is sampled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gimbal.workflows.over_rows import evaluated_otherwise
 
 @dataclass(kw_only=True, eq=False)
 class Branch:
-    """A beginning that is being grown, drawn greedily but for its token ``born``, which was forced."""
+    """A growing prefix, decoded greedily except for its forced token ``born``."""
 
     row: Rollout
     born: int
@@ -38,32 +38,32 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True)
 class Lookahead(AbstractWorkflow):
-    """Branches where two next tokens are nearly as likely, cuts branches that read like their parent, and samples the rest (LATR,
+    """Branches where two next tokens are nearly as likely, cuts branches too similar to their parent, and samples the rest (LATR,
     arXiv:2510.24302).
 
-    A group of k begins as one row, drawn greedily. Where the likeliest token has probability p and its rival q, with q > ``above``
-    and p - q < ``within``, the rival opens a branch, up to K = round(share k) at a time, the oldest branches first. A branch that has
-    written d tokens of its own, for each d of ``ages``, is cut if the edit distance of these to its parent's, divided by d, is below
-    ``alike``. The tree is left when it has K branches, none younger than the last of ``ages``, and after ``longest`` tokens at the
-    latest, looked at every max(ages) tokens. Each branch is then sampled to its end; for those that are missing the first one is
-    sampled again, and the k - K others from the prompt. ``shares`` are (step of the learner, share), each from its step on.
+    A group of k begins as one greedy row. Where the most likely token has probability p and its rival q, with q > ``above`` and p - q <
+    ``within``, the rival opens a branch, up to K = round(share k) at a time, oldest branches first. When a branch has d tokens of its
+    own, for each d in ``ages``, it is cut if their edit distance to its parent's, divided by d, is below ``alike``. The tree is
+    complete when it has K branches, none younger than the last of ``ages``, or after ``longest`` tokens, checked every max(ages)
+    tokens. Each branch is then sampled to its end; missing ones are replaced by further samples of the first, and the k - K others are
+    sampled from the prompt. ``shares`` are (learner step, share), each from its step on.
 
-    How its log-probabilities are to be read: what was greedy or forced was sampled by nobody. It keeps the model's log-probability
-    (0 where it was forced) and is not masked in, so no weight reads it. All that counts is drawn from the policy given what stands
-    before it, with its own log-probability: weights by decision, or over what counts of a row, are right. Beginnings are chosen and
-    not drawn, so pass rates are of such rows, and no evaluation may be drawn by it.
+    Log-probabilities: greedy or forced tokens were not sampled. They keep the model's log-probability (0 if forced) and do not count,
+    so no weight reads them. All counted decisions are sampled from the policy given their context, with its own log-probability:
+    weights per decision, or over the counted part of a row, are right. Prefixes are chosen, not sampled, so pass rates describe such
+    rows, and evaluations must not use this workflow.
 
     - a share of 0: independent samples.
-    - ``above`` = 0.5 or more: one greedy beginning, with k ends that are sampled.
+    - ``above`` = 0.5 or more: one greedy prefix, with k sampled continuations.
     - ``alike`` = 0: nothing is cut.
 
-    The engine must record rivals (Native(rivals=True)); vLLM does not. A branch that ended while the tree grew has nothing that was
-    sampled, and is drawn from the prompt instead; a rival never ends a text.
+    The engine must record rivals (Native(rivals=True)); vLLM does not. A branch that ended while the tree grew has no sampled
+    decisions, and is sampled from the prompt instead; a rival never ends a text.
 
     Published: M = 2 rivals in all, ``above`` 0.25, ``within`` 0.15, ``alike`` 0.4, ``ages`` 20, 30, 50 and ``longest`` 512 on
-    countdown, ``shares`` 1 falling to 0 by step 200, and beginnings that train as if they had been sampled.
+    countdown, ``shares`` 1 falling to 0 by step 200, and prefixes that train as if they had been sampled.
 
-    Confidence: verified; ours: beginnings do not train, one prompt by itself decides when its tree is left, and the stride of that.
+    Confidence: verified; ours: prefixes do not train, each prompt decides separately when its tree is complete, and the stride of that.
     """
 
     shares: tuple[tuple[int, float], ...] = ((0, 1.0),)
@@ -102,7 +102,7 @@ class Lookahead(AbstractWorkflow):
         return 0
 
     def remember(self, memory: int, attempt: Attempt, rows: Sequence[Rollout]) -> int:
-        """The newest version that has drawn anything: the step that ``shares`` go by."""
+        """The newest version that has generated anything: the step that ``shares`` use."""
         return max([memory, *(int(row.version_S.max()) for row in rows)])
 
     def __call__(self, attempt: Attempt) -> Steps:
@@ -120,7 +120,7 @@ class Lookahead(AbstractWorkflow):
         return _episodes(rows, branches, spent)
 
     def _rest(self, attempt: Attempt, sample: int, branches: dict[int, Branch], missing: bool) -> Draw | Fork:
-        """What is sampled of a row. A row may only split off one of a lower sample."""
+        """The sampled part of a row. A row may only branch off one of a lower sample."""
         if sample in branches:
             return Draw(row=branches[sample].row, sampling=attempt.sampling)
         first = min(branches, default=sample)
@@ -181,7 +181,7 @@ class Lookahead(AbstractWorkflow):
         return rival > self.above and likeliest - rival < self.within
 
     def _cut(self, branches: dict[int, Branch], at: int) -> int:
-        """Take out those that read like their parent when this place is written; the tokens that they had cost."""
+        """Remove branches too similar to their parent at this position; returns the tokens that they cost."""
         spent = 0
         for sample, branch in list(branches.items()):
             parent, own = branch.parent, at + 1 - branch.born

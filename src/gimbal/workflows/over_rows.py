@@ -1,4 +1,4 @@
-"""What workflows have in common that drive whole groups, and leave each row to another workflow."""
+"""Common base of workflows that drive whole groups and delegate each row to another workflow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def evaluated_otherwise(biased: str, whole: Composition) -> Iterator[Verdict]:
     """The refusal of an evaluation by a workflow that draws no samples of the policy; ``biased`` says "Name does this"."""
     if whole.run.held_out is not None and whole.run.held_out.workflow is None:
         yield Refusal(
-            f"{biased}, so an evaluation drawn by it would not be of the policy: held_out.workflow='SingleTurn()', or held_out=None"
+            f"{biased}, so an evaluation with it would not measure the policy: held_out.workflow='SingleTurn()', or held_out=None"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractOverRows(AbstractWorkflow):
-    """Some rows of a group split off others; ``inside`` drives each from where it begins."""
+    """Some rows of a group branch off others; ``inside`` drives each from where it begins."""
 
     biased: ClassVar[str]  # "Name does this": why what it draws is no sample of the policy
 

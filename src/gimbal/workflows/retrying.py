@@ -1,4 +1,4 @@
-"""Attempts that went wrong are taken up again where they did."""
+"""Retries failed attempts from their first wrong step."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from gimbal.workflows.over_rows import AbstractOverRows
 
 @dataclass(frozen=True, kw_only=True)
 class Retrying(AbstractOverRows, AbstractWorkflow):
-    """The first ``firsts`` samples of a group are attempts, and each further one takes up one of these before its first wrong step.
+    """The first ``firsts`` samples of a group are attempts; each further one retries one of them from before its first wrong step.
 
     Reflect-then-retry of R3L (arXiv:2601.03715), and the restart at the first error of SCOPE (arXiv:2602.24110) without a guide. Sample
-    i takes up sample i mod ``firsts`` once that has ended: ``right`` counts its leading right steps, and what stands before the next
-    one is kept. Where every step is right, or the first one is wrong, or there is none, it is drawn from the prompt. With ``pivotal``
-    what the two share trains in neither of them, for it offers no contrast; else it trains in the attempt. ``inside`` drives each row.
+    i retries sample i mod ``firsts`` once that has ended: ``right`` counts its leading right steps, and the text before the next step
+    is kept. If every step is right, the first one is wrong, or there is none, it is sampled from the prompt. With ``pivotal`` the
+    shared prefix trains in neither of them, since it offers no contrast; otherwise it trains in the attempt. ``inside`` drives each
+    row.
 
-    How its log-probabilities are to be read: each decision that counts is drawn from the policy given what stands before it, with the
-    policy's own log-probability, so weights by decision or over what counts of a row are right. What was kept was chosen by how its
-    attempt went on; it is masked in the retry, and no weight could make the whole row a draw from the policy. So figures of how
-    often a task is solved (pass rates, curricula) are of attempts and retries together, and no evaluation may be drawn by it.
+    Log-probabilities: each counted decision is sampled from the policy given its context, with the policy's own log-probability, so
+    weights per decision, or over the counted part of a row, are right. The kept prefix was chosen by how its attempt continued; it is
+    masked in the retry, and no weight could make the whole row a sample of the policy. So solve rates (pass rates, curricula) cover
+    attempts and retries together, and evaluations must not use this workflow.
 
-    - ``firsts`` of a group's size or more: ``inside`` as it is.
+    - ``firsts`` at least the group's size: ``inside`` unchanged.
     - no step ever wrong: independent samples.
 
-    Confidence: partial; the masks, and half of a group as retries, are verified; ours: errors are found by ``right`` and not by the
-    policy's own reflection, and the retry is given no words of guidance, so that it is on-policy where R3L's is not.
+    Confidence: partial; the masks, and half of a group as retries, are verified; ours: ``right`` finds the errors instead of the
+    policy's own reflection, and the retry gets no guidance text, so it is on-policy, unlike R3L's.
     """
 
     biased: ClassVar[str] = "Retrying takes wrong answers up again"
@@ -56,7 +57,9 @@ class Retrying(AbstractOverRows, AbstractWorkflow):
         yield from super().fits(whole)
         run = whole.run
         if run.num_generations <= self.firsts:
-            yield Advice(f"of {run.num_generations} samples {self.firsts} are first attempts, so nothing is retried")
+            yield Advice(
+                f"all of the {run.num_generations} samples are first attempts ({self.firsts}), so nothing is retried"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         outcomes: dict[int, Episode | Drop] = {}
@@ -65,7 +68,7 @@ class Retrying(AbstractOverRows, AbstractWorkflow):
         return [outcomes[sample] for sample in attempt.samples]
 
     def _line(self, attempt: Attempt, place: int, outcomes: dict[int, Episode | Drop]) -> Steps:
-        """A first attempt, and all that take it up again."""
+        """A first attempt, and all its retries."""
         sample = attempt.samples[place]
         first = outcomes[sample] = yield from self.inside(attempt.of(sample))
         at = self._kept(first)
@@ -77,7 +80,7 @@ class Retrying(AbstractOverRows, AbstractWorkflow):
             outcomes[sample] = replace(first, rows=(*first.rows[:-1], _masked(first.last, at)))
 
     def _kept(self, outcome: Episode | Drop) -> int:
-        """How many first decisions stand before the first wrong step; 0 where there is none, or nothing before it."""
+        """The number of decisions before the first wrong step; 0 if there is no such step, or nothing before it."""
         if isinstance(outcome, Drop) or outcome.error:
             return 0
         row = outcome.last

@@ -1,4 +1,4 @@
-"""What an engine returns of a row that continued, together with what was known of its beginning; and that row less this beginning."""
+"""Joins a continued row from an engine with its known beginning, and removes that beginning again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Grown:
-    """A row less what it has in common with the one that it went on from. A journal of whole rows would hold the first tokens of a
-    dialogue once for each of its turns.
+    """A row without what it shares with the one it continued. A journal of whole rows would hold the first tokens of a dialogue once
+    per turn.
 
     ``values`` are the fields of the row; of those in ``cut`` the first ``kept`` decisions (of its text: the base's text) are missing.
     """
@@ -104,7 +104,7 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
 
 
 def newest_turn(row: Rollout) -> list[int]:
-    """The tokens of a row's newest turn, less what it was told: a text does not say who wrote what of it."""
+    """The tokens of a row's newest turn, without observations: a text does not show who wrote which part."""
     tokens = row.decisions
     assert isinstance(tokens, Tokens), type(tokens)
     ids_S = tokens.ids_NL[0, int(tokens.prompt_N[0]) : int(tokens.length_N[0])]
@@ -120,7 +120,7 @@ def branched(base: Rollout, kept: int, forced: int, whole: Rollout) -> Rollout:
 
 
 def _noted_S(before_S: Tensor | None, kept: int, begun: int, after_S: Tensor | None) -> Tensor | None:
-    """An engine knows only the entropies and rivals of what it drew since the row came back to it."""
+    """An engine knows only the entropies and rivals of what it generated since it received the row again."""
     if after_S is None or before_S is None:
         return after_S
     return torch.cat([before_S[:kept], torch.zeros(begun - kept, dtype=after_S.dtype), after_S[begun:]])

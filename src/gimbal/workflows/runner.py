@@ -1,8 +1,8 @@
-"""The runner: what the runtimes see as an engine where a workflow drives one.
+"""The runner: presents an engine driven by a workflow to the runtimes as an engine.
 
-It holds the generators of all attempts under way. What they ask for is drawn by the engine inside, or done in threads; every answer is
-entered into the journal of its attempt, which with the engine's own state is all there is to save. Nothing here goes by the clock on
-the wall: the same requests to the same weights give the same rollouts, whether a tool takes a microsecond or a minute.
+It holds the generators of all attempts in progress. The inner engine generates what they ask for, and threads run environments; every
+answer is added to the journal of its attempt, which with the engine's own state is all there is to save. Nothing here depends on the
+wall clock: the same requests to the same weights give the same rollouts, whether a tool takes a microsecond or a minute.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gimbal.workflows.words import Words
 
 @dataclass(frozen=True, kw_only=True)
 class Driven(AbstractSampler):
-    """An engine and the workflow that drives it, started side by side in one process. SingleTurn is the engine itself."""
+    """An engine and the workflow that drives it, started together in one process. With SingleTurn it is the engine itself."""
 
     engine: AbstractEngineSpec
     workflow: AbstractWorkflow = SingleTurn()
@@ -59,7 +59,7 @@ class Driven(AbstractSampler):
 
 
 class Runner(AbstractEngineAround):
-    """The live engine around another. An attempt begins when its request comes; one that is a whole group, with the next step."""
+    """The live engine around another. An attempt begins when its request arrives; an attempt at a whole group, with the next step."""
 
     def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
         self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
@@ -72,10 +72,10 @@ class Runner(AbstractEngineAround):
         self.owner: dict[Key, Flow] = {}  # by request
         self.drawing: dict[tuple[str, Key], tuple[Flow, int]] = {}  # by role and the engine's key: whose, which call
         self.acting: list[tuple[Flow, int]] = []  # in the order in which they were asked
-        self.entering: list[Request] = []  # of attempts that are whole groups, or more than may be under way at once
+        self.entering: list[Request] = []  # of attempts that are whole groups, or more than may run at once
         self.plain: set[Key] = set()  # requests of no group, such as a canary's
         self.done: list[Finished] = []
-        self.came: dict[tuple[str, Key], Finished] = {}  # what a step of an engine brought, until it is handed on
+        self.came: dict[tuple[str, Key], Finished] = {}  # results of an engine step, until they are passed on
         self.seconds = self.idle = 0.0  # since the last metrics: in steps, and of these with nothing to draw
 
     @property
@@ -84,7 +84,7 @@ class Runner(AbstractEngineAround):
 
     def submit(self, request: Request) -> None:
         if request.group < 0 and DRAW in self.spec.engine.can:
-            # A canary is to say what the engine draws, and not what a workflow makes of that.
+            # A canary must show what the engine generates, not what a workflow makes of it.
             self.inner.submit(request)
             self.plain.add(request.key)
         elif self.workflow.whole or self.workflow.at_once is not None:
@@ -139,12 +139,12 @@ class Runner(AbstractEngineAround):
         return [self.workflow.witnessed(word, canary) for word in self.inner.witness(version, canary)]
 
     def metrics(self) -> Mapping[str, float]:
-        """``perf/sampler_idle``: the share of its time in which nothing was drawn, as an answer was waited for."""
+        """``perf/sampler_idle``: the share of its time without generation, waiting for an answer."""
         found, self.seconds, self.idle = self.idle / self.seconds if self.idle else None, 0.0, 0.0
         return {**self.inner.metrics(), **({} if found is None else {"perf/sampler_idle": found})}
 
     def state_dict(self) -> dict[str, Any]:
-        """Journals, and when answers are due. What is being done in an environment just now is asked for once more."""
+        """Journals, and when answers are due. Actions in progress in an environment are asked for again."""
         flows = [
             {
                 "attempt": flow.attempt,
@@ -184,8 +184,8 @@ class Runner(AbstractEngineAround):
         return {"": self.inner, **self.others}
 
     def _enter(self) -> None:
-        """Begin the attempts whose requests have come, as many as may be under way: those of one task and group are one where the
-        workflow drives whole groups."""
+        """Begin the attempts whose requests have arrived, as many as may run at once: if the workflow drives whole groups, those of one
+        task and group are one attempt."""
         most = self.workflow.at_once
         several: dict[tuple[Any, ...], list[Request]] = {}
         for request in self.entering:
@@ -227,7 +227,7 @@ class Runner(AbstractEngineAround):
         return flow
 
     def _go_on(self, flow: Flow) -> None:
-        """Until every generator of the attempt waits for something that takes time."""
+        """Run until every generator of the attempt waits for something that takes time."""
         while flow.ready or flow.at_once:
             if said := endless(self.workflow, flow):
                 return self._lose(flow, said)
@@ -241,7 +241,7 @@ class Runner(AbstractEngineAround):
             self._finish(flow)
 
     def _repeat(self, flow: Flow, journal: Sequence[tuple[int, Any]]) -> None:
-        """Execute the generators again over the answers that they were given; what is left open is under way in the engine."""
+        """Execute the generators again over their recorded answers; open calls are in progress in the engine."""
         answers = list(journal)
         while flow.ready or answers:
             if flow.ready:
@@ -277,7 +277,7 @@ class Runner(AbstractEngineAround):
         self.memory = self.workflow.remember(self.memory, attempt, rows)
 
     def _lose(self, flow: Flow, said: str) -> None:
-        """It is ended, and its samples are counted as lost."""
+        """End it and count its samples as lost."""
         kept = [sample for sample in flow.attempt.samples if sample not in flow.gone]
         self._give_up(flow)
         for sample in kept:
@@ -285,12 +285,12 @@ class Runner(AbstractEngineAround):
             self.done.append(Finished(key=(flow.attempt.group, sample), outcome=drop))
 
     def _cancel(self, role: str, key: Key) -> Rollout | None:
-        """What an engine has drawn for a call that is ended, even where it has ended in this very step."""
+        """What an engine has generated for a cancelled call, even if it ended in this same step."""
         came = self.came.pop((role, key), None)
         return self._engines[role].cancel(key) if came is None else came.rollout
 
     def _give_up(self, flow: Flow) -> Rollout | None:
-        """Nothing of it is wanted any more; the row it was at, if there is one."""
+        """Cancel it; returns the row it was at, if there is one."""
         row = flow.last
         for asked in list(flow.asked.values()):
             if asked.key is not None:
@@ -320,7 +320,7 @@ class Runner(AbstractEngineAround):
         call, key = asked.call, self._place(flow, asked)
         if key is not None and (_role(call), key) in self.drawing:
             asked.key = None  # it is not this call that it is being drawn for
-            twice = "a row that is being drawn already; another end of a row is drawn by Fork"
+            twice = "a row that is already being sampled; use Fork to branch off a row"
             raise refused(self.workflow, asked.strand.steps, call, twice)
         if isinstance(call, Act):
             asked.due = None if call.overlap is None else self.clock + call.overlap
@@ -342,7 +342,7 @@ class Runner(AbstractEngineAround):
             self.drawing[_role(call), key] = (flow, number)
 
     def _place(self, flow: Flow, asked: OpenCall) -> Key | None:
-        """Number its row, or enter it into the history of its environment: the same again when a journal is repeated."""
+        """Number its row, or add it to the history of its environment: the same again when a journal is replayed."""
         call, attempt = asked.call, flow.attempt
         if isinstance(call, Act):
             row = call.action if isinstance(call.action, Rollout) else None
@@ -361,7 +361,7 @@ class Runner(AbstractEngineAround):
         return asked.key
 
     def _draw(self, flow: Flow, call: Draw | Fork | Ask, key: Key) -> None:
-        """Have the engine draw for it."""
+        """Submit it to the engine."""
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
@@ -404,7 +404,7 @@ class Runner(AbstractEngineAround):
         self._go_on(flow)
 
     def _row(self, flow: Flow, asked: OpenCall, whole: Rollout) -> Rollout:
-        """What the engine returned, as the workflow is to read it."""
+        """The engine's result, in the form that the workflow reads."""
         call, wanted = asked.call, self._sampling(flow, asked.call)
         if isinstance(call, Ask):
             return replace(whole, role=call.role)
@@ -423,7 +423,7 @@ class Runner(AbstractEngineAround):
         return flow.attempt.sampling if row is None else row.sampling
 
     def _stopped(self, flow: Flow, call: Stop) -> int:
-        """How many rows of this sample were being drawn."""
+        """Cancel the rows of this sample in progress; returns how many there were."""
         found = [
             (number, asked)
             for number, asked in flow.asked.items()
@@ -446,11 +446,10 @@ class Runner(AbstractEngineAround):
         self.acting.append((flow, number))
 
     def _join(self) -> None:
-        """Hand on the answers that are due, waiting for those that are not there yet.
+        """Pass on the answers that are due, waiting for those that have not arrived.
 
-        They are due by the count of steps and in the order of questions, so that another run, or this one resumed, hands on the same
-        answers at the same place. Where nothing can be drawn the count continues to the next of them by itself. Those without a step
-        of their own are handed on once they are there.
+        They are due by step count and in the order of questions, so another run, or this one resumed, passes on the same answers at the
+        same place. If nothing can be generated, the count advances to the next one. Answers without a step are passed on on arrival.
         """
         while self.acting:
             drawn = self.done or any(engine.in_flight for engine in self._engines.values())
@@ -481,7 +480,7 @@ class Runner(AbstractEngineAround):
         self._go_on(flow)
 
     def _waited(self, flow: Flow, number: int) -> tuple[Call, float]:
-        """What is waited for, and how long at most."""
+        """The awaited answers, and the longest time to wait."""
         asked = flow.asked[number]
         assert asked.under_way is not None
         return asked.under_way, flow.seats[asked.call.seat].deadline(asked.call, asked.entry)
@@ -492,7 +491,7 @@ def _role(call: object) -> str:
 
 
 def _sample(flow: Flow, call: Any) -> int:
-    """Whose row it is about."""
+    """The sample that the call concerns."""
     if isinstance(call, Ask):
         return flow.attempt.sample
     if isinstance(call, Draw) and call.row is not None:

@@ -1,4 +1,4 @@
-"""One policy at both seats of a table."""
+"""Self-play: one policy in both seats of a game."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Draw, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlay(AbstractWorkflow):
-    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all of the same deal, by the one policy.
+    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all with the same deal and the same policy.
 
-    What a seat has seen is its prompt, anew for each decision, and the first token that is drawn the number of its action: so an
-    episode has a row for each decision of its seat. Each seat earns what the game gave it, on its last decision, and ``role`` of its
-    rows is "seat 0" or "seat 1".
+    A seat's observations are its prompt, rebuilt for each decision, and the first sampled token is the number of its action: an episode
+    has one row per decision of its seat. Each seat earns its return in the game on its last decision, and ``role`` of its rows is
+    "seat 0" or "seat 1".
 
-    - A seat that takes an action which is not legal earns the worst of the game, and the other 0 (``Game``).
-    - Where the table of a match breaks, neither seat has an episode, and other matches go on: ``environment_error``.
-    - A seat that never came to act has none either: ``unplayed``.
+    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``).
+    - If the game of a match fails, neither seat has an episode, and other matches continue: ``environment_error``.
+    - A seat that never acts has no episode either: ``unplayed``.
     """
 
     game: Game = Game()
@@ -37,7 +37,7 @@ class SelfPlay(AbstractWorkflow):
     def __call__(self, attempt: Attempt) -> Steps:
         count = len(attempt.samples)
         if count % SEATS:
-            raise ValueError(f"SelfPlay needs an even num_generations, two seats a match; got {count}")
+            raise ValueError(f"SelfPlay needs an even num_generations, two seats per match; got {count}")
         tables = Several(of=self.game, count=count // SEATS)
         rows: list[list[Rollout]] = [[] for _ in attempt.samples]
         begun = yield Act(environment=tables, deadline=self.deadline)
@@ -61,7 +61,7 @@ class SelfPlay(AbstractWorkflow):
 
 
 def exploitability(policy: TokenPolicy, name: str) -> float:
-    """How far a policy that plays this game as ``SelfPlay`` asks it to is from an equilibrium, exactly (``games.nash_conv``)."""
+    """The exact distance from an equilibrium of a policy that plays this game through ``SelfPlay`` (``games.nash_conv``)."""
     chances: dict[str, dict[int, float]] = {}
     for seen, legal in decisions(name).items():
         prompt = policy.encode_task(Task(id=name, prompt=f"{seen}\n"))
@@ -77,7 +77,7 @@ def _spent(rows: list[Rollout]) -> int:
 
 
 def _played(rows: list[Rollout], end: Moment, seat: int) -> Episode | Drop:
-    """What came of a seat whose match ended so."""
+    """The result of a seat whose match ended this way."""
     if end.error:  # told once: it is one table that broke
         return Drop(end.failed, drawn=_spent(rows), said=end.error if seat == 0 else "")
     if not rows:

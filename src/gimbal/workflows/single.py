@@ -1,4 +1,4 @@
-"""A prompt, and what the policy draws."""
+"""A prompt and one completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class SingleTurn(AbstractWorkflow):
-    """One row per episode, sampled from the prompt. The engine alone does this."""
+    """One row per episode, sampled from the prompt. The engine does this by itself."""
 
     def effects(self) -> frozenset[str]:
         return frozenset()

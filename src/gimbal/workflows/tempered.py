@@ -1,4 +1,4 @@
-"""Some groups are drawn at another temperature, hotter or colder by the policy's entropy."""
+"""Samples some groups at another temperature, hotter or colder depending on the policy's entropy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Tempered(AbstractWorkflow):
     """Samples one group in ``every`` at ``high`` times the temperature while entropy is at most ``target``, else at ``low`` times
     (AEPO).
 
-    AEPO, arXiv:2510.08141: it feeds TemperedImitation, which has the policy imitate what went well at that temperature. Entropy is
-    the mean over the decisions of the other groups, finished since the last but one delivery of weights; until it is known, all is
-    drawn as asked. The engine must record entropy. ``inside`` drives each attempt.
+    AEPO, arXiv:2510.08141: it feeds TemperedImitation, which makes the policy imitate what worked at that temperature. Entropy is the
+    mean over the decisions of the other groups finished since the last sync but one; until it is known, the temperature is unchanged.
+    The engine must record entropy. ``inside`` drives each attempt.
 
     - ``target`` = -inf or inf: always colder, or always hotter.
-    - ``high`` = ``low`` = 1: ``inside`` as it is.
+    - ``high`` = ``low`` = 1: ``inside`` unchanged.
 
     Published: ``high`` 1.2, ``low`` 0.8, ``target`` 0.25 to 0.75, a second batch of a quarter of the prompts of which few rollouts are
     kept; ours: ``every``.
@@ -42,7 +42,7 @@ class Tempered(AbstractWorkflow):
     def __post_init__(self) -> None:
         if not 0 < self.low <= 1 <= self.high:
             raise ValueError(
-                f"Tempered multiplies the temperature by {self.high} to raise entropy and by {self.low} to lower it: let high be at "
+                f"Tempered multiplies the temperature by {self.high} to raise entropy and by {self.low} to lower it: set high to at "
                 "least 1, and low at most 1 and above 0"
             )
         if self.every < 2:
@@ -62,12 +62,12 @@ class Tempered(AbstractWorkflow):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(AbstractCorrection) or whole.doing(ABSORBS_DISCREPANCY):
             yield Refusal(
-                "Tempered draws some groups at another temperature on purpose, and a correction for the sampler would undo it: "
+                "Tempered samples some groups at another temperature on purpose, and a sampler correction would undo it: "
                 "correction=None and anchor=Recompute()"
             )
         if not whole.has(TemperedImitation):
             yield Refusal(
-                "Tempered draws some groups at another temperature, which must not train as if on-policy: "
+                "Tempered samples some groups at another temperature, which must not train as if on-policy: "
                 "add TemperedImitation() to shaping"
             )
 

@@ -1,4 +1,4 @@
-"""What a runner has a policy's tokenizer do for its workflow: texts to tokens, tokens to texts, and whether there is room for them."""
+"""The tokenizer work that a runner does for its workflow: texts to tokens, tokens to texts, and checks for room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, 
 
 
 class Words:
-    """Of one policy, for the workflow of this name."""
+    """The tokenizer of one policy, for the workflow of this name."""
 
     def __init__(self, policy: AbstractPolicy, workflow: str) -> None:
         self._policy, self.workflow = policy, workflow
@@ -19,7 +19,7 @@ class Words:
     def policy(self, call: object) -> TokenPolicy:
         if not isinstance(self._policy, TokenPolicy):
             raise ValueError(
-                f"{self.workflow} asks for {type(call).__name__} with words, and {type(self._policy).__name__} decides no tokens: it "
+                f"{self.workflow} asks for {type(call).__name__} with words, and {type(self._policy).__name__} has no tokens: it "
                 "is for language models"
             )
         return self._policy
@@ -28,7 +28,7 @@ class Words:
         return None if call.told is None else self.policy(call).encode_told(call.row, call.told)
 
     def fits(self, call: Draw, sampling: AbstractSampling) -> bool:
-        """Whether there is room for what a row is told and for a decision after it."""
+        """Whether a row has room for an observation and a decision after it."""
         assert call.row is not None
         room = sampling.max_length - call.row.length
         if isinstance(call.told, str) and len(call.told) > room * self.policy(call).longest_token:
@@ -36,7 +36,7 @@ class Words:
         return call.row.length + len(self.told(call) or []) < sampling.max_length
 
     def paused(self, call: Draw | Fork, whole: Rollout, wanted: AbstractSampling) -> bool:
-        """Whether only what the call itself asked for has stopped it."""
+        """Whether it was stopped only by the call's own conditions."""
         if whole.stop == "length":
             return whole.length < wanted.max_length
         if whole.stop != "stop" or not call.stop:

@@ -1,4 +1,4 @@
-"""Hard tasks get further rollouts, until their group teaches as much as the best one would."""
+"""Further rollouts for hard tasks, until their group has as much signal as the best one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Deepened(AbstractBudgetSpec):
 
     - ``most`` = N, or a >= 1/2: nothing is added.
 
-    Outcomes are taken as ``name`` gives them, or in all if it is empty, cut to [0, 1]. filters.ZeroVariance drops what stayed without a
-    success. Mind that a budget of equal rollouts is exceeded: compare at equal tokens.
+    Outcomes are the reward ``name``, or the whole score if it is empty, clipped to [0, 1]. filters.ZeroVariance drops groups still
+    without a success. This uses more rollouts than a fixed budget: compare at equal tokens.
 
     Published: N 8, ``most`` 32 for equal and 64 for hardness, advantages without scale.
 

@@ -1,4 +1,4 @@
-"""The same for every task that does not say otherwise."""
+"""The same number of rollouts for every task, unless the task sets its own."""
 
 from __future__ import annotations
 

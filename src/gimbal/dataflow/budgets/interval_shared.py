@@ -1,4 +1,4 @@
-"""Rollouts go where one more narrows the interval of the mean reward most."""
+"""Allocates rollouts where one more narrows the confidence interval of the mean reward most."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalShared(AbstractBudgetSpec):
-    """Half a round's rollouts to all its tasks alike, the rest where one more shrinks the confidence interval most, with a bonus for
-    what was tried least (XRPO, arXiv:2510.06672).
+    """Half a round's rollouts equally to all its tasks, the rest where one more shrinks the confidence interval most, with a bonus for
+    tasks tried least (XRPO, arXiv:2510.06672).
 
     With n rollouts of task q and the deviation s_q of their outcomes, h(n) = t(1 - alpha / 2, n - 1) s_q / sqrt(n). One at a time the
-    rest goes to the largest h(n) - h(n + 1) + bonus sqrt(log(1 + T) / n), where T counts all rollouts of the round, with s_q as it is
-    known. The rest is shared out in ``parts`` equal parts, and s_q looked up again in between. A round is the tasks given out together;
-    each has num_generations on average, ``first`` of them (0: half) at the beginning, and ``most`` at the most (0: four times as many).
+    rest goes to the largest h(n) - h(n + 1) + bonus sqrt(log(1 + T) / n), where T counts all rollouts of the round, with the current
+    s_q. The rest is allocated in ``parts`` equal parts, and s_q is updated in between. A round is the tasks dispatched together; each
+    gets num_generations on average, ``first`` of them (0: half) initially, and at most ``most`` (0: four times as many).
 
     - ``bonus`` = 0 and equal deviations: equal shares.
     - ``bonus`` -> infinity: equal shares.
     - ``first`` = num_generations: as Fixed.
 
-    A round waits for its slowest group before it goes on. Tasks whose outcomes are all alike have s = 0 and get the bonus alone.
+    A round waits for its slowest group before it continues. Tasks whose outcomes are all equal have s = 0 and get only the bonus.
 
     Published: the formulas, ``alpha`` 0.05; ours: ``bonus`` 0.1, half at first, one rollout at a time.
 

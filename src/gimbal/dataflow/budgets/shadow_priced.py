@@ -1,4 +1,4 @@
-"""More rollouts where outcomes vary more, at one price for all."""
+"""More rollouts where outcomes vary more, at one common price."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ShadowPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     """n proportional to the root of the variance of a task's outcomes, at a mean of num_generations (the square-root law of
     Rollout-GDRO, arXiv:2601.19280).
 
-    Tasks that are given out together stand in ``bins`` by their expected pass rate p; v is the mean of p (1 - p) in a bin. The
+    Tasks dispatched together are in ``bins`` by their expected pass rate p; v is the mean of p (1 - p) in a bin. The
     variance of the gradient is about sum_q v_q / n_q, and the n_q that make it least under sum_q n_q = num_generations x tasks are
     sqrt(v_q / price): the price of a rollout is the multiplier of that constraint. Cut to [``least``, ``most``]. p is the mean of a
     Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and a <- prior + fade (a -
@@ -28,13 +28,13 @@ class ShadowPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     - ``bins`` = 1, or one expected pass rate for all: as Fixed.
     - ``least`` = ``most`` = num_generations: as Fixed.
 
-    A task that replaces a dropped one is a round by itself, and gets num_generations. Outcomes are taken as ``name`` gives them, or in
-    all if it is empty, cut to [0, 1]. Tasks have to come again for this to mean anything: tasks.size=256.
+    A task that replaces a dropped one is a round by itself, and gets num_generations. Outcomes are the reward ``name``, or the whole
+    score if it is empty, clipped to [0, 1]. Tasks must repeat for this to work: tasks.size=256.
 
     Published: a bandit over numbers of rollouts, whose losses this law explains.
 
-    Confidence: partial; the law is the paper's analysis; ours: to solve it in place of its bandit (its loss, the surrogate, is 0 on
-    policy), and p by task in place of pass@k of the bin.
+    Confidence: partial; the law is the paper's analysis; ours: solving it instead of its bandit (its loss, the surrogate, is 0 on
+    policy), and p per task instead of pass@k of the bin.
     """
 
     bins: int = 10

@@ -1,4 +1,4 @@
-"""What budgets have in common that do not give each group the same number of rollouts."""
+"""Common base of budgets with different numbers of rollouts per group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget of tokens a step, kept by a price on rollouts, and spent where outcomes vary."""
+"""A token budget per step, enforced by a price on rollouts, and spent where outcomes vary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gimbal.records import Task
 
 @dataclass(frozen=True, kw_only=True)
 class TokenPriced(AbstractSuccessTracking, AbstractBudgetSpec):
-    """Rollouts before they are drawn: in proportion to u^power, as many as a budget of ``tokens`` a step pays for (the first of
+    """Allocates rollouts before sampling: in proportion to u^power, as many as a budget of ``tokens`` per step allows (the first of
     DUET's two controls, arXiv:2605.08441).
 
     u = p (1 - p), with p the mean of a Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in
@@ -24,9 +24,9 @@ class TokenPriced(AbstractSuccessTracking, AbstractBudgetSpec):
     price <- max(0, price + gain (tokens generated in it / ``tokens`` - 1)).
 
     - ``power`` = 0 and ``tokens`` above what is spent: as Fixed.
-    - ``tokens`` = 0: no price, the shares alone.
+    - ``tokens`` = 0: no price, only the shares.
 
-    All that the engine drew counts as spent, also what was given up. Tasks have to come again for the shares to mean anything:
+    All generated tokens count as spent, including those of cancelled rollouts. Tasks must repeat for the shares to be meaningful:
     tasks.size=256.
 
     Published: a budget of tokens, shares by a surrogate known before the rollouts, and a second control, that aborts rollouts behind a

@@ -1,4 +1,4 @@
-"""A group grows until it teaches something."""
+"""Grows a group until it has a signal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from gimbal.records import Group, Task
 
 @dataclass(frozen=True, kw_only=True)
 class UntilMixed(AbstractBudgetSpec):
-    """``first`` rollouts of a task, then ``further`` at a time while all outcomes are alike, up to num_generations: no more is
-    drawn once the signal is there. Ours (sequential sampling, textbook).
+    """``first`` rollouts of a task, then ``further`` at a time while all outcomes are equal, up to num_generations: sampling stops once
+    there is a signal. Ours (sequential sampling, textbook).
 
     - ``first`` = num_generations: as Fixed.
     - a task that is always, or never, solved: num_generations, as Fixed.
 
-    Rollouts that are saved on tasks of middling pass rate are not drawn at all: for a budget of equal tokens raise num_generations.
-    A group ends on its first outcome of the other kind, so its mean is no fair estimate of the pass rate (a rare success weighs more
-    than it should), and a step sees fewer rollouts of middling tasks. Outcomes are taken as ``name`` gives them, or in all if it is
-    empty.
+    Rollouts saved on tasks with intermediate pass rates are not spent elsewhere: for an equal token budget raise num_generations. A
+    group ends on its first different outcome, so its mean is a biased estimate of the pass rate (a rare success weighs too much), and a
+    step has fewer rollouts of intermediate tasks. Outcomes are the reward ``name``, or the whole score if it is empty.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)

@@ -1,4 +1,4 @@
-"""Every task carries how much its difficulty counts, more where the policy fails more."""
+"""Weights tasks by difficulty, more where the policy fails more."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gimbal.records import Group, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Adversarial(AbstractSuccessTracking, AbstractCurriculumSpec):
-    """Weights for the gradient of each bin of difficulty, by an adversary that looks for where the policy fails (Prompt-GDRO,
+    """Weights the gradient of each difficulty bin by an adversary that favours bins where the policy fails (Prompt-GDRO,
     arXiv:2601.19280).
 
-    Tasks stand in ``bins`` equal bins by p, the mean of a Beta model of the task: a <- prior + fresh (a - prior) + sum r on a visit
+    Tasks are in ``bins`` equal bins by p, the mean of a Beta model of the task: a <- prior + fresh (a - prior) + sum r on a visit
     with outcomes r in [0, 1], and a <- prior + fade (a - prior) in each step, b alike. A task leaves its bin where p is ``slack``
     beyond the edge. With l_b the mean of 1 - r over the groups of a step in bin b,
 
         S_b <- (1 - blend) S_b + blend l_b,    omega_b = min(exp(rate S_b), most)
 
-    A task is sent along with omega of its bin as the column ``emphasis``. advantages.Emphasised multiplies advantages by it: the
-    gradient of max over q of sum_b q_b l_b + H(q) / rate has these weights. ``order`` chooses the tasks: nothing is drawn more often.
+    A task carries omega of its bin in the column ``emphasis``. advantages.Emphasised multiplies advantages by it: the
+    gradient of max over q of sum_b q_b l_b + H(q) / rate has these weights. ``order`` chooses the tasks: none is sampled more often.
 
     - ``rate`` = 0: every weight is 1.
     - ``bins`` = 1: all tasks have the same weight.
 
-    It acts where tasks are given out, so groups under way keep the weights of their dispatch. Outcomes are taken as ``name`` gives
-    them, or in all if it is empty. Tasks have to come again for a bin to mean anything: tasks.size=256.
+    It acts at dispatch, so groups in flight keep their weights. Outcomes are the reward ``name``, or the whole score if it is empty.
+    Tasks must repeat for bins to be meaningful: tasks.size=256.
 
     Published: ``rate`` 0.1, ``blend`` 0.1, ``most`` 10, 10 bins by pass@8, and as loss the surrogate with its KL.
 
@@ -63,7 +63,7 @@ class Adversarial(AbstractSuccessTracking, AbstractCurriculumSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Emphasised):
             yield Refusal(
-                "Adversarial sends along weights that no part reads: add Emphasised() to shaping, and to rewards "
+                "Adversarial sets weights that nothing reads: add Emphasised() to shaping, and to rewards "
                 f"Expected(column='{COLUMN}', name='{COLUMN}', weight=0.0)"
             )
 

@@ -1,4 +1,4 @@
-"""The policy's recent record says how likely a new prompt is to succeed, and that says how many rollouts it is worth."""
+"""Predicts a new prompt's success from the policy's recent record, and allocates rollouts by it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def predict(
     size_C: Float[np.ndarray, " C"],
     noise: float,
 ) -> Float[np.ndarray, " P"]:
-    """Gaussian process on the context: its mean reward, and what prompts alike earned above or below that; cut to [0, 1].
+    """Gaussian process on the context: its mean reward, plus what similar prompts earned above or below it; clipped to [0, 1].
 
     The kernel is exp(-d^2 / median d^2) on features of mean 0 and scale 1; a pair that is the mean of n rewards has noise / n. Without
-    a context it says 1/2, far from it the context's mean.
+    a context it returns 1/2, far from it the context's mean.
     """
     if not len(reward_C):
         return np.full(len(query_PF), 0.5)
@@ -64,18 +64,19 @@ def _squares(a_PF: Float[np.ndarray, "P F"], b_CF: Float[np.ndarray, "C F"]) -> 
 class Allocated(AbstractCurriculumSpec):
     """Gives rollouts to prompts whose groups are likely to be mixed, by a value model that is never trained (V_0, arXiv:2602.03584).
 
-    p = the chance of success, of the prompt and the last ``context`` pairs of (prompt, mean reward) alone: the record stands for the
-    policy, and moves with it. Of every ``prompts`` tasks in a row, ``prompts`` x ``rollouts`` rollouts are shared out greedily by
-    U(B, p) = B (1 - p) (1 - (1 - p)^(B - 1)), from ``least`` to ``most`` each. A task takes its number along in the column
+    p = the probability of success, from only the prompt and the last ``context`` pairs of (prompt, mean reward): the record represents
+    the policy, and changes with it. For every ``prompts`` consecutive tasks, ``prompts`` x ``rollouts`` rollouts are allocated greedily
+    by U(B, p) = B (1 - p) (1 - (1 - p)^(B - 1)), from ``least`` to ``most`` each. A task carries its number in the column
     ``num_generations``, and p in ``expected``, which rewards.Expected may read.
 
     - no context yet, or p of 1/2 everywhere: ``rollouts`` for each task.
-    - p = 0 or p = 1: ``least``; where that is all there is, the rest is not spent.
-    - ``least`` = ``most`` = ``rollouts``: the order alone.
+    - p = 0 or p = 1: ``least``; if all tasks are such, the rest is not spent.
+    - ``least`` = ``most`` = ``rollouts``: only the order.
 
-    U weighs hard prompts more than easy ones, and its first increments grow, so gains are averaged over the next few. ``prompts`` and
-    ``rollouts`` are the run's prompts_per_step and num_generations. Rewards, as ``name`` gives them, or in all if it is empty, are cut
-    to [0, 1]. Features are the numbers in the task's column ``features``, or counts of the prompt's characters if that is empty.
+    U weights hard prompts more than easy ones, and its first increments grow, so gains are averaged over the next few. ``prompts`` and
+    ``rollouts`` are the run's prompts_per_step and num_generations. It uses the reward ``name``, or the whole score if it is empty,
+    clipped to [0, 1]. Features are the numbers in the task's column ``features``, or counts of the prompt's characters if that is
+    empty.
 
     Published: a context of 256, of which 128 do not suffice; the classifier is a pretrained one over trained embeddings.
 
@@ -110,7 +111,7 @@ class Allocated(AbstractCurriculumSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if (self.prompts, self.rollouts) != (whole.run.prompts_per_step, whole.run.num_generations):
             yield Advice(
-                "Allocated shares out another number of rollouts than a batch holds: let prompts and rollouts be those of the run"
+                "Allocated allocates a different number of rollouts than a batch holds: set prompts and rollouts to the run's"
             )
 
 

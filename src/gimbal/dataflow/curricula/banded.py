@@ -1,4 +1,4 @@
-"""So many tasks from each band of difficulty."""
+"""A fixed share of tasks from each band of difficulty."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gimbal.environments.base import AbstractTasks
 
 @dataclass(frozen=True, kw_only=True)
 class Banded(AbstractSuccessTracking, AbstractCurriculumSpec):
-    """Tasks in bands by their pass rate, each drawn from in its share: pools of difficulty, as prime-rl's sampler has them (2026).
+    """Tasks in bands of pass rate, each sampled with its share: difficulty pools, as in prime-rl's sampler (2026).
 
-    Band n holds the tasks with ``edges``[n - 1] <= p < ``edges``[n], the hardest first; p is the mean of a Beta model of the task,
-    a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and a <- prior + fade (a - prior) in each step, b
-    alike. A task is drawn with weight shares[band] / tasks in the band, without replacement within a step. A band that is empty leaves
-    its share to the others; one of share 0 is drawn from once nothing else is left.
+    Band n holds the tasks with ``edges``[n - 1] <= p < ``edges``[n], the hardest first; p is the mean of a Beta model of the task, a <-
+    prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and a <- prior + fade (a - prior) in each step, b alike. A
+    task is sampled with weight shares[band] / tasks in the band, without replacement within a step. An empty band leaves its share to
+    the others; a band with share 0 is used once nothing else is left.
 
     - one band: uniform.
     - a task that was never seen has p = 1/2, and counts to that band.
 
-    Candidates are all tasks, or ``pool`` of them that each step draws anew. Evidence fades, so what was put among the solved comes back
-    to the middle and is tested again. Tasks have to come again for this to mean anything: tasks.size=256.
+    Candidates are all tasks, or a ``pool`` of them resampled at each step. Evidence fades, so solved tasks drift back to the middle and
+    are retested. Tasks must repeat for this to work: tasks.size=256.
 
     Ours: the edges, the shares and the model of p; prime-rl keeps the mean of the last group.
     """

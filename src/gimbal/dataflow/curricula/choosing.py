@@ -1,4 +1,4 @@
-"""What curricula have in common that give out the best of all tasks, and not the next one."""
+"""Common base of curricula that dispatch the best of all tasks instead of the next one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LAPSE = 8  # steps after which nobody waits for a task's group any longer: it wa
 
 
 class AbstractChooser(AbstractCurriculum):
-    """Gives out the candidate of the highest score whose group is not under way; among equals chance decides.
+    """Dispatches the candidate with the highest score whose group is not in flight; ties are broken at random.
 
-    Candidates are all tasks, or ``pool`` of them that each step draws anew. A chosen task is out until its group is observed, so with
-    nothing observed in between the B tasks of a step are the B best. Scores may be noisy: noise is that of the step, so that B of the
-    highest log w + Gumbel noise are B drawn by the weights w without replacement.
+    Candidates are all tasks, or a ``pool`` of them resampled at each step. A chosen task is unavailable until its group is observed, so
+    with nothing observed in between, the B tasks of a step are the B best. Scores may be noisy; the noise is fixed within a step, so
+    the B highest log w + Gumbel noise are B samples by the weights w without replacement.
     """
 
     def __init__(self, name: str, tasks: AbstractTasks, seed: int, pool: int) -> None:
@@ -108,7 +108,7 @@ class AbstractChooser(AbstractCurriculum):
 
 
 class AbstractSuccessChooser(AbstractChooser):
-    """One whose scores go by a ``SuccessModel`` of the tasks; ``reward`` is the name of the reward that it is about, or ""."""
+    """A chooser that scores by a ``SuccessModel`` of the tasks; ``reward`` is the name of its reward, or ""."""
 
     def __init__(
         self, name: str, tasks: AbstractTasks, seed: int, *, pool: int, model: SuccessModel, reward: str
@@ -132,7 +132,7 @@ class AbstractSuccessChooser(AbstractChooser):
 
 
 def gumbel(noise: np.random.Generator, weight_P: Float[np.ndarray, " P"]) -> Float[np.ndarray, " P"]:
-    """log w + Gumbel noise: the highest are a draw by the weights, without replacement. Of weight 0 comes -inf."""
+    """log w + Gumbel noise: the highest are a sample by the weights, without replacement. Weight 0 gives -inf."""
     noise_P = noise.gumbel(size=len(weight_P))
     with np.errstate(divide="ignore"):
         return np.log(weight_P) + noise_P

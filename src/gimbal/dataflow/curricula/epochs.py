@@ -1,4 +1,4 @@
-"""Every task once an epoch, in a fresh order or as they stand."""
+"""Every task once per epoch, shuffled or in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_TASKS = 100_000_000  # whose order takes 0.8 GB
 @dataclass(frozen=True, kw_only=True)
 class Epochs(AbstractCurriculumSpec):
     """Endless epochs over the tasks. ``shuffle``: each is a permutation of all tasks that depends only on (seed, epoch); a stream
-    shuffles itself, and is read in its order.
+    shuffles itself and is read in order.
     """
 
     shuffle: bool = True

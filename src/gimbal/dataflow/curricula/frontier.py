@@ -1,4 +1,4 @@
-"""Tasks drawn by a kernel of their pass rate that has its peak where the policy is half able."""
+"""Samples tasks by a kernel of their pass rate that peaks at intermediate difficulty."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from gimbal.environments.base import AbstractTasks
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier(AbstractSuccessTracking, AbstractCurriculumSpec):
-    """Tasks drawn by the weights w = p^alpha (1 - p)^beta, the Beta kernel of PACED (arXiv:2603.11178).
+    """Samples tasks with weights w = p^alpha (1 - p)^beta, the Beta kernel of PACED (arXiv:2603.11178).
 
     p is the mean of a Beta model of the task, a <- prior + fresh (a - prior) + sum r on a visit with outcomes r in [0, 1], and
-    a <- prior + fade (a - prior) in each step, b alike. The B tasks of a step are drawn without replacement. w has its peak at
+    a <- prior + fade (a - prior) in each step, b alike. The B tasks of a step are sampled without replacement. w has its peak at
     alpha / (alpha + beta).
 
     - ``alpha`` = ``beta`` = 0: uniform.
     - ``alpha`` = ``beta`` = 1: by the variance of the outcomes, p (1 - p).
-    - ``beta`` = 0: the easier, the more often.
+    - ``beta`` = 0: easier tasks more often.
 
-    Candidates are all tasks, or ``pool`` of them that each step draws anew. Tasks have to come again for this to mean anything:
-    tasks.size=256.
+    Candidates are all tasks, or a ``pool`` of them resampled at each step. Tasks must repeat for this to work: tasks.size=256.
 
-    Published: ``alpha`` = ``beta`` = 1, for losses of a distillation, which this kernel weighs.
+    Published: ``alpha`` = ``beta`` = 1, as weights on distillation losses.
 
-    Confidence: partial; the kernel is the paper's; ours: tasks are drawn in that proportion where PACED weighs their losses, which is
-    the same in expectation, and the model of p in place of a profile every few hundred steps.
+    Confidence: partial; the kernel is the paper's; ours: tasks are sampled in that proportion where PACED weights their losses, which
+    is the same in expectation, and the model of p instead of a profile every few hundred steps.
     """
 
     alpha: float = 1.0

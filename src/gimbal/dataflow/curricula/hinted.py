@@ -1,4 +1,4 @@
-"""What nobody could solve comes again, with the beginning of its solution."""
+"""Repeats unsolved tasks with the beginning of their solution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ To help you, this is how a correct solution begins; go on from there:
 
 
 def comes_again(group: Group) -> bool:
-    """Whether its task is asked again with a longer hint: there is one, and no rollout reached what counts as solved."""
+    """Whether its task is repeated with a longer hint: there is one, and no rollout solved it."""
     if RETRY not in group.task.columns:
         return False
     name, threshold = group.task.columns[RETRY]
@@ -34,16 +34,16 @@ class Hinted(AbstractCurriculumSpec):
     """Repeats a task that a whole group failed with part of its reference solution in the prompt, then with a larger part (GHPO,
     arXiv:2507.10628).
 
-    Tasks come in the order of ``order``. A group fails if no rollout reaches ``threshold`` in the reward ``right`` (in all, if it is
-    empty). Its task then comes next, its prompt being ``template`` with {prompt} and, as {hint}, the first stages[0] of the characters
-    of the column ``column``; if that group fails too, stages[1], and so on; the last result stands. Rollouts are drawn and trained
-    with the hint as context. filters.Superseded drops the groups that failed on the way; ``hint``, the share, is a column that
+    Tasks come in the order of ``order``. A group fails if no rollout reaches ``threshold`` in the reward ``right`` (the whole score if
+    it is empty). Its task then comes next, its prompt being ``template`` with {prompt} and, as {hint}, the first stages[0] share of the
+    characters of the column ``column``; if that group fails too, stages[1], and so on; the last result stands. Rollouts are sampled and
+    trained with the hint as context. filters.Superseded drops the groups that failed on the way; ``hint``, the share, is a column that
     rewards.Expected(column="hint", name="hint", weight=0.0) makes a metric of. The first ``begin`` tasks get no hints.
 
     - ``stages`` = (), or tasks without a solution: ``order``.
-    - a stage of 1: the whole solution is read before the answer, which is near imitation.
+    - a stage of 1: the prompt has the whole solution, which is close to imitation.
 
-    What is learned under hints must carry over to bare prompts by itself: evaluations ask without hints. A hard task costs up to
+    Behaviour learned with hints must transfer to prompts without them: evaluations use no hints. A hard task costs up to
     1 + len(stages) groups.
 
     Published: stages .25, .5, .75. The hint's wording is ours.

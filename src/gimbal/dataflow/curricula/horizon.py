@@ -1,4 +1,4 @@
-"""How many turns an episode may take, more and more of them."""
+"""A growing limit on the turns of an episode."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ COLUMN = "turns"
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon(AbstractCurriculumSpec):
-    """A limit on the turns of an episode that rises in stages: first what is near, then what is far (ScalingInter of AgentGym-RL,
+    """A limit on the turns of an episode that rises in stages: short episodes first, then longer ones (ScalingInter of AgentGym-RL,
     arXiv:2509.08755).
 
         turns at step g:  h_n,  n = min(S, 1 + floor(g / every)),  for ``turns`` h_1 < ... < h_S
 
-    It is sent along as the task's column ``turns``, and workflows.Dialogue cuts an episode there that wants another turn. What is cut
-    keeps whatever it has earned so far. ``order`` chooses the tasks.
+    It is the task's column ``turns``, where workflows.Dialogue truncates an episode that wants another turn. A truncated episode keeps
+    what it has earned so far. ``order`` chooses the tasks.
 
     - one stage: a fixed limit.
-    - a limit above what anybody takes: ``order`` as it is.
+    - a limit that no episode reaches: ``order`` unchanged.
 
-    Groups under way keep the limit that they were given out with, and tasks of an evaluation have none.
+    Groups in flight keep the limit of their dispatch, and evaluation tasks have none.
 
     Published: 10, 20, 30 turns, each for 100 steps; 8, 12, 15 for 80 on web tasks.
 
@@ -51,7 +51,7 @@ class Horizon(AbstractCurriculumSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(LIMITS_TURNS):
             yield Refusal(
-                "Horizon limits turns, and no part of this run counts them: workflow=Dialogue(), or curriculum=Epochs()"
+                "Horizon limits turns, but nothing in this run counts them: workflow=Dialogue(), or curriculum=Epochs()"
             )
 
 

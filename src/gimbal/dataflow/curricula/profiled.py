@@ -1,4 +1,4 @@
-"""Each task is tried by the first policy, and that says whether, when and in how many rollouts it is trained on."""
+"""Profiles each task with the initial policy, which decides whether, when and with how many rollouts it is trained on."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ PROFILE = "profile"  # column of a task that is only tried
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled(AbstractCurriculumSpec):
-    """A profile by the policy as the run begins, then from easy to hard in groups of the inverse pass rate (sGPO, arXiv:2606.08854).
+    """Profiles tasks with the initial policy, then trains from easy to hard in groups of the inverse pass rate (sGPO,
+    arXiv:2606.08854).
 
-    First ``samples`` rollouts of every task, in order, which filters.ProfileOnly keeps from training; s is the share of them that is
-    right. A task with s >= ``solved`` is left out, and one with s = 0 stays with chance ``keep_failed``. What stays comes in epochs,
-    the easiest first, shuffled within ``bands`` of s, in groups of 1 / max(s, 1 / (2 samples)) rollouts, rounded, from ``least`` to
+    First ``samples`` rollouts of every task, in order, which filters.ProfileOnly keeps from training; s is the share of right ones. A
+    task with s >= ``solved`` is excluded, and one with s = 0 stays with probability ``keep_failed``. The rest comes in epochs, easiest
+    first, shuffled within ``bands`` of s, in groups of 1 / max(s, 1 / (2 samples)) rollouts, rounded, from ``least`` to
     ``most`` (the column ``num_generations``; ``most`` at s = 0).
 
     - all s equal and above 0: groups of one size in a random order.
     - ``solved`` above 1 and ``keep_failed`` 1: nothing is left out.
 
-    The profile is drawn before the first step, so all of it is by the first policy, and it counts in the tokens of the run: samples
-    x tasks rollouts. It is never renewed. Where too little of it is back when the first step needs tasks, tasks are tried twice.
-    max_empty_batches must be above tasks / prompts_per_step, for the whole profile is dropped in a row. A task is right as ``name``
-    gives it, or in all if it is empty, cut to [0, 1].
+    The profile is sampled before the first step, all by the initial policy, and counts toward the run's tokens: samples x tasks
+    rollouts. It is never renewed. If too little of it is back when the first step needs tasks, tasks are tried twice. max_empty_batches
+    must be above tasks / prompts_per_step, because the whole profile is dropped in a row. Outcomes are the reward ``name``, or the
+    whole score if it is empty, clipped to [0, 1].
 
     Published: the three uses of the profile, the inverse law, the order.
 

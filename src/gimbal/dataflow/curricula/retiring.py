@@ -1,4 +1,4 @@
-"""Solved tasks rest, and are tested again, ever less often."""
+"""Solved tasks rest and are retested less and less often."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gimbal.records import Group, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Retiring(AbstractCurriculumSpec):
-    """A task whose last ``after`` groups were all right is not asked for ``rest`` steps; still right then, it rests ``longer`` times as
-    long, at most ``most`` steps; wrong once, it is back (spaced repetition, textbook).
+    """A task whose last ``after`` groups were all right is not used for ``rest`` steps; if still right then, it rests ``longer`` times
+    as long, at most ``most`` steps; wrong once, it returns (spaced repetition, textbook).
 
-    ``order`` gives tasks, and those that rest are passed over; if all of them rest, the one that has to rest least is asked. Outcomes
-    are taken as ``name`` gives them, or in all if it is empty, cut to [0, 1]; a group is right if they are alike and above 1/2.
+    ``order`` proposes tasks, and resting ones are skipped; if all of them rest, the one with the shortest remaining rest is used.
+    Outcomes are the reward ``name``, or the whole score if it is empty, clipped to [0, 1]; a group is right if they are equal and above
+    1/2.
 
     - ``rest`` = 0: ``order``.
     - ``longer`` = 1: a test every ``rest`` steps.
-    - ``rest`` above the steps of the run: solved tasks are gone for good, and forgetting goes unseen.
+    - ``rest`` above the steps of the run: solved tasks never return, and forgetting goes unnoticed.
 
-    Tasks have to come again for this to mean anything: tasks.size=256. Ours.
+    Tasks must repeat for this to work: tasks.size=256. Ours.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)
@@ -71,7 +72,7 @@ class RetiringCurriculum(AbstractCurriculumAround):
             self.passed += 1
             if least is None or until < least[0]:
                 least = until, task
-        assert least is not None, "a curriculum has at least one task"
+        assert least is not None, "a curriculum needs at least one task"
         return least[1]
 
     def observe(self, group: Group) -> None:

@@ -1,4 +1,4 @@
-"""What taught nothing is skipped, the more surely the longer it taught nothing."""
+"""Skips tasks without signal, more likely the longer they have had none."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ LEAST, MOST = 0.01, 0.99  # of the base chances
 
 @dataclass(frozen=True, kw_only=True)
 class Skipping(AbstractCurriculumSpec):
-    """Skip a task, before anything is drawn of it, whose last groups all had zero variance (GRESO, arXiv:2506.02177).
+    """Skips a task, before any sampling, if its last groups all had zero variance (GRESO, arXiv:2506.02177).
 
-    z = how many of a task's groups in a row had rewards all alike, on the same side of 1/2; one of the other side begins at 1 again, a
-    mixed one sets 0. A task that ``order`` gives is asked with probability max(p^z, floor), with a base chance p and a floor for the
-    easy (all right) and for the hard ones (all wrong). After each step, each base chance moves by ``rate``: down if the share of such
-    groups among those of the step is at least ``easy_share`` or ``hard_share``, else up, within [0.01, 0.99]. It stays where it is
-    until the first epoch is over.
+    z = the number of a task's consecutive groups whose rewards are all equal, on the same side of 1/2; one on the other side restarts
+    at 1, a mixed one resets to 0. A task from ``order`` is used with probability max(p^z, floor), with a base probability p and a floor
+    for easy (all right) and for hard tasks (all wrong). After each step, each base probability moves by ``rate``: down if the share of
+    such groups in the step is at least ``easy_share`` or ``hard_share``, else up, within [0.01, 0.99]. It is fixed during the first
+    epoch.
 
     - ``base`` = 1 and ``rate`` = 0: nothing is skipped.
-    - ``base`` = 0.01, floors of 0 and ``rate`` = 0: one such group, and a task hardly ever comes again.
+    - ``base`` = 0.01, floors of 0 and ``rate`` = 0: after one such group, a task hardly ever returns.
 
-    After as many skips in a row as there are tasks, the next one is asked. Outcomes are taken as ``name`` gives them, or in all if it
-    is empty, cut to [0, 1]. It says which tasks are asked, filters.ZeroVariance which groups are trained on: use both. Tasks have to
-    come again for this to mean anything: tasks.size=256.
+    After as many consecutive skips as there are tasks, the next one is used. Outcomes are the reward ``name``, or the whole score if it
+    is empty, clipped to [0, 1]. This decides which tasks are used, filters.ZeroVariance which groups train: use both. Tasks must repeat
+    for this to work: tasks.size=256.
 
     Published: ``base`` 0.5, shares .083 and .167, ``rate`` .01, floors .1 and .4.
 

@@ -1,4 +1,4 @@
-"""How many solved groups are worth training on, by how much of their working is needed."""
+"""The share of solved groups to train on, from how much of their reasoning is needed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class SolvedShare(AbstractCurriculumSpec):
     """Sets the share of solved groups in a batch by how little of the correct reasoning is redundant (DECS, arXiv:2509.25827).
 
     After every ``every`` groups: share <- clip(share + gain (economy - economy before), 0, solved), with economy the mean of
-    necessary / steps over right rollouts (1 without steps) and solved the share of groups all of whose rollouts are right. It sends
-    along, as each task's column ``keep_solved``, the chance min(1, share mixed / ((1 - share) solved)) with which filters.KeepSolved
-    keeps a solved group, so that such groups make up the share of those kept. A rollout is right if the reward ``right``, or its whole
-    score if that is empty, reaches ``threshold``. ``order`` chooses the tasks.
+    necessary / steps over right rollouts (1 without steps) and solved the share of groups all of whose rollouts are right. Each
+    task's column ``keep_solved`` gets the probability min(1, share mixed / ((1 - share) solved)) with which filters.KeepSolved keeps a
+    solved group, so that these make up the share of kept groups. A rollout is right if the reward ``right``, or its whole score if that
+    is empty, reaches ``threshold``. ``order`` chooses the tasks.
 
     - ``gain`` = 0: no solved group is kept.
-    - no right rollout among the groups: the economy stays what it was.
+    - no right rollout among the groups: the economy is unchanged.
 
     Published: ``gain`` 0.2, share 0 and economy 0.5 at the beginning, a step's groups at a time.
 
-    Confidence: verified; ours: a chance sent along with tasks, which acts on groups dispatched after it was found.
+    Confidence: verified; ours: the probability is passed with tasks, so it acts on groups dispatched afterwards.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = (
@@ -59,7 +59,7 @@ class SolvedShare(AbstractCurriculumSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(KEEPS_SOLVED):
-            yield Advice("SolvedShare says which solved groups KeepSolved lets through: use both or neither")
+            yield Advice("SolvedShare sets which solved groups KeepSolved lets through: use both or neither")
 
 
 class SolvedShareCurriculum(AbstractCurriculumAround):

@@ -1,4 +1,4 @@
-"""The tasks that will be solved in part, by how their states have followed each other."""
+"""Selects tasks predicted to be partly solved, from the history of their states."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class StatePredicted(AbstractCurriculumSpec):
         seen      alpha <- forget alpha + (1 - forget) prior + (e mu^T * P, normalised);  mu <- e;  pi <- P e
         not seen  alpha <- forget alpha + (1 - forget) prior;  mu <- pi;  pi <- P pi
 
-    - ``forget`` = 1: a Bayesian Markov model that takes the chain to stay what it is.
+    - ``forget`` = 1: a Bayesian Markov model that assumes a stationary chain.
     - ``prior`` -> infinity: every prediction is uniform, and so is the choice.
-    - without evidence pi goes back to uniform: what was solved long ago comes again for a test.
+    - without evidence pi returns to uniform: tasks solved long ago are retested.
 
-    Candidates are all tasks, or ``pool`` of them that each step draws anew (published: 32 batches). Outcomes are taken as ``name``
-    gives them, or in all if it is empty, cut to [0, 1]; alike and above 1/2 is solved, alike and not above is failed. Tasks have to
-    come again for this to mean anything: tasks.size=256.
+    Candidates are all tasks, or a ``pool`` of them resampled at each step (published: 32 batches). Outcomes are the reward ``name``, or
+    the whole score if it is empty, clipped to [0, 1]; all equal and above 1/2 is solved, all equal and not above is failed. Tasks must
+    repeat for this to work: tasks.size=256.
 
     Published: ``prior`` 1, ``forget`` 0.5, and 0.7 for a model of 1.5 B; no curiosity.
 
@@ -100,7 +100,7 @@ class StatePredictedCurriculum(AbstractChooser):
 
 @dataclass(frozen=True)
 class Chain:
-    """What is known of one task: ``alpha`` [3, 3], ``mu`` and ``pi`` [3]."""
+    """The state of one task: ``alpha`` [3, 3], ``mu`` and ``pi`` [3]."""
 
     alpha: Float[np.ndarray, "3 3"]
     mu: Float[np.ndarray, " 3"]
@@ -112,7 +112,7 @@ class Chain:
 
     @property
     def moves(self) -> Float[np.ndarray, "3 3"]:
-        """P[k, l]: the chance that k follows l."""
+        """P[k, l]: the probability that k follows l."""
         return self.alpha / self.alpha.sum(0)
 
     def faded(self, spec: StatePredicted) -> Float[np.ndarray, "3 3"]:

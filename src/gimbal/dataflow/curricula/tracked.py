@@ -1,4 +1,4 @@
-"""Every task carries what the policy has earned on it."""
+"""Every task carries the policy's past success on it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Tracked(AbstractCurriculumSpec):
     """Tracks each task's success rate with a Beta distribution, whose mean rewards.Expected uses as a baseline (MSSR,
     arXiv:2512.18215).
 
-    v = a / (a + b), sent along as the task's column ``expected``; after each rollout with reward r in [0, 1]:
-    a <- forget a + r, b <- forget b + 1 - r. It starts at a = b = ``prior``, so v = 1/2. Rewards are taken as
-    ``name`` gives them, or in all if it is empty, cut to [0, 1]. ``order`` chooses the tasks.
+    v = a / (a + b), in the task's column ``expected``; after each rollout with reward r in [0, 1]:
+    a <- forget a + r, b <- forget b + 1 - r. It starts at a = b = ``prior``, so v = 1/2. It uses the
+    reward ``name``, or the whole score if it is empty, clipped to [0, 1]. ``order`` chooses the tasks.
 
     - ``forget`` = 1: the mean of all rewards so far, with 2 ``prior`` rollouts of reward 1/2 before them.
     - ``forget`` = 0: the last reward.
 
     Published: ``forget`` between 0.875 and 0.96, more forgetting under more drift; ours is one constant. A task that
-    never comes back keeps v = 1/2: made for sets that are seen several times.
+    never repeats keeps v = 1/2: made for sets with several epochs.
 
-    Confidence: partial; ours: a constant ``forget`` and the prior in place of one rollout a task.
+    Confidence: partial; ours: a constant ``forget``, and the prior instead of one rollout per task.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)

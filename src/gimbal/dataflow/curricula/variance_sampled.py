@@ -1,4 +1,4 @@
-"""The tasks whose outcomes vary most, as far as is known."""
+"""Selects the tasks whose outcomes are believed to vary most."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gimbal.environments.base import AbstractTasks
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceSampled(AbstractSuccessTracking, AbstractCurriculumSpec):
-    """Tasks of the largest p (1 - p), with p drawn from what is believed of each, by the rollouts that training makes anyway (VADE,
+    """Tasks with the largest p (1 - p), p being sampled from a posterior updated by the training rollouts (VADE,
     arXiv:2511.18902).
 
-    p ~ Beta(a, b) of each candidate, drawn once a step (Thompson sampling); of all, or of ``pool`` tasks drawn anew in each step, those
-    come next whose p (1 - p) is largest. After each step all evidence fades, a <- prior + fade (a - prior); on a visit with outcomes r
-    in [0, 1], a <- prior + fresh (a - prior) + sum r, and b alike. Rewards are taken as ``name`` gives them, or in all if it is empty,
-    cut to [0, 1].
+    p ~ Beta(a, b) of each candidate, sampled once per step (Thompson sampling); of all tasks, or of a ``pool`` resampled at each step,
+    those with the largest p (1 - p) come next. After each step all evidence fades, a <- prior + fade (a - prior); on a visit with
+    outcomes r in [0, 1], a <- prior + fresh (a - prior) + sum r, and b alike. It uses the reward ``name``, or the whole score if it is
+    empty, clipped to [0, 1].
 
-    - ``fade`` = ``fresh`` = 1: a posterior that forgets nothing, which stays behind a policy that moves.
-    - ``fresh`` = 0: the last visit alone.
+    - ``fade`` = ``fresh`` = 1: a posterior that forgets nothing, which lags behind a changing policy.
+    - ``fresh`` = 0: only the last visit.
 
-    A solved task fades back to the prior and is asked again; the smaller ``fade``, the sooner. Tasks have to come again for this to
-    mean anything: tasks.size=256.
+    A solved task fades back to the prior and is used again; the smaller ``fade``, the sooner. Tasks must repeat for this to work:
+    tasks.size=256.
 
     Confidence: partial; Beta, Thompson sampling, the score and two decays are the paper's; ours: where they act, and the defaults.
     """

@@ -1,4 +1,4 @@
-"""The decision how to answer is distinguished from the answer."""
+"""Separates the decision how to answer from the answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from gimbal.records import Drop, Group, Part, Rollout
 class ControlPrefix(AbstractFilter):
     """Sets ``part_S``: the first ``decisions`` that the policy sampled are CONTROL, the others RESPONSE (Thinkless, arXiv:2505.13379).
 
-    gimbal-tiny chooses by its first decision, ``<think>`` or ``<answer>``, whether it works before it answers. Rollouts that have
-    parts already, of an environment say, keep them. It drops nothing, and precedes whatever weighs parts apart, as PartMean does.
+    gimbal-tiny chooses by its first decision, ``<think>`` or ``<answer>``, whether it works before it answers. Rollouts that
+    already have parts, such as an environment's, keep them. It drops nothing, and must come before methods that weight parts, such as
+    PartMean.
 
     - ``decisions`` = 0: all RESPONSE.
     """

@@ -1,4 +1,4 @@
-"""Rollouts that say the same."""
+"""Removes duplicate rollouts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class Distinct(AbstractFilter):
-    """Of rollouts of a group that say the same to the letter the first ``copies`` stay (de-duplication, as EvoCUA, arXiv:2601.15876).
+    """Keeps the first ``copies`` of a group's rollouts with identical text (de-duplication, as in EvoCUA, arXiv:2601.15876).
 
-    The group's other rollouts are then compared with one another. It reads texts, so an environment of actions without any has nothing
-    to tell apart, and its groups pass as they are. ``drops/rollouts/Distinct`` counts what left.
+    The remaining rollouts are then compared with one another. It reads texts, so groups of an environment without text pass unchanged.
+    ``drops/rollouts/Distinct`` counts removed rollouts.
 
-    - ``copies`` of a group's size or more, or all texts different: the group as it is.
+    - ``copies`` at least the group's size, or all texts different: the group unchanged.
 
-    It selects: an answer that is drawn often counts as if it were drawn ``copies`` times, so what the policy is sure of is trained less
-    than its share (see ``selection/``).
+    It selects: a frequent answer counts as if sampled ``copies`` times, so confident answers are trained on less than their share (see
+    ``selection/``).
     """
 
     copies: int = 1

@@ -1,4 +1,4 @@
-"""More rollouts vote than train."""
+"""Trains on fewer rollouts than vote."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gimbal.records import Drop, Group
 class FirstOf(AbstractFilter):
     """The first ``count`` rollouts of a group train, the others have only been scored with them (TTRL, arXiv:2504.16084).
 
-    Which come first is by their number and not by how fast they were, so nothing is selected. Advantages are taken among those that
-    stay. ``drops/rollouts/FirstOf`` counts the others.
+    "First" is by sample number, not by speed, so nothing is selected. Advantages are computed among those that stay.
+    ``drops/rollouts/FirstOf`` counts the others.
 
-    - ``count`` of a group's size or more: the group as it is.
+    - ``count`` at least the group's size: the group unchanged.
 
     Published: 32 of 64.
 

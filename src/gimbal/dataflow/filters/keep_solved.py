@@ -1,4 +1,4 @@
-"""Groups in which everything is right, kept by chance."""
+"""Keeps solved groups with a given probability."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KeepSolved(AbstractFilter):
 
     A rollout is right if the reward ``right``, or its whole score if that is empty, reaches ``threshold``.
 
-    - no such column, or a chance of 0: ZeroVariance, where rewards are binary.
+    - no such column, or a probability of 0: ZeroVariance, for binary rewards.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = ("right",)
@@ -44,4 +44,4 @@ class KeepSolved(AbstractFilter):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SolvedShare):
-            yield Advice("SolvedShare says which solved groups KeepSolved lets through: use both or neither")
+            yield Advice("SolvedShare sets which solved groups KeepSolved lets through: use both or neither")

@@ -1,4 +1,4 @@
-"""Rollouts that are garbled."""
+"""Removes garbled rollouts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REPLACED = "\ufffd"  # where bytes are no text
 
 @dataclass(frozen=True, kw_only=True)
 class Legible(AbstractFilter):
-    """Rollouts that are garbled, or end by going round and round, leave the group; none left is a Drop.
+    """Removes rollouts that are garbled, or end in a loop, from their group; a group without any left is a Drop.
 
-    Garbled: more than ``most`` of the characters of a text cannot be read (control characters but for line breaks and tabs, code points
-    without a character, U+FFFD where bytes are no text). Round and round: it ends with the same piece, of at most ``piece``
-    characters, ``loops`` times or more. Both teach what nobody wants imitated, whatever they score; a textbook precaution.
-    ``drops/rollouts/Legible`` counts what left.
+    Garbled: more than ``most`` of a text's characters are unreadable (control characters except line breaks and tabs, code points
+    without a character, U+FFFD for invalid bytes). Loop: it ends with the same piece, of at most ``piece`` characters, ``loops`` times
+    or more. Neither should be reinforced, whatever its score; a textbook precaution. ``drops/rollouts/Legible`` counts removed
+    rollouts.
 
-    - ``most`` = 1 and ``loops`` = 0: the group as it is.
+    - ``most`` = 1 and ``loops`` = 0: the group unchanged.
     """
 
     most: float = 0.0

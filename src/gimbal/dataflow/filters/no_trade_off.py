@@ -1,4 +1,4 @@
-"""Groups in which a second reward has nothing to choose between."""
+"""Drops groups that do not differ in a second reward."""
 
 from __future__ import annotations
 

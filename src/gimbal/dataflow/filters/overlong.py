@@ -1,4 +1,4 @@
-"""Rollouts that were cut off teach nothing about their ending."""
+"""Removes truncated rollouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was drawn to learn of a task is not trained on."""
+"""Keeps profiling rollouts out of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gimbal.records import Drop, Group
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOnly(AbstractFilter):
-    """Drop the groups that curricula.Profiled had drawn for its profile (sGPO, arXiv:2606.08854).
+    """Drops the groups sampled for the profile of curricula.Profiled (sGPO, arXiv:2606.08854).
 
     - without Profiled: nothing is dropped.
 

@@ -1,4 +1,4 @@
-"""Steps that are wrong stay to be read, and do not train."""
+"""Wrong steps stay as context and do not train."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gimbal.rewards.working_steps import LINES_AND_CUES, step_verdicts
 
 @dataclass(frozen=True, kw_only=True)
 class RightSteps(AbstractFilter):
-    """Only steps that are right train, in whatever they stand; the others stay as their context (step-level filtering, WebSTAR, 2026).
+    """Only right steps train, in any rollout; the others stay as context (step-level filtering, WebSTAR, 2026).
 
-    A step of the working is right as rewards.WorkingSteps has it: its equations are true and, if ``chained``, it begins with the
-    result of the step before. Runs of fewer than ``run`` right steps are left out too (segments, arXiv:2605.11905, our reading).
-    What stands behind the working trains if its last step does, what stands before its first step if that one does; rollouts without
-    working are guesses, and train only with ``guesses``. Whether a rollout succeeded is not asked. One of which nothing trains leaves
-    the group (``drops/rollouts/RightSteps``), a group of such is dropped as ``no_right_steps``; ``drops/decisions/RightSteps`` counts
-    the decisions that stay unread by the loss in rollouts that stay.
+    A step of the reasoning is right as defined by rewards.WorkingSteps: its equations are true and, if ``chained``, it begins with the
+    result of the step before. Runs of fewer than ``run`` right steps are masked too (segments, arXiv:2605.11905, our reading). Text
+    after the reasoning trains if its last step does, text before its first step if that one does; rollouts without reasoning are
+    guesses, and train only with ``guesses``. Success of the rollout does not matter. A rollout with nothing to train on leaves the
+    group (``drops/rollouts/RightSteps``), and a group of these is dropped as ``no_right_steps``; ``drops/decisions/RightSteps`` counts
+    the masked decisions in rollouts that stay.
 
-    - every step right: the group as it is.
-    - ``run`` = 1: each step for itself.
+    - every step right: the group unchanged.
+    - ``run`` = 1: each step separately.
 
     Confidence: abstract only; the mask on steps is the paper's, whose grades are a judge's; ours: how a step is judged, and the edges.
     """

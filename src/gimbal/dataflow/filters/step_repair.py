@@ -1,4 +1,4 @@
-"""Failures that were right for most of the way are taken to their end by a guide."""
+"""Completes mostly correct failures with a guide's steps."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ GUIDED = "guided"
 class StepRepair(AbstractFilter):
     """Keeps the correct first steps of a wrong rollout and continues with the guide's from the first error (SCOPE, arXiv:2602.24110).
 
-    The first ``guides`` samples of a task with a column ``completion`` are the guide's (workflows.Guided); they leave the group. Of the
-    wrong rollouts, those below ``threshold``, with at least ``least`` leading right steps, the ``repairs`` with the largest share of
-    right steps are repaired, if the guide is right and ``right`` finds no error in the result. ``right`` counts the leading right steps
-    of a text. A repaired rollout has the guide's scores, and its score ``guided`` says how many of its last decisions are the guide's
-    (0 for all others), which GuidedRatio reads. It precedes filters.StepTurns.
+    The first ``guides`` samples of a task with a column ``completion`` are the guide's (workflows.Guided); they leave the group. Among
+    wrong rollouts (below ``threshold``) with at least ``least`` leading right steps, the ``repairs`` with the largest share of right
+    steps are repaired, if the guide is right and ``right`` finds no error in the result. ``right`` counts the leading right steps of a
+    text. A repaired rollout has the guide's scores, and its score ``guided`` says how many of its last decisions are the guide's (0 for
+    all others), which GuidedRatio reads. It precedes filters.StepTurns.
 
     - ``repairs`` = 0, or nothing to repair: the group without its guides.
     - ``least`` = 0 and every first step wrong: whole rollouts are replaced by the guide's, as in LUFFY (arXiv:2504.14945).
