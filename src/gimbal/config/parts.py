@@ -54,7 +54,7 @@ class Text(str):
     """Typed text: "3" may still become a number, and "None" None. A plain str is a string."""
 
 
-def find(name: str) -> type:
+def find(name: str) -> Any:
     """The class of this name: gimbal's, or ``module:Class`` for your own."""
     if ":" in name:
         return resolve(name)
@@ -402,7 +402,7 @@ def _checked(part: Any, path: str) -> Any:
     return dataclasses.replace(part, **changed) if changed else part
 
 
-def _build(cls: type, given: Mapping[str, Any], path: str) -> Any:
+def _build(cls: Any, given: Mapping[str, Any], path: str) -> Any:
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         name = cls.__name__ if isinstance(cls, type) else ""
         way = (

@@ -21,7 +21,9 @@ from gimbal.records import TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLearning(AbstractOnDecisions):
-    """Trains a planning policy's world by the likelihood of real steps (PETS, arXiv:1805.12114). w being 1 / their number:
+    """Trains a planning policy's world by the likelihood of real steps (PETS, arXiv:1805.12114).
+
+    With w = 1 / their number:
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
 
