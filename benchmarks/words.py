@@ -103,6 +103,8 @@ NAMES = {
     "tokens": "tokens",
     "group": "groups of",
     "tokens_alone": "tokens, rows one by one",
+    "case": "what",
+    "load": "load",
     "tokens_tree": "tokens of the trees",
     "seconds_alone": "processor time, rows one by one, s",
     "seconds_tree": "processor time, trees, s",

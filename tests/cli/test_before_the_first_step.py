@@ -29,7 +29,7 @@ CASES = {
     "nowhere.py:f": r"reward nowhere\.py:f: there is no file .*nowhere\.py",
     "nowhere.f:g": r"there is no module nowhere; a function in a file is path/file\.py:g",
     "broken.py:f": r"it raised SyntaxError: .*\(broken\.py, line 1\)",
-    "mine.py:want": r"takes the column `gold`, and task rows:1 has only id, source, and its prompt as prompts; name the parameter after .* gold=None",
+    "mine.py:want": r"takes the column `gold`, and task rows:1 has only id, source, and its prompt as prompts; name .* gold=None",
     "mine.py:want_more": r"takes the column `gold`, and task rows:1 has only",
     "mine.py:want_answer": r"takes the column `answer`, and task rows:1 has only id, source",
     "mine.py:read": r"it raised KeyError: 'gold' \(mine\.py, line 5\); the columns are answer, id, source",

@@ -2,8 +2,11 @@
 
 import ast
 import inspect
+import os
 import re
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import blocks
@@ -12,6 +15,8 @@ import pytest
 import gimbal
 from gimbal import config, recipes
 from gimbal.cli import COMMANDS, main
+from gimbal.environments.minari import recording
+from gimbal.environments.recording import write
 
 ROOT = Path(gimbal.__file__).parents[2]
 RUN_ELSEWHERE = {
@@ -57,10 +62,26 @@ COMMANDS_FOUND = commands()
 DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """A data set in Minari's layout."""
+    place = tmp_path_factory.mktemp("minari")
+    data = recording("gimbal/pendulum/random-v0")
+    write(replace(data, episodes=data.episodes[:2]), place / "set", "recorded/set-v0")
+    return place / "set"
+
+
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def desk(tmp_path, monkeypatch, recorded):
     """The things that the commands name, so that those which read them can."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    shutil.copytree(recorded, tmp_path / "minari" / "D4RL" / "pointmaze" / "umaze-v2")
+    shutil.copytree(recorded, tmp_path / "DIRECTORY")
+    for name in ("heldout.jsonl", "test.jsonl", "more.jsonl"):
+        (tmp_path / name).write_text('{"prompt": "2+2="}\n')
+    (tmp_path / "more.csv").write_text("prompt\n3+3=\n")
     for run in ("runs/NAME", "runs/RUN"):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
@@ -73,11 +94,13 @@ def desk(tmp_path, monkeypatch):
     )
     (tmp_path / "upd.py").write_text(own_update[1])
     (tmp_path / "mine.py").write_text(
-        "def score(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
+        "".join(
+            f"def {name}(prompts, completions, **columns):\n    return [0.0 for _ in prompts]\n"
+            for name in ("score", "brevity")
+        )
     )
     (tmp_path / "agent.py").write_text("def solve(base_url, task):\n    return 0.0\n")
     (tmp_path / "PATH").mkdir()
-    (tmp_path / "DIRECTORY").mkdir()
 
 
 def test_there_are_such_commands():

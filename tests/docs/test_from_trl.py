@@ -19,7 +19,7 @@ TASKS = re.split(r"^### ", PAGE.partition("\n## Names")[0], flags=re.MULTILINE)[
 NAMED, _, EVERY = PAGE.partition("\n## Every name that is read\n")
 ROWS = [
     [re.findall(r"`([^`]+)`", cell) for cell in row.split(" | ")]
-    for row in re.findall(r"^\| (.*) \|$", NAMED, re.MULTILINE)
+    for row in re.findall(r"^\| (.*) \|$", NAMED.partition("\n## Names")[2], re.MULTILINE)
 ]
 
 

@@ -17,6 +17,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encodi
 ROWS = re.findall(r"^\| [^|`]+ \| `([\w/]+)` \| `(Abstract\w+)` \| `(\w+)\(([^)]*)\)` \|$", TEXT, re.MULTILINE)
 INNER = {
     "AbstractPreference",
+    "AbstractPlanner",
     "AbstractPriority",
     "AbstractJudge",
     "AbstractTool",

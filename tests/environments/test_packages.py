@@ -128,7 +128,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch):
     bfcl._loaded.cache_clear()
     monkeypatch.setitem(sys.modules, "agentdojo.task_suite", None)
     monkeypatch.setitem(sys.modules, "bfcl_eval", None)
-    with pytest.raises(ValueError, match=r"pip install 'gimbal-rl\[agentdojo\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '.\[agentdojo\]'"):
         AgentDojoTasks()[0]
     with pytest.raises(ValueError, match="pip install --no-deps bfcl-eval"):
         BfclTasks()[0]

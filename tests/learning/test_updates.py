@@ -278,7 +278,7 @@ def test_what_is_not_finite_moves_nothing_more():
 
 
 def test_a_model_too_many_and_one_too_few_are_named():
-    with pytest.raises(ValueError, match="given 'teacher' besides"):
+    with pytest.raises(ValueError, match="but also received 'teacher'"):
         Learner(Line(), Pull(), teacher=nn.Linear(2, 1))
     method = PolicyGradient(objective=Reinforce(), advantage=ReturnToGo(), regularisers=(KLPenalty(),))
     with pytest.raises(ValueError, match="model 'reference' that it cannot make itself"):
