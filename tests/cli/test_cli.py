@@ -491,7 +491,7 @@ def test_a_name_is_free_again_while_nothing_was_done_under_it(trained, capsys):
     shutil.rmtree("runs/one")
     Path("runs/one").mkdir()
     Path("runs/one/notes.txt").touch()
-    assert "runs/one already exists and is no run" in begin()[1]
+    assert "runs/one already exists and is not a run" in begin()[1]
     assert len(trained) == 3
 
 
