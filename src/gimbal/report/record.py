@@ -102,8 +102,7 @@ class Record:
         self.directory = directory
         self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / METRICS).read()
         stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
-        # Of a run that was resumed and ended well the summary speaks.
-        self.stopped = read_stopped(stopped) if stopped.is_file() and not summary.is_file() else None
+        self.stopped = read_stopped(stopped) if stopped.is_file() else None
         self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
         self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
 

@@ -386,9 +386,11 @@ class TrainingSession:
         self.rollouts = RolloutFile(directory / ROLLOUTS, trainer.run.steps, trainer.run.record_mb * 1_000_000)
         self.watch = watch(trainer.run)
         step = trainer.learner.version
+        (directory / STOPPED).unlink(
+            missing_ok=True
+        )  # of an earlier end; it would speak for this run, and so would its summary
         if step < trainer.run.steps:
-            for end in (SUMMARY, STOPPED):  # of an earlier end; it would speak for this run until the next
-                (directory / end).unlink(missing_ok=True)
+            (directory / SUMMARY).unlink(missing_ok=True)
         self.first = True  # whether no step of this session has ended
         self.schedule = JsonLines(directory / FILE) if trainer.host.schedule is not None else None
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
