@@ -72,7 +72,7 @@ def test_a_lost_node_is_named_and_the_run_goes_on_with_the_rest(two_nodes):
     assert {*consumed, *there} == set(range(pipeline.dispatched)) and not there & consumed.keys()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small_store():
     """A store of 80 MB, and no disk beside it: nothing is spilled, and from a share of 0.0001 on Ray takes the disk for full."""
     ray.init(
