@@ -67,8 +67,9 @@ $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
 	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
 	touch $@
 
+# Monty looks for its program beside the interpreter, then on the path: it lies in .venv.
 test-environments: $(ENVIRONMENTS)/.ready
-	$(ENVIRONMENTS)/bin/python -m pytest tests/environments
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(ENVIRONMENTS)/bin/python -m pytest tests/environments
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

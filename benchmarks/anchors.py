@@ -1,8 +1,10 @@
 """What each old-logit provider costs: the learner's time a step, and the memory it holds.
 
-The demo, a run a provider, side by side: each takes one step in turn, on the same tasks and seed, staleness 2, the engine in the
-learner's process, one thread. Medians over the steps after the first three: milliseconds of ``time/anchor`` (waiting included), of the
-learner's half and of the step by the clock, and processor time of the step, which on a busy machine says what the clock does not.
+The demo, a run a provider, side by side: each takes a few steps in turn, on the same tasks and seed, staleness 2, the engine in the
+learner's process, one thread. The first step of a turn is not counted: a provider with a process of its own has caught up with its
+work while the others had their turns. Medians over the others, after three steps each: milliseconds of ``time/anchor`` (waiting
+included), of the learner's half and of the step by the clock, and processor time of the step, which on a busy machine says what
+the clock does not.
 
     python benchmarks/anchors.py --out benchmarks/anchors.json        # four minutes on 2 idle cores
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +33,7 @@ from gimbal.runtime.local import Trainer
 
 K = 2  # max_staleness
 WARM = 3
+TURN = 4  # steps, of which the first is not counted
 ANCHORS: dict[str, AbstractAnchor] = {
     "Behavior": Behavior(),
     "Recompute": Recompute(),
@@ -42,19 +46,21 @@ ANCHORS: dict[str, AbstractAnchor] = {
 }
 
 
-def measured(steps: int) -> dict[str, list[dict[str, float]]]:
-    """The figures of each step of each provider."""
+def measured(turns: int) -> dict[str, list[dict[str, float]]]:
+    """The figures of each provider's steps that count."""
     trainers = {
         name: Trainer(replace(demo(), anchor=anchor, max_staleness=K, correction=None, held_out=None, threads=1))
         for name, anchor in ANCHORS.items()
     }
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in ANCHORS}
     try:
-        for _ in range(WARM + steps):
+        for turn in range(1 + turns):
             for name, trainer in trainers.items():
-                begin = time.process_time()
-                metrics = trainer.advance()[0]
-                rows[name].append(dict(metrics) | {"cpu": time.process_time() - begin})
+                for place in range(TURN if turn else WARM):
+                    begin = time.process_time()
+                    metrics = trainer.advance()[0]
+                    if turn and place:
+                        rows[name].append(dict(metrics) | {"cpu": time.process_time() - begin})
     finally:
         for trainer in trainers.values():
             trainer.close()
@@ -62,9 +68,8 @@ def measured(steps: int) -> dict[str, list[dict[str, float]]]:
 
 
 def row_of(name: str, rows: Sequence[Mapping[str, float]]) -> dict[str, object]:
-    kept = rows[WARM:]
     middle = {
-        key: statistics.median(row[key] for row in kept) for key in ("time/anchor", "time/train", "time/step", "cpu")
+        key: statistics.median(row[key] for row in rows) for key in ("time/anchor", "time/train", "time/step", "cpu")
     }
     return {
         "provider": name,
@@ -72,17 +77,18 @@ def row_of(name: str, rows: Sequence[Mapping[str, float]]) -> dict[str, object]:
         "train_ms": 1e3 * middle["time/train"],
         "step_ms": 1e3 * middle["time/step"],
         "cpu_ms": 1e3 * middle["cpu"],
-        "megabytes": max(row["anchor/bytes"] for row in kept) / 1e6,
-        "oldest": max(row["staleness/max"] for row in kept),
+        "megabytes": max(row["anchor/bytes"] for row in rows) / 1e6,
+        "oldest": max(row["staleness/max"] for row in rows),
+        "load": round(os.getloadavg()[1], 1),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What each old-logit provider costs, on the demo.")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--turns", type=int, default=4, help=f"of {TURN} steps for each provider")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     words = parser.parse_args()
-    rows = [row_of(name, found) for name, found in measured(words.steps).items()]
+    rows = [row_of(name, found) for name, found in measured(words.turns).items()]
     for row in rows:
         figures = "  ".join(f"{key} {value:.2f}" for key, value in row.items() if isinstance(value, float))
         print(f"{row['provider']!s:24} {figures}", flush=True)

@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # this file is run, and read by a test, by its path
-from words import ARMS, FIGURES, GROUPS, NAMES, RESULTS, TITLES
+from words import ARMS, FIGURES, GROUPS, NAMES, PAIRS, RESULTS, TITLES
+
+from gimbal.ops.confidence import student_width
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 FIGURE = HERE.parent / "docs" / "benchmarks.svg"
 HEAD = """# Benchmarks
 
-Written by benchmarks/page.py from what the scripts recorded. Each comparison was measured in one run of one script, both sides taking
-turns on the same machine, which is named by its cores only; [benchmarks/README.md](../benchmarks/README.md) says what was held equal.
-Figures of one table can be compared with each other, not with those of another machine.
+Written by benchmarks/page.py from what the scripts recorded. Where a section does not say otherwise, a comparison was measured in one
+run of one script, both sides taking turns on the same machine, which is named by its cores only;
+[benchmarks/README.md](../benchmarks/README.md) says what was held equal. Figures of one table can be compared with each other, not
+with those of another machine.
 
 ![Time beside TRL, tokens a second, rollouts a second: medians, and from the least to the most](benchmarks.svg)"""
 WIDE, LABEL = 720, 190  # of the figure, and of its column of names
@@ -74,7 +77,7 @@ def section(name: str, record: Any) -> str:
     parts += [tried] if tried else []
     rows = rows_of(record)
     if of_peers(rows):
-        parts += [peers(rows), *floors(rows)]
+        parts += [peers(rows), *pairs(name, rows), *floors(rows)]
     else:
         lists = {"": record} if isinstance(record, list) else {k: v for k, v in record.items() if listed(v)}
         for kind, rows in lists.items():
@@ -123,6 +126,33 @@ def peers(runs: Sequence[Mapping[str, Any]]) -> str:
             cells.append(f"{first / second:.2f}" if first and second else "")
         rows.append([said(name), *cells])
     return table(rows)
+
+
+def pairs(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each figure of PAIRS: how the arms differ at the same seed, over all seeds that both have."""
+    rows = []
+    for told, *which in PAIRS.get(name, ()):
+        found = paired(runs, *which)
+        middle, half = mean_of(found)
+        digits = 2 if which[-1] == "ratio" else 3
+        ends = (middle, middle - half, middle + half, statistics.median(found), min(found), max(found))
+        rows.append([told, str(len(found)), *(f"{value:{'' if digits == 2 else '+'}.{digits}f}" for value in ends)])
+    heads = ["at equal seeds", "pairs", "mean", "95 % (Student's t), from", "to", "median", "least", "most"]
+    return [table([heads, *rows])] if rows else []
+
+
+def paired(runs: Sequence[Mapping[str, Any]], key: str, arm: str, other: str, how: str) -> list[float]:
+    """The ratio or the difference of a figure of two arms, seed by seed."""
+    of = {(run["arm"], run["seed"]): float(run[key]) for run in runs}
+    both = [
+        (value, of[other, seed]) for (name, seed), value in sorted(of.items()) if name == arm and (other, seed) in of
+    ]
+    return [one / two if how == "ratio" else one - two for one, two in both]
+
+
+def mean_of(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half of its 95 % interval by Student's t."""
+    return statistics.fmean(values), statistics.stdev(values) * student_width(len(values), 0.025)
 
 
 def floors(runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -152,7 +152,7 @@ NAMES = {
     "step_ms": "step, ms",
     "cpu_ms": "processor, ms a step",
     "megabytes": "memory, MB",
-    "oldest": "oldest version held",
+    "oldest": "oldest age trained on, versions",
     "setting": "setting",
     "parameters": "weights",
     "trained": "weights trained",
@@ -231,6 +231,18 @@ RESULTS = {
     "difference_low": "its interval, from",
     "difference_high": "to",
     "verdict": "verdict",
+}
+# Runs of two arms at the same seeds, beside one another: record -> (what is told, key, arm, the other arm, "ratio" or "difference").
+PAIRS = {
+    "vs_trl": (
+        ("TRL / gimbal: time", "seconds", "trl", "gimbal", "ratio"),
+        ("gimbal less TRL: held-out score", "exam", "gimbal", "trl", "difference"),
+    ),
+    "vs_trl_seeds": (("gimbal less TRL: held-out pass@1", "held-out pass@1", "gimbal", "trl", "difference"),),
+    "decoupled": (
+        ("asynchronous / synchronous: rollouts/s", "rollouts_per_s", "async", "sync", "ratio"),
+        ("asynchronous less synchronous: training reward, last steps", "reward_last", "async", "sync", "difference"),
+    ),
 }
 FIGURES = {  # a bar for each arm: record -> (title, key)
     "vs_trl": ("Seconds until the same pass rate (less is better)", "seconds"),

@@ -50,3 +50,11 @@ def campaign(
                     runs.append(found := future.result())
                     print(told(found), flush=True)
                 write(runs, words.record)
+
+
+def ends(
+    before: Mapping[str, float], after: Mapping[str, float], figures: Mapping[str, str], digits: int = 4
+) -> dict[str, float]:
+    """What is recorded of two evaluations: ``NAME_before`` and ``NAME_after`` of each figure, by the name of its metric."""
+    both = (("before", before), ("after", after))
+    return {f"{name}_{when}": round(found[key], digits) for when, found in both for name, key in figures.items()}

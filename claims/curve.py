@@ -37,6 +37,8 @@ import grid
 import numpy as np
 from grid import Cell, Job
 
+from gimbal.ops.confidence import student_quantile
+
 RECORD = Path(__file__).with_suffix(".json")
 AGES, SEEDS = (0, 1, 2, 4, 8, 16), (0, 1)
 FIRST, LEAST, MOST = 8, -6, 16  # half octaves above 1e-5: 1.6e-4, and where a search gives up
@@ -105,10 +107,7 @@ def slope(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     free = len(x) - 2
     variance = ((y - design @ fitted) ** 2).sum() / free
     error = math.sqrt(variance * np.linalg.inv(design.T @ design)[0, 0])
-    return float(fitted[0]), STUDENT[free] * error
-
-
-STUDENT = {4: 2.776, 10: 2.228}  # quantiles of .975 at six points and at twelve
+    return float(fitted[0]), student_quantile(0.975, free) * error
 
 
 def main() -> None:

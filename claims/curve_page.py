@@ -52,18 +52,21 @@ def points(runs: Runs, updates: int, group: int) -> list[tuple[int, float]]:
 
 
 def table(runs: Runs) -> str:
-    ages = [f"age {age}" for age in curve.AGES]
-    lines = [f"| setting | {' | '.join(ages)} | slope | the delayed gradient's law |", "| --- " * (len(ages) + 3) + "|"]
+    """The last column is beside the rule: how much of the slope is that of the oldest data."""
+    ages, oldest = [f"age {age}" for age in curve.AGES], max(curve.AGES)
+    heads = ["setting", *ages, "slope", "the delayed gradient's law", f"slope without age {oldest}"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for (updates, group), name in NAMES.items():
         here = points(runs, updates, group)
         cells = [", ".join(f"{rate:.1e}" for age, rate in here if age == wanted) for wanted in curve.AGES]
-        lines.append(f"| {name} | {' | '.join([*cells, *fitted(here)])} |")
+        younger = fitted([(age, rate) for age, rate in here if age < oldest], len(curve.AGES) - 1)[0]
+        lines.append(f"| {name} | {' | '.join([*cells, *fitted(here), younger])} |")
     return "\n".join(lines)
 
 
-def fitted(here: Sequence[tuple[int, float]]) -> tuple[str, str]:
+def fitted(here: Sequence[tuple[int, float]], ages: int = len(curve.AGES)) -> tuple[str, str]:
     """The slope with its interval, and the verdict of the rule; nothing until a seed is whole."""
-    if len(here) - 2 not in curve.STUDENT:
+    if not here or len(here) % ages:
         return "", ""
     slope, half = curve.slope(here)
     low, high = slope - half, slope + half

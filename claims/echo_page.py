@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import echo
 
+from gimbal.ops.confidence import student_width
+
 Runs = Sequence[Mapping[str, Any]]
-T95 = 2.776  # of Student's distribution with 4 degrees of freedom, two-sided
 
 
 def section(runs: Runs) -> str:
@@ -50,6 +50,6 @@ def compared(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], name:
     """The paired difference, its interval, and what the rule makes of it."""
     differences = [with_[name] - without[name] for without, with_ in pairs]
     mean = statistics.fmean(differences)
-    half = T95 * statistics.stdev(differences) / math.sqrt(len(differences))
+    half = statistics.stdev(differences) * student_width(len(differences), 0.025)
     decided = "**better**" if mean - half > 0 else "**worse**" if mean + half < 0 else "**not decided**"
     return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}) with the loss, {decided}"

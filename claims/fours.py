@@ -53,16 +53,11 @@ def measure(job: tuple[str, int]) -> dict[str, Any]:
     cpu, wall = time.process_time() - start, time.perf_counter() - clock
     after = trainer.evaluate().metrics()
     trainer.close()
-    ends = {
-        f"{name}_{when}": round(found[key], 4)
-        for when, found in (("before", before), ("after", after))
-        for name, key in FIGURES.items()
-    }
     sde = {"sde_before": round(before["eval/pass@1"], 4), "sde_after": round(after["eval/pass@1"], 4)}
     return {
         "arm": arm,
         "seed": seed,
-        **ends,
+        **campaign.ends(before, after, FIGURES),
         **sde,
         "cpu": round(cpu, 1),
         "wall": round(wall, 1),

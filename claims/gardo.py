@@ -97,12 +97,14 @@ def measure(job: Job) -> dict[str, Any]:
     cpu = time.process_time() - start
     after = trainer.evaluate().metrics()
     trainer.close()
-    ends = {
-        f"{name}_{when}": round(found[key], 4)
-        for when, found in (("before", before), ("after", after))
-        for name, key in FIGURES.items()
+    return {
+        "arm": arm,
+        "seed": seed,
+        "coef": coef,
+        **campaign.ends(before, after, FIGURES),
+        "cpu": round(cpu, 1),
+        "curve": curve,
     }
-    return {"arm": arm, "seed": seed, "coef": coef, **ends, "cpu": round(cpu, 1), "curve": curve}
 
 
 def tuned(runs: list[dict[str, Any]], arm: str) -> dict[float, float]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grid
 from grid import Cell
+from grid_apart import CLOSE, SETTLED, apart, remarks
+from grid_scores import Runs, collapsed, less, mean, pace, reached, scores
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame
 
 from gimbal.report.figure import COLOURS
 
-Runs = Sequence[Mapping[str, Any]]
 ARMS = ("loop", "decoupled", "plain")  # at the rate of the cell
-CLOSE = 0.02
 TUNED = "#888888"  # its colour
+RESAMPLING = """95 % by a bootstrap over settings: cells that differ in the rate alone are redrawn together."""
 GOAL = 0.75  # of training's pass rate, a mean over three steps
 READING = f"""Score: median (least to most) over cells, of each cell the mean of its seeds. "Below tuned": cells whose mean is more
 than {CLOSE} below that of *tuned*, of those that have both. "Steps": median over cells of the steps to 0.9, over those of *tuned*.
@@ -45,6 +46,12 @@ def section(runs: Runs) -> str:
         "**The corners.**",
         "",
         summary(runs, grid.corners()),
+        "",
+        f"**The loop beside the others**, of each cell the mean of its seeds. {RESAMPLING}",
+        "",
+        apart(runs),
+        "",
+        remarks(runs),
         "",
     ]
     lines += [
@@ -82,56 +89,6 @@ def table(runs: Runs) -> str:
         ]
         lines.append(f"| runs that ended below their start, {name} | {' | '.join(worse)} |")
     return "\n".join(lines)
-
-
-def beside(runs: Runs) -> str:
-    """What the README says of the loop beside the same method tuned in each setting, and at one good rate."""
-    cells = grid.hypercube()
-    apart = less(runs, "loop", cells, range(5))
-    below = sum(one < -CLOSE for one in apart)
-    settings = dict.fromkeys(cell._replace(rate=3e-5) for cell in grid.hypercube() + grid.corners())
-    fixed = [run["score"] for cell in settings for run in grid.of(runs, "tuned", cell, [grid.TUNING])]
-    own = [score for cell in dict.fromkeys(cells + grid.corners()) for score in scores(runs, "loop", cell)]
-    return (
-        f"Compared with the same method tuned in each setting (best of {len(grid.TRIED)} rates), the loop is "
-        f"{statistics.median(apart):+.3f} in the median, and more than {CLOSE:.2f} below in {below} of {len(cells)} settings, most of "
-        f"them of one task set. If you know a good rate, it does as well: 3e-5 in every setting has a median of "
-        f"{statistics.median(fixed):.2f} (minimum {min(fixed):.2f}; the loop's runs: {min(own):.2f})."
-    )
-
-
-def mean(runs: Runs, arm: str, cell: Cell) -> float:
-    return statistics.fmean(scores(runs, arm, cell))
-
-
-def scores(runs: Runs, arm: str, cell: Cell) -> list[float]:
-    """Of the seeds that are recorded."""
-    if arm == "tuned":
-        best = grid.best(runs, cell)
-        return [] if best is None else [run["score"] for run in grid.of(runs, arm, best, range(5))]
-    return [run["score"] for run in grid.of(runs, arm, cell, range(5))]
-
-
-def collapsed(runs: Runs, arm: str, cell: Cell) -> int:
-    before = grid.start(runs, cell)
-    return sum(score < before for score in scores(runs, arm, cell))
-
-
-def pace(runs: Runs, arm: str, cell: Cell) -> float | None:
-    """Its steps to 0.9 over those of *tuned*; a run that does not get there counts with all its steps and one."""
-    best = grid.best(runs, cell)
-    own = grid.of(runs, arm, cell if arm != "tuned" else best or cell, range(5))
-    tuned = [] if best is None else grid.of(runs, "tuned", best, range(5))
-    if not own or not tuned:
-        return None
-    goal = 0.9 * statistics.fmean(statistics.fmean(run["pass_rate"][-3:]) for run in tuned)
-    one, other = (statistics.fmean(reached(run["pass_rate"], goal) for run in these) for these in (own, tuned))
-    return one / other
-
-
-def reached(curve: Sequence[float], goal: float) -> int:
-    means = [statistics.fmean(curve[i : i + 3]) for i in range(len(curve) - 2)]
-    return next((i + 3 for i, value in enumerate(means) if value >= goal), len(curve) + 1)
 
 
 def summary(runs: Runs, cells: Sequence[Cell]) -> str:
@@ -180,23 +137,6 @@ def _row(name: str, found: Sequence[tuple[float, float]]) -> str:
     return f"| {name} | {len(found)} | {lost} | {statistics.median(scores):.3f} | {min(scores):.3f} |"
 
 
-def less(runs: Runs, arm: str, cells: Sequence[Cell], seeds: Sequence[int] = range(5)) -> list[float]:
-    """By how much the mean of each cell is above that of *tuned*, over the seeds that both have."""
-    found = []
-    for cell in cells:
-        best = grid.best(runs, cell)
-        both = [
-            (one[0]["score"], other[0]["score"])
-            for seed in seeds
-            if best is not None
-            and (one := grid.of(runs, arm, best if arm == "tuned" else cell, [seed]))
-            and (other := grid.of(runs, "tuned", best, [seed]))
-        ]
-        if both:
-            found.append(statistics.fmean(one - other for one, other in both))
-    return found
-
-
 def grouped(runs: Runs, arm: str, factor: str) -> dict[Any, list[Cell]]:
     found: dict[Any, list[Cell]] = defaultdict(list)
     for cell in grid.hypercube():
@@ -242,7 +182,9 @@ def _medians(runs: Runs, subject: str, age: int) -> tuple[float, float, float]:
         if (c.tasks, c.age) == (subject, age)
         for run in grid.of(runs, "loop", c, range(5))
     ]
-    rates = [run["cell"]["rate"] * statistics.median(step["loop/factor"] for step in run["loop"][8:]) for run in here]
+    rates = [
+        run["cell"]["rate"] * statistics.median(step["loop/factor"] for step in run["loop"][SETTLED:]) for run in here
+    ]
     steps = [reached(run["pass_rate"], GOAL) for run in here]
     return statistics.median(rates), statistics.median(steps), statistics.median(run["score"] for run in here)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grid
 import holds
+
+from gimbal.ops.confidence import student_width
 
 Runs = Sequence[Mapping[str, Any]]
 CLOSE = 0.02  # as the rule says
@@ -28,6 +31,9 @@ def section(runs: Runs) -> str:
         "**Levers.**",
         "",
         levers(runs),
+        "",
+        f"If no setting changed anything, one or more of {len(holds.LEVERS)} would be above the whole in each of three seeds with "
+        f"probability {lucky(len(holds.LEVERS), 3):.2f}; the rule also asks for {CLOSE} in the mean.",
         "",
         "**Constant.**",
         "",
@@ -92,6 +98,15 @@ def levers(runs: Runs) -> str:
     return "\n".join(lines)
 
 
+def lucky(levers: int, seeds: int) -> float:
+    """P(some of so many settings is above the whole in each seed) if all scores of a seed come from one distribution.
+
+    A setting beats a whole at quantile u of its seed with 1 - u, and all settings meet the same wholes:
+    1 - E[(1 - prod(1 - u))^levers], expanded, with E[(1 - u)^k] = 1 / (k + 1).
+    """
+    return 1 - sum(math.comb(levers, k) * (-1) ** k / (k + 1) ** seeds for k in range(levers + 1))
+
+
 def constant(runs: Runs) -> str:
     """With the constant and without it, by cell; the mean difference of both seeds, and the rule's verdict."""
     lines = ["| cell | without | with | difference |", "| --- " * 4 + "|"]
@@ -106,7 +121,7 @@ def constant(runs: Runs) -> str:
         lines.append(f"| {' | '.join(row)} | {apart[-1]:+.3f} |")
     if len(apart) < 10:
         return "\n".join([*lines, "", f"{len(apart)} of 10 cells are recorded."])
-    middle, half = statistics.fmean(apart), 2.262 * statistics.stdev(apart) / 10**0.5
+    middle, half = statistics.fmean(apart), statistics.stdev(apart) * student_width(len(apart), 0.025)
     verdict = "comes into the recipe" if middle > half and not collapsed else "stays out of the recipe"
     tail = f"Mean {middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f}), {collapsed} collapsed: it {verdict}."
     return "\n".join([*lines, "", tail])

@@ -18,6 +18,8 @@ import control  # noqa: E402
 import control_page  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
+import demo  # noqa: E402
+import demo_page  # noqa: E402
 import dose  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
@@ -30,6 +32,8 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import kuhn  # noqa: E402
+import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import terminal  # noqa: E402
@@ -90,6 +94,15 @@ PAIRS = {
         ("version-version", "none-version"): "the price",
     },
 }
+SHOWN = {  # in the README
+    "plain": "policy gradient, no correction",
+    "weighted": "the same with importance weights",
+    "unclipped": "four updates a batch, no correction",
+    "sampler": "PPO's clip around the sampler, four updates",
+    "clip": "PPO's clip around the recomputed policy, four updates",
+    "truncated": "the same with weights cut at 2 (TIS)",
+    "decoupled": "decoupled PPO, four updates",
+}
 TITLES = {
     "age": "Age {}, float32 sampler.",
     "gap": "int4 sampler at the trainer's version.",
@@ -109,7 +122,9 @@ def pages() -> dict[str, str]:
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
+    text += "\n" + demo_page.section(campaign.load(demo.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
+    text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
@@ -150,6 +165,40 @@ def comparisons(runs: Runs) -> str:
                 cells += [f"{middle:+.3f} ({low:+.3f} to {high:+.3f})", f"{p:.3f}", verdict(p)]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def ages(runs: Runs) -> str:
+    """What the README shows of the question of age: the median of each arm, on fresh data that of the arm which it is there."""
+    at = sorted({stage.age for stage in dose.STAGES if stage.question == "age"})
+    lines = ["| method | " + " | ".join(f"age {age}" for age in at) + " |", "|---" * (1 + len(at)) + "|"]
+    above: set[str] = set()
+    for arm, name in SHOWN.items():
+        cells = []
+        for age in at:
+            same = arm if age else FRESH.get(arm, "clip")
+            found = values(runs, "age", age, same)
+            cells.append(
+                "as above" if not age and same in above else f"{statistics.median(found):.2f}" if found else "not run"
+            )
+        above.add(FRESH.get(arm, "clip"))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def missed(runs: Runs, age: int, arms: Sequence[str]) -> float:
+    """The largest loss against fresh data that the intervals of these arms do not exclude."""
+    lows = (
+        dose.shift(values(runs, "age", age, arm), values(runs, "age", 0, FRESH.get(arm, "clip")))[1] for arm in arms
+    )
+    return -min(lows)
+
+
+def recovered(runs: Runs, arm: str, age: int = 4) -> float:
+    """The share of what *plain* loses at an age that an arm does not lose, by medians."""
+    own, lost, fresh = (
+        statistics.median(values(runs, "age", *one)) for one in ((age, arm), (age, "plain"), (0, "plain"))
+    )
+    return (own - lost) / (fresh - lost)
 
 
 def verdict(p: float) -> str:

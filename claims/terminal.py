@@ -18,7 +18,8 @@ Written before the first run of it, after a pilot of five runs (seeds 0 and 1), 
 long for an interpreter (0.11 before, 0.59 after). Waiting no longer counts as running, and a program has 10 seconds. Two arms that
 were written down (ECHO's loss, with and without) were not run.
 
-The runs below are the second measurement, with nothing else on the machine. In the first, beside up to 39 waiting processes, the same
+The runs below are the third measurement, alone on the machine. The second, 0.15 - 0.23 to 0.89 - 0.93 in 63 to 67 seconds, preceded a
+fix: threads that opened the first sandbox at once lost the first programs. In the first, beside up to 39 waiting processes, the same
 seeds went from 0.15 - 0.23 to 0.90 - 0.93 in 57 to 60 seconds of the processor and 134 to 195 on the wall, so 180 held in four of five.
 
     python claims/terminal.py       # goes on from claims/terminal.json; about 8 minutes on an idle machine

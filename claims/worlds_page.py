@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import worlds
 
+from gimbal.ops.confidence import student_width
+
 Runs = Sequence[Mapping[str, Any]]
 LEAST, SECONDS = -200.0, 180.0
-T = 2.776  # Student's t of 95 % with four degrees of freedom
 
 
 def section(runs: Runs) -> str:
@@ -63,7 +64,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    mean, half = statistics.fmean(values), T * statistics.stdev(values) / len(values) ** 0.5
+    mean, half = statistics.fmean(values), statistics.stdev(values) * student_width(len(values), 0.025)
     return mean, mean - half, mean + half
 
 

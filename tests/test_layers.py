@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "gimbal"
 LEVEL = {
     "durable": 0,
     "waiting": 0,
+    "hangup": 0,
     "records": 0,
     "composition": 0,
     "ops": 0,

@@ -27,6 +27,7 @@ from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device
+from gimbal.runtime.best import BEST
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.schedule import FILE as SCHEDULE
@@ -102,16 +103,18 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
-        try:
-            directory.mkdir(parents=True)
+        if durable.make_directory(directory):
             break
-        except FileExistsError:
-            failed = (directory / STOPPED).is_file() and unbegun(directory) and holds(directory, run, text)
-            if name or failed:
-                free(directory, run, text)
-                break
-            count += 1
-    config.save(text, directory / config.RECIPE_FILE)
+        failed = (directory / STOPPED).is_file() and unbegun(directory) and holds(directory, run, text)
+        if name or failed:
+            free(directory, run, text)
+            break
+        count += 1
+    try:
+        config.save(text, directory / config.RECIPE_FILE)
+    except OSError:  # a full disk
+        discard(directory)
+        raise
     return directory
 
 
@@ -128,8 +131,7 @@ def unbegun(directory: Path) -> bool:
     """Whether it has no finished step, no checkpoint and no process training in it: a run killed while loading, or that failed in
     its first step."""
     there = {path.name for path in directory.iterdir()}
-    known = {*FILES, f"{config.RECIPE_FILE}.partial", "checkpoints", "tensorboard", "wandb", "wandb.id"}
-    if SUMMARY in there or not there <= known or JsonLines(directory / METRICS).read():
+    if SUMMARY in there or any(map(is_foreign, there)) or JsonLines(directory / METRICS).read():
         return False
     if (directory / "checkpoints").exists() and any((directory / "checkpoints").glob("step_*")):
         return False
@@ -138,6 +140,11 @@ def unbegun(directory: Path) -> bool:
             return True
     except ValueError:  # it is being trained
         return False
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a run without a finished step writes no file or directory of this name: it is somebody's own."""
+    return name.removesuffix(".partial") not in {*FILES, "checkpoints", BEST, *trackers.KEPT}
 
 
 def holds(directory: Path, run: AbstractRun, text: str) -> bool:
@@ -210,6 +217,8 @@ def launch(
                     f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
                 )
                 return Result(directory=directory, run=run, summary=done)
+            if resume:
+                check_writable(directory)
             run = settled(run)
             advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
             anew = resume and checkpoint.newest(directory) is None
@@ -221,12 +230,14 @@ def launch(
                 for sentence in advice:
                     recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
+            if not resume:  # of a failed or killed run that was here
+                trackers.forget(directory)
             tracked = trackers.of_run(directory, () if track is None and not resume else track)
             summary = run_local(run, directory, resume=resume, name=recipe, track=tracked, begun=begun)
             return Result(directory=directory, run=run, summary=summary)
         except BaseException as error:
             told = fault(error, {type(part).__name__: key for key, part in config.paths(run).items()})
-            steps = len(JsonLines(directory / METRICS).read())
+            steps = finished_steps(directory)
             if not resume:
                 discard(directory)
             if told:
@@ -247,9 +258,18 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     if longer.steps <= done:
         raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
     began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
+    check_writable(directory)
     with alone(directory):  # two at once would overwrite each other's file
         config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
+
+
+def check_writable(directory: Path) -> None:
+    if not os.access(directory, os.W_OK):
+        copy = f"cp -r {shlex.quote(str(directory))} COPY && chmod -R u+w COPY"
+        raise ValueError(
+            f"{directory} cannot be written to; make it writable, or copy it and resume the copy: {copy} && gimbal train --resume COPY"
+        )
 
 
 def finished(run: AbstractRun, directory: Path) -> Summary | None:
@@ -260,19 +280,28 @@ def finished(run: AbstractRun, directory: Path) -> Summary | None:
     return summary if summary.steps >= run.steps else None
 
 
+def finished_steps(directory: Path) -> int:
+    """How many steps a run has finished. One whose evaluation failed has a checkpoint and no row yet."""
+    newest = checkpoint.newest(directory)
+    return max(len(JsonLines(directory / METRICS).read()), checkpoint.step_of(newest) if newest else 0)
+
+
 def discard(directory: Path) -> None:
-    """Remove the directory of a run without a finished step: there is nothing to continue from. If it has stopped.json, keep that
-    and the recipe."""
-    newest = checkpoint.newest(directory)  # a first step whose evaluation failed has no row yet
-    if JsonLines(directory / METRICS).read() or (newest is not None and checkpoint.step_of(newest) > 0):
+    """Remove what a run without a finished step has written: there is nothing to continue from.
+
+    If it has stopped.json, keep that, the recipe, and what a resumed run's trackers need. If somebody's own files are there, keep them
+    and the recipe.
+    """
+    if finished_steps(directory):
         return
-    stopped = (directory / STOPPED).is_file()
-    if not stopped and not directory.is_symlink():
-        shutil.rmtree(directory)
-        return
-    for path in directory.iterdir():
-        if not stopped or path.name not in (STOPPED, config.RECIPE_FILE, trackers.FILE, "wandb.id"):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    there = {path.name for path in directory.iterdir()}
+    kept = {STOPPED, config.RECIPE_FILE, trackers.FILE, trackers.IDENTITY} if STOPPED in there else set[str]()
+    if own := {name for name in there if is_foreign(name)}:
+        kept |= {config.RECIPE_FILE, *own}
+    for path in (directory / name for name in there - kept):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if not kept and not directory.is_symlink():
+        directory.rmdir()
 
 
 @contextlib.contextmanager
@@ -328,9 +357,10 @@ def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
 
 def find_runs(target: str | Path, runs: Path = Path(RUNS)) -> list[Path]:
     """The runs that a target names: a run, a directory of runs, or a pattern (``demo-*``) here or under ``runs``."""
-    if any(mark in str(target) for mark in "*?["):
+    marked = any(mark in str(target) for mark in "*?[")
+    if marked and not any((place / config.RECIPE_FILE).is_file() for place in (Path(target), runs / target)):
         found = [Path(path) for path in glob.glob(str(target)) or glob.glob(str(runs / target))]
-    elif (Path(target) / config.RECIPE_FILE).is_file() or not Path(target).is_dir():
+    elif marked or (Path(target) / config.RECIPE_FILE).is_file() or not Path(target).is_dir():
         return [find_run(target, runs)]
     else:
         found = list(Path(target).iterdir())
@@ -387,7 +417,7 @@ def is_model(target: str) -> bool:
 def way_on(directory: Path) -> str:
     """How to continue a stopped run, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
-        return "there is no checkpoint yet, so start the run again"
+        return f"there is no checkpoint yet; to start again from step 1: {resuming(directory)}"
     return f"continue with: {resuming(directory)}"
 
 

@@ -73,6 +73,23 @@ def obstacle(error: OSError) -> str:
     return f"{file}: {error.strerror.lower()}"
 
 
+def make_directory(directory: Path) -> bool:
+    """Make the directory; False if something is there already. Refused where none can be made."""
+    try:
+        directory.mkdir(parents=True)
+        return True
+    except OSError as error:
+        if os.path.lexists(directory):
+            return False
+        if remedy(error):
+            raise
+        above = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+        error.filename = str(above)
+        nowhere = above.is_symlink() and not above.exists()
+        why = f"{above} is a link to nowhere" if nowhere else obstacle(error)
+        raise ValueError(f"{directory} cannot be created ({why}); give another place with --runs DIRECTORY") from error
+
+
 def regular(path: Path) -> bool:
     """Whether a file is there; a ValueError where something else is: a directory, a link to nowhere."""
     if path.is_file() or not os.path.lexists(path):

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -206,6 +206,15 @@ class Rollout:
         assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), "behavior log-probability is not finite"
 
 
+class Acted(NamedTuple):
+    """One step of an environment: the turn it answered, its calls, how many of them failed, and their seconds."""
+
+    turn: int
+    calls: int
+    failed: int
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Episode:
     """One attempt at a task: one or more rows (a rewritten context, a sub-agent's, a branch), which share its score.
@@ -219,7 +228,7 @@ class Episode:
     error: str = ""
     origin: str = ""
     spent: int = 0  # decisions that were sampled for it but are in none of its rows
-    acts: tuple[tuple[int, int, int, float], ...] | None = None  # by step: turn, calls, failed ones, seconds
+    acts: tuple[Acted, ...] | None = None  # by step of its environment
     fault: Fault = "environment"  # whose the error is
     late: bool = False  # it is that a deadline passed
 
@@ -390,17 +399,6 @@ class TrainBatch:
         return self.episode_N is not None and len(self.episode_N.unique()) < len(self.episode_N)
 
     @property
-    def spoken_N(self) -> Int[Tensor, " N"]:
-        """The row that speaks for each row's episode: the last of those with decisions that count. Without labels, each for itself."""
-        own_N = torch.arange(self.shape[0], device=self.mask_NS.device)
-        if self.episode_N is None:
-            return own_N
-        label_N = self.episode_N.unique(return_inverse=True)[1]
-        ranked_N = own_N + self.shape[0] * self.mask_NS.any(-1)
-        last_E = torch.full_like(own_N, -1).scatter_reduce_(0, label_N, ranked_N, "amax")
-        return last_E[label_N] % self.shape[0]
-
-    @property
     def shape(self) -> tuple[int, int]:
         return self.mask_NS.shape[0], self.mask_NS.shape[1]
 
@@ -468,7 +466,9 @@ class TrainBatch:
         return replace(self, **columns)
 
     def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
-        """With these columns filled, each a field of this record or else one of its facts."""
+        """With these columns filled, each a field of this record or else one of its facts; itself where there are none."""
+        if not columns:
+            return self
         names = {item.name for item in fields(self)}
         own = {name: value for name, value in columns.items() if name in names}
         facts = {name: value for name, value in columns.items() if name not in names}

@@ -14,6 +14,7 @@ sys.path.insert(0, str(CLAIMS))
 
 import dose
 import grid
+import grid_apart
 import grid_page
 import holds
 import page
@@ -251,4 +252,4 @@ def test_a_tenfold_rate_comes_at_step_20():
 def test_what_the_readme_says_of_the_closed_loop_follows_from_the_record():
     readme = (CLAIMS.parent / "README.md").read_text(encoding="utf-8")
     assert grid_page.table(grid.load()) in readme
-    assert grid_page.beside(grid.load()) in " ".join(readme.split())
+    assert grid_apart.beside(grid.load()) in " ".join(readme.split())

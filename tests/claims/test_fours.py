@@ -24,3 +24,8 @@ def test_the_verdicts_follow_from_the_record():
             name
         )
     assert all(run["oldest"] == 1 for run in runs)
+
+
+def test_two_evaluations_are_recorded_by_the_names_of_their_figures():
+    found = campaign.ends({"m": 0.25, "n": 1.0}, {"m": 0.123456, "n": 2.0}, {"one": "m"})
+    assert found == {"one_before": 0.25, "one_after": 0.1235}

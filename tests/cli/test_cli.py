@@ -313,7 +313,7 @@ def test_interrupt_says_how_to_go_on(trained, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(local, "run_local", interrupted)
-    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
+    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory / "checkpoints" / "step_000001")
     assert cli.main(["train", TOY]) == 130
     assert "gimbal train --resume runs/toy-0" in capsys.readouterr().err
 
@@ -353,7 +353,7 @@ def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY]) == 2
     assert capsys.readouterr().err == "gimbal: reward mine broke\n"
-    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory)
+    monkeypatch.setattr(checkpoint, "newest", lambda directory: directory / "checkpoints" / "step_000001")
     assert cli.main(["train", TOY, "--name", "my run"]) == 2
     assert capsys.readouterr().err.endswith(
         "reward mine broke. Fix it, then continue with: gimbal train --resume 'runs/my run'\n"

@@ -1,6 +1,7 @@
 """Models out of a run: the last, the best, that of a step; merged, and with a card of what was measured."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import best
 from gimbal.runtime.local import run_local
 from gimbal.runtime.run import HeldOut
+
+QUICK_FILE = Path(__file__).parent / "quick_recipe.py"
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +133,56 @@ def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():
     for wrong, sentence in (("lost", "it must be no or one of score"), ("score", "held_out.every=10")):
         with pytest.raises(ValueError, match=sentence):
             HeldOut(tasks=small_run().tasks, save_best=wrong)
+
+
+MIXTURE = '{"PLACE/a.jsonl": 0.7, "PLACE/b.jsonl": 0.3}'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tasks", "told"), [("PLACE/a.jsonl", "Dataset `a.jsonl`"), (MIXTURE, "Dataset `a.jsonl`, Dataset `b.jsonl`")]
+)
+def test_card_and_recipe_name_the_data_and_no_place_of_this_machine(tmp_path, monkeypatch, capsys, tasks, told):
+    """Typed with absolute paths everywhere; the recipe trains again where files of these names are."""
+    place = tmp_path / "me"
+    shutil.copytree(CausalLM().path, place / "my model")
+    shutil.copy(QUICK_FILE, place)
+    (place / "mine.py").write_text(
+        "def score(completions):\n    return [float(len(set(text))) for text in completions]\n"
+    )
+    for name in "ab":
+        lines = [json.dumps({"prompt": f"{name} {n} + 1 =", "answer": str(n)}) for n in range(8)]
+        (place / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    recipe = f"{place}/quick_recipe.py:quick"
+    words = [f"model={place}/my model", f"reward={place}/mine.py:score", f"tasks={tasks.replace('PLACE', str(place))}"]
+    assert main(["train", recipe, *words, "held_out=0.25", "steps=1", "threads=1", "--name", "x"]) == 0
+    assert main(["export", "x", "out"]) == 0
+    card, saved = (Path("out", name).read_text() for name in ("README.md", "recipe.yaml"))
+    assert f"| data | {told} |" in card and "| base model | `my model` |" in card and "| reward | score |" in card
+    assert "| method | recipe `quick_recipe.py:quick` |" in card and saved in card and "mine.py:score" in saved
+    assert "eval/" not in card.partition("## Recipe")[0] and "| held-out tasks | before training | this model |" in card
+    for file in Path("out").iterdir():
+        for private in (str(tmp_path), str(Path.home()) + "/", str(Path(__file__).parents[2])):
+            assert private.encode() not in file.read_bytes(), (file, private)
+    monkeypatch.chdir(place)
+    capsys.readouterr()
+    assert main(["train", "../out/recipe.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("../out/recipe.yaml: ") and "Split" in saved
+
+
+def test_absolute_paths_are_cut_to_their_last_part(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/alice")
+    (tmp_path / "a b").mkdir()
+    for text, left in (
+        (f"{tmp_path}/a b:score", "a b:score"),
+        ("/scratch/alice/mine.py:recipe", "mine.py:recipe"),  # a directory of another machine
+        ("/gpfs/alice/a.jsonl*0.7,/gpfs/alice/b.jsonl*0.3", "a.jsonl*0.7,b.jsonl*0.3"),
+        ("python /srv/secret/agent.py --root=/home/alice/x --port 1", "python agent.py --root=x --port 1"),
+        ("ls /home/alice && cat 'file:///home/alice/x.jsonl'", "ls ~ && cat 'x.jsonl'"),
+        ("/no-such-place/(.*)/", "/no-such-place/(.*)/"),
+        ("https://host/home/page a/tmp/b /tmpfile", "https://host/home/page a/tmp/b /tmpfile"),
+        ("openai/gsm8k", "openai/gsm8k"),
+        ("/", "/"),
+    ):
+        assert config.without_places(text) == left

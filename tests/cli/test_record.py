@@ -68,6 +68,23 @@ def test_the_same_seed_records_the_same(runs, tmp_path):
     assert (Minari(dataset=str(tmp_path / "else")).recording.episodes[0].action_SA != one[0].action_SA).any()
 
 
+def test_actions_are_recorded_as_the_environment_took_them(tmp_path):
+    """A Gaussian draws beyond the bounds: data that say so would teach a critic of actions that nobody took."""
+    words = ["pendulum", "steps=1", "held_out=none", "prompts_per_step=1", "minibatches=1", "epochs=1", "log_std=1"]
+    assert main(["train", *words, "--name", "wide", "--runs", str(tmp_path)]) == 0
+    assert main(["record", "wide", str(tmp_path / "set"), "--episodes", "2", "--runs", str(tmp_path)]) == 0
+    for episode in Minari(dataset=str(tmp_path / "set")).recording.episodes:
+        assert abs(episode.action_SA).max() == 2 and (abs(episode.action_SA) == 2).mean() > 0.2
+
+
+def test_choices_are_recorded_as_they_are(tmp_path):
+    words = ["cartpole", "steps=1", "held_out=none", "prompts_per_step=1", "minibatches=1", "epochs=1"]
+    assert main(["train", *words, "--name", "poles", "--runs", str(tmp_path)]) == 0
+    assert main(["record", "poles", str(tmp_path / "set"), "--episodes", "2", "--runs", str(tmp_path)]) == 0
+    data = Minari(dataset=str(tmp_path / "set")).recording
+    assert data.choices == 2 and {int(a) for e in data.episodes for a in e.action_SA.ravel()} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -8,6 +8,7 @@ import torch
 
 from gimbal.advantages import GAE, ReturnToGo
 from gimbal.dataflow.packing import pack
+from gimbal.ops import last_row_of_episode
 from gimbal.policies.token import Tokens
 from gimbal.records import Episode, Group
 
@@ -30,7 +31,7 @@ def test_every_row_ends_with_what_its_episode_earned():
     assert batch.parent_N.tolist() == [-1, 0, -1, -1, 3, -1] and batch.fork_N.tolist() == [0, 1, 0, 0, 1, 0]
     assert [batch.roles[i] for i in batch.role_N] == ["planner", "actor", "actor"] * 2
     assert batch.return_N.tolist() == [0.75, 0.75, 0.0] * 2
-    assert batch.several and batch.spoken_N.tolist() == [1, 1, 2, 4, 4, 5]
+    assert batch.several and last_row_of_episode(batch.mask_NS, batch.episode_N).tolist() == [1, 1, 2, 4, 4, 5]
     scored = group.keep([dataclasses.replace(r, score=2.0) for r in group.rollouts])
     assert pack([scored]).return_N.tolist() == [2.75, 2.75, 2.0]
     assert pack([scored]).reward_NS[:2].tolist() == [[0.5, 2.25, 0.0], [0.0, 0.25, 2.5]]
@@ -39,7 +40,7 @@ def test_every_row_ends_with_what_its_episode_earned():
 def test_one_row_an_episode_is_as_it_was():
     batch = pack([Group.of(0, made.TASK, [row(0, 2, [0.1, 0.2], score=1.0), row(1, 1)])])
     assert batch.reward_NS.tolist() == [[pytest.approx(0.1), pytest.approx(1.2)], [0.0, 0.0]]
-    assert not batch.several and batch.spoken_N.tolist() == [0, 1]
+    assert not batch.several and last_row_of_episode(batch.mask_NS, batch.episode_N).tolist() == [0, 1]
 
 
 def test_length_counts_what_rows_share_once():

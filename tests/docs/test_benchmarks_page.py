@@ -41,6 +41,18 @@ def test_peers_by_hand():
     assert load().peers(runs).splitlines()[2] == "| s | 4 (2 - 9) | 2 (1 - 3) | 2.00 |"
 
 
+def test_pairs_by_hand():
+    page, which = load(), ("s", "a", "b", "ratio")
+    runs = [
+        {"arm": arm, "seed": seed, "s": s}
+        for arm, seed, s in (("b", 1, 2.0), ("a", 1, 4.0), ("a", 0, 3.0), ("b", 0, 1.0), ("a", 2, 9.0))
+    ]
+    assert page.paired(runs, *which) == [3.0, 2.0], "seed 2 has no other side"
+    assert page.paired(runs, *which[:3], "difference") == [2.0, 2.0]
+    middle, half = page.mean_of([1.0, 2.0, 3.0])
+    assert middle == 2.0 and abs(half - 4.302653 / 3**0.5) < 1e-5
+
+
 def test_floors_by_hand():
     runs = [{"arm": "a", "s": 1.0, "floors": {}}]
     runs += [{"arm": "b", "s": s, "floors": {"s": floor}} for s, floor in ((2.0, 1.0), (6.0, 2.0), (5.0, 4.0))]

@@ -103,6 +103,14 @@ def desk(tmp_path, monkeypatch, recorded):
     (tmp_path / "PATH").mkdir()
 
 
+def test_directories_of_runs_end_in_the_seed():
+    """A run of `gimbal train kuhn` is runs/kuhn-0."""
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        of_runs = r"(?:\bruns/|gimbal (?:report|doctor|eval|export|serve) )(\w+)(?=[/ \n`])"
+        for name in re.findall(of_runs, file.read_text(encoding="utf-8")):
+            assert name not in recipes.names(), (file.name, name)
+
+
 def test_there_are_such_commands():
     assert {"README.md", "src/gimbal/recipes/papers/data/doge.py", "docs/doctor.md"} <= {
         where for where, _ in COMMANDS_FOUND

@@ -268,7 +268,7 @@ def test_refused_with_the_way_out(engine, policy, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(torch.distributed, "is_initialized", lambda: True)
         patched.setattr(torch.distributed, "get_world_size", lambda: 2)
-        with pytest.raises(ValueError, match="share it"):
+        with pytest.raises(ValueError, match="for itself"):
             SPEC.start(policy)
     with pytest.raises(ValueError, match="slots"):
         VLLM(slots=0)

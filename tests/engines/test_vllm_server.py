@@ -255,7 +255,8 @@ def test_it_learns_and_outlives_its_server(capfd):
         trainer.begin()
         for step in range(8):
             if step == 3:
-                group = os.getpgid(next(iter(_children(trainer.engine._own._process.pid))))
+                keeper = _children(trainer.engine._own._process.pid)[0]
+                group = os.getpgid(_children(keeper)[0])
                 threading.Timer(0.2, os.killpg, (group, signal.SIGKILL)).start()
             metrics, groups, _ = trainer.advance()
             scores.append(sum(float(group.score_G.mean()) for group in groups) / len(groups))

@@ -5,6 +5,7 @@ import math
 from collections import namedtuple
 from pathlib import Path
 
+import made
 import pytest
 import torch
 from torch import nn
@@ -154,39 +155,13 @@ def test_path_losses(kind, options, sampler, noise, mean_of, reduce):
     close(gradient(policy), differences(loss, values(policy)))
 
 
-def samples(groups):
-    g = torch.Generator().manual_seed(0)
-    zero_NS = torch.zeros(ROWS, STEPS)
-    states = torch.randn(ROWS, STEPS + 1, 1, 2, 2, generator=g)
-    mask_NS = torch.tensor([[False] * (STEPS - 1) + [True]] * ROWS)
-    decisions = Paths(
-        state_NXD=states,
-        level_NSL=torch.zeros(ROWS, STEPS, 4),
-        time_NS=zero_NS,
-        amplitude_NS=zero_NS,
-        mean_NSD=states[:, 1:],
-        std_NS=zero_NS,
-        label_N=torch.full((ROWS,), -1),
-        length_N=torch.full((ROWS,), STEPS),
-        sampler="ode",
-        reduce="mean",
-    )
-    return TrainBatch(
-        mask_NS=mask_NS,
-        reward_NS=mask_NS * torch.tensor([1.0, -1.0, 0.5, 0.0])[:, None],
-        group_N=torch.tensor(groups),
-        episode_N=torch.arange(ROWS),
-        decisions=decisions,
-    )
-
-
 class Forward:
     """An update at a policy that is neither old nor the reference, and what its equation reads."""
 
     def __init__(self, update):
         self.old, self.reference = policy_of(0, diffusers.FlowMatchEulerDiscreteScheduler()), None
         learner = Learner(copy.deepcopy(self.old), update, first=lambda: copy.deepcopy(self.old))
-        batch = learner.prepare(samples((0, 0, 1, 1)))
+        batch = learner.prepare(made.finished((1.0, -1.0, 0.5, 0.0), (0, 0, 1, 1), side=2))
         with torch.no_grad():
             for own, other in zip(learner.policy.parameters(), moved(self.old, 0.05).parameters(), strict=True):
                 own.copy_(other)

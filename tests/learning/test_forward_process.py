@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
@@ -15,8 +16,6 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.updates import forward_process
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching, DiffusionDPO, DiffusionNFT
 from gimbal.policies.denoiser import Denoiser
-from gimbal.policies.paths import Paths
-from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
 
 ROWS, DRAWS, STEPS = 6, 3, 4
@@ -29,31 +28,8 @@ def base():
     return SPEC.load(0)
 
 
-def samples(rewards, groups=(0, 0, 1, 1, 2, 2)):
-    """Finished samples with these rewards; of the path only its length is there."""
-    g = torch.Generator().manual_seed(0)
-    states = torch.randn(ROWS, STEPS + 1, 1, 8, 8, generator=g)
-    zero_NS = torch.zeros(ROWS, STEPS)
-    mask_NS = torch.tensor([[False] * (STEPS - 1) + [True]] * ROWS)
-    decisions = Paths(
-        state_NXD=states,
-        level_NSL=torch.zeros(ROWS, STEPS, 4),
-        time_NS=zero_NS,
-        amplitude_NS=zero_NS,
-        mean_NSD=states[:, 1:],
-        std_NS=zero_NS,
-        label_N=torch.full((ROWS,), -1),
-        length_N=torch.full((ROWS,), STEPS),
-        sampler="ode",
-        reduce="mean",
-    )
-    return TrainBatch(
-        mask_NS=mask_NS,
-        reward_NS=mask_NS * torch.tensor(rewards)[:, None],
-        group_N=torch.tensor(groups),
-        episode_N=torch.arange(ROWS),
-        decisions=decisions,
-    )
+def samples(rewards):
+    return made.finished(rewards, (0, 0, 1, 1, 2, 2), side=8)
 
 
 REWARDS = [1.0, -1.0, 0.5, 0.0, 2.0, -2.0]

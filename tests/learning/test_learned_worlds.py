@@ -344,5 +344,5 @@ def test_another_environment_gives_worlds_its_sizes():
     assert (world.observations, world.actions, critic.observations, critic.bound) == (2, 1, 2, 1.0)
     run = recipes.load("pets", {"tasks.environment": "MountainCarContinuous-v0"})
     assert (run.policy.world.observations, run.policy.bound, run.held_out.tasks.source) == (2, 1.0, run.tasks.source)
-    with pytest.raises(ValueError, match="vectors of reals"):
+    with pytest.raises(ValueError, match="which Planned does not sample: start from dqn or cartpole"):
         recipes.load("pets", {"tasks.environment": "CartPole-v1"})

@@ -230,20 +230,6 @@ def test_bad_numbers_are_refused(wrong):
         DQN(huber=0.0)
 
 
-def test_the_target_is_copied_at_every_so_many_moves_and_stands_still_between():
-    learner = dqn(copy_every=2)
-    policy, target = learner.models["policy"], learner.models["target"]
-    for number in range(4):
-        with torch.no_grad():
-            policy.net[0].bias += 1.0
-        batch = chosen().with_columns({MOVE: torch.full((K,), number)})
-        batch = learner.method.survey(learner.models, batch)[0]
-        before = target.net[0].bias.clone()
-        next(learner.method.losses(learner.models, batch))
-        kept = policy.net[0].bias if number % 2 == 0 else before
-        assert torch.equal(target.net[0].bias, kept), number
-
-
 def test_a_best_choice_that_stays_the_same_is_no_lost_delivery():
     """Weights have moved, their bits are held, and the canary is answered to the last bit as before: by the trainer too."""
     spec = replace(CHOICES, hidden=(8, 8, 8), normalize=True)  # tensors enough for the proof to expect another answer

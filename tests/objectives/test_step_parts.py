@@ -3,12 +3,13 @@
 import math
 from dataclasses import replace
 
+import made
 import pytest
 import torch
 
 from gimbal import ops
 from gimbal.objectives import ClippedStep, GatedStepKL, Reinforce, StepKL
-from gimbal.policies.samplers import log_density, step
+from gimbal.policies.samplers import step
 from gimbal.records import TrainBatch
 
 N, S, D = 6, 3, 4
@@ -46,20 +47,10 @@ def test_the_closed_form_is_the_expectation_of_k1_and_of_k3_for_every_sampler(sa
     (mean, std), (other, _) = (
         step(sampler, x, c, noise, level, torch.tensor([amplitude])) for c in (clean, clean + 0.15 * draw(1, D, seed=3))
     )
-    facts = {
-        "mean_NSD": mean[None],
-        "reference/mean_NSD": other[None],
-        "std_NS": std[None],
-        "scale_NS": torch.ones(1, 1),
-    }
-    one = TrainBatch(mask_NS=torch.ones(1, 1, dtype=torch.bool), facts=facts)
-    kl = float(StepKL(coef=1.0)(torch.zeros(1, 1), one).loss_NS)
-    after = mean + std * draw(200_000, D, seed=4)
-    many = std.expand(len(after))
-    own, held = (log_density(after, m.expand_as(after), many, 1.0) for m in (mean, other))
+    kl, own, held = made.one_step(mean, other, std, seed=4)
     assert 0.001 < kl < 1
     for estimate in (ops.k1(own, held), ops.k3(own, held)):
-        assert abs(kl - float(estimate.mean())) < 4 * float(estimate.std()) / math.sqrt(len(after))
+        assert abs(kl - float(estimate.mean())) < 4 * float(estimate.std()) / math.sqrt(len(own))
 
 
 def test_of_one_dimension_sum_and_mean_are_one_and_at_the_anchor_the_gradient_is_that_of_reinforce():

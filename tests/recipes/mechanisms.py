@@ -324,9 +324,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "kuhn": of(
         "grpo",
+        4,
         prompts=12,
+        sooner={Run: {"reference_resets": (2,)}},
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
-        regularisers=GRADIENT.by(regularisers=()),
+        regularisers=above("kl/ref").by(regularisers=(), reference_resets=()),
+        reference_resets=differs("kl/ref"),
+        policy=differs("reward/mean").by(policy=CausalLM(fresh=True)),
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(
@@ -543,6 +547,7 @@ MECHANISMS: dict[str, Mechanism] = {
         tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
     ),
     "tiny_agent": of("sft", tasks=differs("length/mean")),
+    "tiny_player": of("sft", tasks=differs("length/mean"), workflow=differs("length/mean")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
     "stable": of(
         "grpo",

@@ -22,7 +22,7 @@ from gimbal.runtime.compose import check
 from gimbal.runtime.run import Run
 
 DENOISING = recipes.of("denoising")
-NEEDS = {"kuhn": "pyspiel", **dict.fromkeys(DENOISING, "diffusers")}  # recipes of an extra
+NEEDS = {"kuhn": "pyspiel", "tiny_player": "pyspiel", **dict.fromkeys(DENOISING, "diffusers")}  # recipes of an extra
 
 
 class Scorer:

@@ -117,7 +117,6 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),
     "the world of a planning policy, but SquashedGaussian has none": replace(pets(), policy=sac().policy),
-    "DQN.copy_every counts moves": replace(dqn(), store=Once(), update=replace(dqn().update, copy_every=100)),
     "learns from what its own policy drew: begin": replace(
         cartpole(), tasks=iql().tasks, store=Recordings(), engine=iql().engine
     ),

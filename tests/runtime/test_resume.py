@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from small import Digits, rows, small_run
 
+from gimbal import hangup
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
 from gimbal.policies.token import CausalLM
@@ -65,8 +66,10 @@ def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path
     assert [line["memory/regularisers.0.steps"] for line in written(tmp_path / "cut")[0]] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(single_thread, tmp_path, monkeypatch, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(
+    single_thread, tmp_path, monkeypatch, request, number
+):
     run, calls, reward = small_run(max_staleness=1, steps=4, checkpoint_every=100), itertools.count(), Digits.__call__
 
     def interrupting(self, group):
@@ -75,10 +78,15 @@ def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(single_threa
         return reward(self, group)
 
     monkeypatch.setattr(Digits, "__call__", interrupting)
+    # Without the other half of it, since this terminal is that of the tests.
+    monkeypatch.setattr(hangup, "mute", lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which runs respect
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before))
     with pytest.raises(KeyboardInterrupt, match=r"after step (\d); its checkpoint is .*step_00000\1"):
         run_local(run, tmp_path / "cut")
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_IGN, "a shell may send it again"
     assert 0 < len(written(tmp_path / "cut")[0]) < 4
     run_local(run, tmp_path / "cut", resume=True)
     run_local(run, tmp_path / "whole")

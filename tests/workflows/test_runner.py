@@ -15,6 +15,7 @@ from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.ops import deadline
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Drop, Episode, Part, Task
+from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
 from gimbal.workflows.acting import Seat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Draw, Fork, Role, Stop
@@ -151,7 +152,9 @@ def test_a_state_is_of_classes_that_a_checkpoint_reads(tmp_path):
         live.step()
     state = live.state_dict()
     assert any(flow["journal"] for flow in state["flows"])
-    torch.save({key: value for key, value in state.items() if key != "inner"} | {"format": 2}, tmp_path / "state.pt")
+    torch.save(
+        {key: value for key, value in state.items() if key != "inner"} | {"format": FORMAT}, tmp_path / "state.pt"
+    )
     assert load_checkpoint(tmp_path)["clock"] == live.clock
 
 

@@ -9,9 +9,10 @@ from gimbal.advantages import SeatCentered
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.environments import games
-from gimbal.environments.games import Deals, Game, Table, decisions, nash_conv, uniform
+from gimbal.environments.games import Deals, Game, Plays, Table, decisions, nash_conv, uniform
+from gimbal.policies.loading import PLAYER
 from gimbal.policies.token import CausalLM, Sampling, Tokens
-from gimbal.records import Drop, Group, Rollout
+from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.self_play import SelfPlay, exploitability
 
@@ -142,6 +143,30 @@ def test_all_deals_come_and_a_deal_is_its_tasks():
         table.reset(Deals()[index], 0)
         dealt.append(tuple(table._state.history()))
     assert set(dealt) == TRUTH and min(map(dealt.count, TRUTH)) >= 10  # 20 each; 10 is 2.4 standard deviations below
+
+
+def test_random_play_is_legal_and_takes_each_action_as_often():
+    plays, legal = Plays(games=("kuhn_poker",)), decisions("kuhn_poker")
+    taken = [(task.prompt[:-1], int(task.columns["completion"])) for task in map(plays.__getitem__, range(2400))]
+    assert {(seen, action) for seen, action in taken} == {(seen, action) for seen in legal for action in (0, 1)}
+    assert abs(sum(action for _, action in taken) - 1200) < 100  # four standard deviations
+    assert plays[7] == plays[7] != Plays(games=("kuhn_poker",), seed=1)[7]
+    both = Plays()
+    assert [both[index].source for index in range(3)] == ["kuhn_poker", "leduc_poker", "kuhn_poker"]
+    leduc = decisions("leduc_poker")
+    assert all(int(both[at].columns["completion"]) in leduc[both[at].prompt[:-1]] for at in range(1, 200, 2))
+    with pytest.raises(IndexError, match="task 2 of 2"):
+        Plays(size=2)[2]
+
+
+def test_the_shipped_player_knows_the_actions_and_no_more():
+    """It plays legally, and is as far from an equilibrium as who takes any action."""
+    policy = CausalLM(model=PLAYER).load()
+    for seen, legal in decisions("kuhn_poker").items():
+        prompt = policy.encode_task(Task(id="t", prompt=f"{seen}\n"))
+        rows = [Tokens.row(prompt, policy.tokenizer.encode(str(action))[:1]) for action in legal]
+        assert policy.evaluate(Tokens.stack(rows)).logprob_NS[:, 0].exp().sum() > 0.95
+    assert 0.8 < exploitability(policy, "kuhn_poker") < 1.1
 
 
 def test_an_odd_group_is_refused():

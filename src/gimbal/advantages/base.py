@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gimbal.composition import AbstractPart
 from gimbal.config.own import shaped
+from gimbal.ops import last_row_of_episode
 from gimbal.records import TrainBatch
 
 
@@ -35,7 +36,7 @@ class AbstractAdvantage(AbstractPart, ABC):
         """
         if not (self.per_episode and batch.several):
             return shaped(self, self(batch), batch.mask_NS)
-        row_E, place_N = batch.spoken_N.unique(return_inverse=True)
+        row_E, place_N = last_row_of_episode(batch.mask_NS, batch.episode_N).unique(return_inverse=True)
         one = batch.select(row_E)
         advantage_E = self(one)[torch.arange(len(row_E)), one.mask_NS.int().argmax(-1)]
         return advantage_E[place_N][:, None] * batch.mask_NS

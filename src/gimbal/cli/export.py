@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -11,9 +10,10 @@ from typing import Any, get_args
 HELP = """\
 gimbal export RUN [--step N | --best] DIRECTORY
 
-Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, and a README.md (a model card)
-with the recipe and the run's results. A denoising model gets the layout of diffusers: transformer/ or unet/, and scheduler/. A
-LoRA adapter is merged into its base. Read the card before you upload it: recipes contain paths.
+Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, README.md (a model card) with
+the recipe and the run's results, and recipe.yaml. A denoising model gets the layout of diffusers: transformer/ or unet/, and
+scheduler/. A LoRA adapter is merged into its base. Card and recipe have only the last part of each absolute path; with --adapter,
+adapter_config.json names the base as you gave it. Read them before you upload them.
 
   --step N           export this checkpoint (keep_checkpoints and keep_every decide which ones are kept)
   --best             export the model with the best evaluation (held_out.save_best)
@@ -50,7 +50,7 @@ def export(argv: Sequence[str]) -> int:
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
         card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
         (target / "README.md").write_text(card, encoding="utf-8")
-        shutil.copyfile(directory / config.RECIPE_FILE, target / config.RECIPE_FILE)
+        config.save(config.public(directory / config.RECIPE_FILE), target / config.RECIPE_FILE)
     print(f"{target}: the model of {directory} after step {step}{', its adapter merged in' if merged else ''}")
     return 0
 
@@ -116,7 +116,7 @@ def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, ad
     from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
 
-    base = run.policy.model
+    base = config.without_places(run.policy.model)
     library = "diffusers" if isinstance(run.policy, Denoiser) else "transformers"
     lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), f"library_name: {library}"]
     lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
@@ -130,13 +130,20 @@ def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, ad
         f"| reward | {rewards} |",
     ]
     paper = re.match(r".*?\(arXiv:[\d.]+\)", recipes.names().get(recipe, ""))
-    lines += [f"| method | recipe `{recipe}`{f': {paper[0]}' if paper else ''} |"]
+    lines += [f"| method | recipe `{config.without_places(recipe)}`{f': {paper[0]}' if paper else ''} |"]
     lines += [f"| trained | gimbal {__version__}, seed {run.seed}, step {step} of {run.steps}{adapter} |"]
     lines += ["", "## Results", "", *_results(directory, step), "", "## Use", "", "```python"]
     lines += _loading(library, base if adapter_only else "")
     lines += ["```", "", "DIRECTORY is this directory, or its name on the Hub."]
-    lines += ["", "## Recipe", "", "Every setting; `gimbal train recipe.yaml` trains with them again.", "", "```yaml"]
-    lines += [(directory / config.RECIPE_FILE).read_text(encoding="utf-8").rstrip(), "```", ""]
+    lines += [
+        "",
+        "## Recipe",
+        "",
+        "Every setting; `gimbal train recipe.yaml` trains with them again, where the files and models it names are.",
+        "",
+        "```yaml",
+    ]
+    lines += [config.public(directory / config.RECIPE_FILE).rstrip(), "```", ""]
     return "\n".join(lines)
 
 
@@ -161,6 +168,7 @@ def _data(tasks: Any) -> str:
     """The task set in a word: its source or name if it has one."""
     from dataclasses import fields
 
+    from gimbal.config import without_places
     from gimbal.environments.mixture import Mixed
     from gimbal.environments.split import Split
 
@@ -170,7 +178,7 @@ def _data(tasks: Any) -> str:
         return ", ".join(map(_data, tasks.sets))
     named = {item.name: vars(tasks)[item.name] for item in fields(tasks)}
     word = next((str(named[key]) for key in ("source", "path", "name") if isinstance(named.get(key), str)), "")
-    return f"{type(tasks).__name__}{f' `{word}`' if word else ''}"
+    return f"{type(tasks).__name__}{f' `{without_places(word)}`' if word else ''}"
 
 
 def _results(directory: Path, step: int) -> list[str]:

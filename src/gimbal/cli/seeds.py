@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gimbal import hangup
+
 if TYPE_CHECKING:
     from gimbal.runtime.run import AbstractRun
 
@@ -79,7 +81,8 @@ def train_seeds(
         return 130
     if series.failed:
         for name in series.failed:
-            with suppress(ValueError), api.alone(runs / name):  # another process may be training there
+            # Another process may be training there, or have removed it.
+            with suppress(ValueError, FileNotFoundError), api.alone(runs / name):
                 api.discard(runs / name)  # unless it has taken a step
         named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
         raise ValueError(
@@ -123,7 +126,8 @@ class Series:
         for directory in self.waiting:
             todo.put(directory)
         workers = [threading.Thread(target=self._work, args=(todo, job)) for job in range(self.jobs)]
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM, *hangup.heard())
+        before = {number: signal.signal(number, self._stop) for number in numbers}
         try:
             for worker in workers:
                 worker.start()
@@ -167,5 +171,7 @@ class Series:
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopped = True
+        if number == signal.SIGHUP:  # the terminal, which a single run writes to as well
+            hangup.mute()
         for process in list(self.running):
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGHUP if number == signal.SIGHUP else signal.SIGINT)

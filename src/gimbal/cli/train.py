@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gimbal import hangup
 from gimbal.cli import early
 from gimbal.cli.words import Arguments, flags_first, parse, table
 from gimbal.waiting import LOADING, waiting
@@ -93,15 +94,21 @@ def train(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """A scheduler's SIGTERM acts as Ctrl-C while a run loads, just as during training (``interruptible``)."""
+    """A scheduler's SIGTERM and a closed terminal act as Ctrl-C while a run loads, just as during training (``interruptible``)."""
+
+    def hung_up(number: int, frame: object) -> None:
+        hangup.mute()
+        raise KeyboardInterrupt
+
     # Under torchrun it may mean that another rank died.
     ours = threading.current_thread() is threading.main_thread() and "RANK" not in os.environ
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if ours else None
+    handlers = {signal.SIGTERM: signal.default_int_handler, **dict.fromkeys(hangup.heard(), hung_up)} if ours else {}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        if ours:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _replay(arguments: Arguments) -> int:
@@ -186,7 +193,7 @@ def _train(arguments: Arguments) -> int:
         try:
             api.launch(run, directory, recipe, resume=resumed, track=track, notices=notices, header=True)
         except KeyboardInterrupt:
-            recipes.tell(f"stopped; {api.way_on(directory)}" if directory.exists() else UNBEGUN)
+            recipes.tell(f"stopped; {api.way_on(directory)}" if (directory / config.RECIPE_FILE).is_file() else UNBEGUN)
             return 130
         except (RewardError, OwnError, Rewritten) as error:  # can be fixed without changing the recipe
             if checkpoint.newest(directory) is None:

@@ -11,7 +11,7 @@ from gimbal.config.parts import (
     refuse_while_loading,
     resolve,
 )
-from gimbal.config.saved import dump, load, read_file, save
+from gimbal.config.saved import dump, load, public, read_file, save, without_places
 
 __all__ = [
     "RECIPE_FILE",
@@ -28,10 +28,12 @@ __all__ = [
     "override",
     "paths",
     "plain",
+    "public",
     "reachable",
     "read",
     "read_file",
     "refuse_while_loading",
     "resolve",
     "save",
+    "without_places",
 ]

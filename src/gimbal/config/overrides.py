@@ -80,12 +80,15 @@ def locate(run: Any, key: str, value: Any) -> Changes:
         return [(key, value)]
     name = _tail(run, key)
     matches = [path for path in paths(run) if path.endswith("." + name)]
-    # The evaluation repeats names of the run; a short name refers to training.
-    matches = [path for path in matches if not path.startswith("held_out.")] or matches
+    # The evaluation repeats names of the run; a short name refers to training, and a path into training to nothing else.
+    trained = [path for path in matches if not path.startswith("held_out.")]
+    matches = trained if trained or name.partition(".")[0] in _children(run) else matches
     if name in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[name]]
     if name in ALIASES:
-        return [(ALIASES[name], value)]
+        path = ALIASES[name]
+        inside = [other for other in paths(run) if other.endswith("." + path) and not other.startswith("held_out.")]
+        return [(inside[0] if len(inside) == 1 and not reachable(run, path) else path, value)]
     if name in PARTS and not matches and "regularisers" in _children(run):  # a DPO objective has its own field beta
         kinds = [type(part).__name__ for part in run.regularisers]
         if PARTS[name] in kinds:
@@ -175,6 +178,8 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
     inner = [(path, value) for path, value in changes if path]
     if not inner:
         return part
+    if part is None:
+        raise ValueError(f"{at}.{inner[0][0]} sets a field of {at}, which is None: leave one of them out")
     here = at + "." if at else ""
     if isinstance(part, Mapping):
         grouped = _grouped(inner, lambda path: _mapping_key(part, path))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -14,6 +16,10 @@ import yaml
 from gimbal import durable
 from gimbal.config.expected import DATA_FILES
 from gimbal.config.parts import RECIPE_FILE, find, label, plain, read
+
+# Where absolute paths begin on Linux, on macOS and on clusters.
+ROOTS = "Users|Volumes|data|etc|gpfs|home|lustre|media|mnt|nfs|opt|private|projects?|root|scratch|shared|srv|tmp|usr|var|work|workspace"
+UNTIL = r"""[^\s'"`,;:()|&<>]"""  # what a path within a text is made of
 
 
 class _Dumper(yaml.SafeDumper):
@@ -43,9 +49,45 @@ _Dumper.add_representer(str, _string)
 
 def dump(run: Any, recipe: str, directory: str = "") -> str:
     """Every part by its class, every field with its value. ``directory``: where the run starts; its relative paths start there."""
-    data = {"recipe": recipe, **({"directory": directory} if directory else {}), "run": plain(run)}
+    return _yaml({"recipe": recipe, **({"directory": directory} if directory else {}), "run": plain(run)})
+
+
+def _yaml(data: Mapping[str, Any]) -> str:
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120)
     return f"# All fields of the run. Start a new run with them: gimbal train --from DIRECTORY [key=value ...]\n{text}"
+
+
+def public(path: Path) -> str:
+    """A saved recipe for other people: absolute paths in it are cut to their last part (``without_places``)."""
+    data = read_file(path)
+    return _yaml({key: _public(value) for key, value in data.items() if key != "directory"})
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_public(key): _public(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_public(item) for item in value]
+    return without_places(value) if isinstance(value, str) else value
+
+
+def without_places(text: str) -> str:
+    """The text with each absolute path cut to its last part, and the home directory written as ~.
+
+    A path begins with one of ``ROOTS``, or with the first directory of the home or of the working directory, so that a pattern such as
+    /answer/ stays. Spaces are part of a path only where the whole text is one.
+    """
+    home = Path.home()
+    own = map(re.escape, (*home.parts[1:2], *Path.cwd().parts[1:2]))
+    begins = rf"/(?:{'|'.join([ROOTS, *own])})(?![\w.-])"
+    if re.match(begins, text) and os.path.exists(text.rpartition(":")[0] or text):
+        return Path(text).name
+
+    def cut(found: re.Match[str]) -> str:
+        path = Path(found[0].removeprefix("file://"))
+        return "~" if path == home else path.name
+
+    return re.sub(rf"(?<![\w.~/:-])(?:file://)?{begins}{UNTIL}*", cut, text)
 
 
 def save(text: str, path: Path) -> None:
@@ -69,8 +111,11 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
 
 
 def _as_now(run: Any) -> Any:
-    """A control run saved when one record held the sampling of all families: without the fields for tokens only."""
+    """A control run saved when one record held the sampling of all families: without the fields for tokens only. A DQN saved when its
+    target could be copied, and was not."""
     match run:
+        case {"update": {"class": "DQN", "copy_every": 0, **settings}}:
+            return {**run, "update": {"class": "DQN", **settings}}
         case {"policy": {"class": str() as policy}, "sampling": {"class": "Sampling", **settings}}:
             own = find(policy).family.sampling
             if own.__name__ != "Sampling":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
+from gimbal.policies.ensemble import ensemble, through
 
 
 class ActionValueNetwork(nn.Module):
@@ -19,13 +19,7 @@ class ActionValueNetwork(nn.Module):
     def __init__(self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int) -> None:
         super().__init__()
         self.bound, self.inputs = bound, inputs
-        generator = torch.Generator().manual_seed(seed)
-        sizes = (inputs, *hidden, 1)
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for before, after in pairwise(sizes):
-            reach = 1 / math.sqrt(before)  # torch's own choice for a linear layer; each member draws for itself
-            self.weights.append(nn.Parameter(_uniform((members, before, after), reach, generator)))
-            self.biases.append(nn.Parameter(_uniform((members, 1, after), reach, generator)))
+        self.weights, self.biases = ensemble((inputs, *hidden, 1), members, seed)
 
     def forward(self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K M"]:
         x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
@@ -35,14 +29,7 @@ class ActionValueNetwork(nn.Module):
                 "update.critic.observations and update.critic.actions"
             )
         x_MKI = x_KI.expand(len(self.weights[0]), -1, -1)
-        for number, (weight_MIJ, bias_M1J) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
-            x_MKI = x_MKI if number == len(self.weights) - 1 else x_MKI.relu()
-        return x_MKI[..., 0].T
-
-
-def _uniform(shape: tuple[int, ...], reach: float, generator: torch.Generator) -> Tensor:
-    return (2 * torch.rand(shape, generator=generator) - 1) * reach
+        return through(x_MKI, self.weights, self.biases, nn.functional.relu)[..., 0].T
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class Finished:
     def rollout(self) -> Rollout:
         """The episode's last row, for a caller whose requests are never dropped."""
         if isinstance(self.outcome, Drop):
+            if self.outcome.said:
+                raise ValueError(f"a rollout that this run needs failed ({self.outcome.reason}): {self.outcome.said}")
             raise ValueError(
                 f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
             )
@@ -272,6 +275,27 @@ class AbstractEngineAround(AbstractEngine):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.inner.load_state_dict(state["inner"])
+
+
+class AbstractEngineWithoutWeights(AbstractEngine):
+    """An engine that computes nothing: it accepts any weights, and only counts their versions."""
+
+    def __init__(self) -> None:
+        self._version = -1
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def tolerance(self) -> float:
+        return math.inf
+
+    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
+        self._version = version
+
+    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
+        return rollout.behavior_S
 
 
 MOST_SLOTS = (

@@ -386,7 +386,7 @@ class Episodes(AbstractEngineSpec):
         if whole.run.engine is self and isinstance(whole.run.tasks, Minari):
             yield Refusal(
                 "the tasks are recorded episodes, and Episodes would act in their environment and ignore them: begin with td3_bc, iql, "
-                "cql or bc, or tasks='Gymnasium(environment=...)'"
+                "cql or bc and leave engine as it is, or act with tasks='Gymnasium(environment=...)'"
             )
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:

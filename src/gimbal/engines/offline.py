@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngineSpec, AbstractEngineWithoutWeights, Finished, Request
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Rollout
 
@@ -27,19 +23,8 @@ class Offline(AbstractEngineSpec):
         return OfflineEngine()
 
 
-class OfflineEngine(AbstractEngine):
-    """Accepts any weights: nothing is computed with them."""
-
-    def __init__(self) -> None:
-        self._version = -1
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def tolerance(self) -> float:
-        return math.inf
+class OfflineEngine(AbstractEngineWithoutWeights):
+    """Answers nothing."""
 
     @property
     def in_flight(self) -> int:
@@ -56,12 +41,6 @@ class OfflineEngine(AbstractEngine):
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         raise KeyError(f"no request {key} is in flight")
-
-    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self._version = version
-
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return rollout.behavior_S
 
     def state_dict(self) -> dict[str, Any]:
         return {}

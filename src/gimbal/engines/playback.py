@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request
+from gimbal.engines.base import AbstractEngineSpec, AbstractEngineWithoutWeights, Finished, Request
 from gimbal.environments.minari import DATASET, EPISODE, Minari, recording
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import Steps
@@ -36,20 +33,12 @@ class Playback(AbstractEngineSpec):
         return PlaybackEngine()
 
 
-class PlaybackEngine(AbstractEngine):
+class PlaybackEngine(AbstractEngineWithoutWeights):
     """Every request is answered at the next step."""
 
     def __init__(self) -> None:
-        self._version = -1
+        super().__init__()
         self._asked: list[Request] = []
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def tolerance(self) -> float:
-        return math.inf
 
     @property
     def in_flight(self) -> int:
@@ -60,7 +49,7 @@ class PlaybackEngine(AbstractEngine):
 
     def step(self) -> list[Finished]:
         asked, self._asked = self._asked, []
-        return [Finished.of(request.key, played(request, self._version)) for request in asked]
+        return [Finished.of(request.key, played(request, self.version)) for request in asked]
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         request = next((request for request in self._asked if request.key == key), None)
@@ -68,12 +57,6 @@ class PlaybackEngine(AbstractEngine):
             raise KeyError(f"no request {key} is in flight")
         self._asked.remove(request)
         return None
-
-    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self._version = version
-
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return rollout.behavior_S
 
     def state_dict(self) -> dict[str, Any]:
         return {"asked": list(self._asked)}

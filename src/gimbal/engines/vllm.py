@@ -188,6 +188,7 @@ class VLLMEngine(AbstractVLLM):
         """One step of vLLM: a token for each request that it holds, but those whose prompt takes it longer."""
         if not self.vllm.has_unfinished_requests():
             return
+        torch.get_num_threads()  # sets them up in this thread; vLLM's attention on CPUs breaks where they change within a step
         for output in self.vllm.step():
             if output.request_id == SCORED:
                 self._scored = output.prompt_logprobs

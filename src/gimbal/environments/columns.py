@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.environments import images
-from gimbal.environments.tables import Row, parsed
+from gimbal.environments.tables import MISSING, Row, at, parsed
 from gimbal.environments.written import written
 from gimbal.records import Task, is_chat
 
@@ -17,7 +17,6 @@ ANSWER = "answer"
 # What TRL's and verl's datasets call it; a reward gets every column under its own name besides.
 ANSWERS = (ANSWER, "solution", "ground_truth", "reward_model.ground_truth")
 PROMPTS = ("question", "problem", "messages", "instruction", "input", "query", "text")  # guessed at in a refusal only
-MISSING = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,18 +103,6 @@ def row_end(row: Mapping[str, Any], name: str) -> str:
     """The last characters of a cell, in which a mark was looked for."""
     text = str(at(row, name))
     return repr(text if len(text) <= 60 else "..." + text[-60:])
-
-
-def at(row: Mapping[str, Any], name: str) -> Any:
-    """The column of this name, or what a dotted name leads to inside of one: reward_model.ground_truth."""
-    if name in row:
-        return row[name]
-    value: Any = row
-    for part in name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return MISSING
-        value = value[part]
-    return value
 
 
 def _listed(row: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.recording import located
 
+ENVIRONMENT = re.compile(r"[A-Za-z]\w*-v\d+")  # as gymnasium registers them
+OURS = tuple({name.rpartition("/")[0] + "/" for name in MADE})  # of data sets that are made here; the hub has none
 WEIGHTED = re.compile(r"(.+?)(?:\*([\d.]+(?:e[-+]?\d+)?))?", re.DOTALL)
 
 
@@ -26,7 +28,7 @@ def short(value: Any) -> Any:
     ``a.jsonl,b.parquet`` are the rows of both; ``a.jsonl*0.7,b.parquet*0.3`` and ``{a.jsonl: 0.7, b.parquet: 0.3}`` draw from each by
     its weight. A directory in Minari's layout is recorded episodes of control.
     """
-    if isinstance(value, str | Path) and (str(value) in MADE or located(Path(value).expanduser()) is not None):
+    if isinstance(value, str | Path) and _recorded(str(value)):
         return Minari(dataset=str(value))
     if isinstance(value, Path):
         return Dataset(path=str(value))
@@ -40,6 +42,12 @@ def short(value: Any) -> Any:
         names = [str(item) for item in value if isinstance(item, str | Path)]
         return _named(",".join(names)) if value and len(names) == len(value) else Rows(rows=value)
     return value
+
+
+def _recorded(name: str) -> bool:
+    """Whether it names recorded episodes; what begins like one of ours and is none is told so by ``Minari``."""
+    ours = name in MADE or (name.startswith(OURS) and not Path(name).exists())
+    return ours or located(Path(name).expanduser()) is not None
 
 
 def is_rows(name: str) -> bool:
@@ -56,6 +64,10 @@ def _named(text: str) -> Any:
         except yaml.YAMLError:  # what it is instead, the reader of parts says
             return text
         return _weighed(weights) if isinstance(weights, Mapping) and is_mixture(weights) else text
+    if ENVIRONMENT.fullmatch(text) and not Path(text).exists():
+        raise ValueError(
+            f"{text} is the name of an environment: tasks.environment={text}, in a recipe such as sac, dqn or cartpole"
+        )
     found = [item for item in map(WEIGHTED.fullmatch, at_commas(text)) if item is not None and is_rows(item[1])]
     if not found or len(found) < len(at_commas(text)):
         return text

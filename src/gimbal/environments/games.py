@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,33 @@ class Deals(AbstractTasks):
             raise IndexError(f"task {index} of {self.size}")
         seed = stable_hash("deal", self.game, self.seed, index) % 2**31
         return Task(id=f"{self.game}/{self.seed}/{index}", prompt=f"{self.game}\n", source=self.game, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plays(AbstractTasks):
+    """Task i is one decision of a match that both seats play at random: what is seen, and a legal action as ``columns["completion"]``.
+
+    SFT on them makes a model that plays any legal action of these games, each as often as the others. Matches take turns among
+    ``games``; everything is drawn from (``seed``, i).
+    """
+
+    games: tuple[str, ...] = ("kuhn_poker", "leduc_poker")
+    seed: int = 0
+    size: int = 1_000_000
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Task:
+        game = self.games[index % len(self.games)]
+        match = Deals(game=game, seed=self.seed, size=self.size)[index]
+        rng, table = Random(f"plays:{self.seed}:{index}"), Table(game)
+        turn, turns = table.reset(match, 0), []
+        while turn.legal:
+            turns.append((turn.seen, str(rng.choice(turn.legal))))
+            turn = table.step(turns[-1][1]).observation
+        seen, action = rng.choice(turns)
+        return Task(id=f"plays/{match.id}", prompt=f"{seen}\n", columns={"completion": action}, source=game)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from gimbal.config.classes import nearest
+from gimbal.config.own import told
 from gimbal.config.parts import broken, imported, label
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.ops import stable_hash
@@ -36,6 +38,11 @@ class Gymnasium(AbstractTasks):
     def __post_init__(self) -> None:
         if not isinstance(self.environment, str):
             object.__setattr__(self, "environment", label(self.environment))
+        if not self.environment or self.size < 1:
+            raise ValueError(
+                f"Gymnasium has environment {self.environment!r} and size {self.size}; it needs a name, such as CartPole-v1 or "
+                "file.py:Class, and at least 1 episode"
+            )
 
     def __len__(self) -> int:
         return self.size
@@ -70,7 +77,7 @@ class Environment(AbstractEnvironment):
         import gymnasium  # late: it is an extra, and takes a while
 
         self._env = opened(source)
-        spaces, seen, acts = gymnasium.spaces, self._env.observation_space, self._env.action_space
+        spaces, seen, acts = gymnasium.spaces, *_spaces(self._env, source)
         flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
         if not isinstance(flat, spaces.Box):
             raise ValueError(
@@ -80,6 +87,7 @@ class Environment(AbstractEnvironment):
         # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
+        self._zero_O = np.zeros(self.observations, np.float32)
         if isinstance(acts, spaces.Discrete):
             self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"
         elif isinstance(acts, spaces.MultiDiscrete) and acts.nvec.prod() <= MOST_CHOICES:
@@ -116,7 +124,10 @@ class Environment(AbstractEnvironment):
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
-        return self._shown(self._env.reset(seed=task.seed)[0])
+        answer = self._env.reset(seed=task.seed)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
+        return self._shown(answer[0], "reset")
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
@@ -125,16 +136,45 @@ class Environment(AbstractEnvironment):
         else:
             assert self._bounds is not None
             does = np.clip(action.reshape(self._bounds[0].shape), *self._bounds)
-        seen, reward, terminated, truncated, _ = self._env.step(does)
+        answer = self._env.step(does)
+        if not isinstance(answer, tuple | list) or len(answer) != 5:
+            count = f"{len(answer)} values" if isinstance(answer, tuple | list) else told(answer)
+            raise ValueError(
+                f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
+            )
+        seen, reward, terminated, truncated, _ = answer
         return Moment(
-            observation=self._shown(seen),
-            reward=float(reward),
+            observation=self._shown(seen, "step"),
+            reward=self._earned(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
 
-    def _shown(self, seen: Any) -> Float[np.ndarray, " O"]:
-        return np.asarray(seen if self._flatten is None else self._flatten(seen)).astype(np.float32)
+    def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
+        shown = np.asarray(seen if self._flatten is None else self._flatten(seen)).astype(np.float32)
+        if shown.shape != (self.observations,):
+            raise ValueError(
+                f"{self.source}.{call} returned an observation of shape {list(np.shape(seen))}; its observation_space is "
+                f"{self._env.observation_space}"
+            )
+        if not math.isfinite(
+            shown.dot(self._zero_O)
+        ):  # 0 times what is not finite is NaN; a third of the time of isfinite().all()
+            raise ValueError(
+                f"{self.source}.{call} returned an observation with {shown[~np.isfinite(shown)][0]}; all its numbers must be finite "
+                "in float32"
+            )
+        return shown
+
+    def _earned(self, reward: Any) -> float:
+        """The reward as a finite number: learned from, any other would spoil every weight."""
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"{self.source}.step returned the reward {reward!s:.60}; it must be a finite number")
+        return number
 
     def fork(self) -> Environment:
         """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
@@ -158,18 +198,35 @@ def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
     return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
+def _spaces(env: Any, source: str) -> tuple[Any, Any]:
+    """What it shows and what it takes."""
+    try:
+        return env.observation_space, env.action_space
+    except AttributeError as error:
+        raise ValueError(f"{source} has no {error.name}; set it in the class or in its __init__") from error
+
+
 def opened(source: str) -> Any:
     """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
     import gymnasium
 
     place, _, name = source.rpartition(":")
-    own = vars(imported(place, source)).get(name) if place else None
+    there = vars(imported(place, source)) if place else {}
+    own = there.get(name)
+    known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))
+    if own is None and place and name.isidentifier() and not any(known):
+        raise ValueError(
+            f"{place} has no class {name}, and registers no environment of that name{nearest(name, there)}"
+        )
     if own is None:
         try:
             return gymnasium.make(name, disable_env_checker=True)
         except (gymnasium.error.Error, ImportError) as error:
+            why = str(error).partition(" Did you mean")[0].rstrip(". ")
+            if name in gymnasium.registry:  # something that it needs is missing
+                raise ValueError(f"gymnasium does not make {source!r}: {why}") from error
             raise ValueError(
-                f"gymnasium does not make {source!r}: {error}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
+                f"gymnasium does not make {source!r}: {why}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
                 "without a version, or module:Name-v0, which the module registers)"
             ) from error
     try:

@@ -21,6 +21,8 @@ import numpy as np
 
 from gimbal.config.expected import DATA_FILES
 
+MISSING = object()
+
 csv.field_size_limit(2**31 - 1)  # of one cell; Python's own limit of 128 kB is below a long document
 
 
@@ -30,6 +32,18 @@ class Row(NamedTuple):
     value: Any
     where: str
     made_id: str
+
+
+def at(row: Mapping[str, Any], name: str) -> Any:
+    """The column of this name, or what a dotted name leads to inside of one: reward_model.ground_truth."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    return value
 
 
 class AbstractTable(ABC):

@@ -127,7 +127,7 @@ class Learner(AbstractLocalLearner):
                 minibatch = batch.select(rows) if rows is not None else batch
                 for facts in method.stages(minibatch):
                     metrics: Metrics = {}
-                    for loss in self._backward(minibatch.with_columns(facts) if facts else minibatch):
+                    for loss in self._backward(minibatch.with_columns(facts)):
                         metrics |= loss.metrics
                         metrics |= self._move(loss.of, metrics)
                         method.moved(self.models, metrics)

@@ -15,6 +15,7 @@ from gimbal.ops.groups import (
     group_others_mean,
     group_size,
     group_std,
+    last_row_of_episode,
 )
 from gimbal.ops.levels import Level, pooled
 from gimbal.ops.masked import masked_mean, masked_std, masked_sum, sequence_mean
@@ -48,6 +49,7 @@ __all__ = [
     "k1",
     "k2",
     "k3",
+    "last_row_of_episode",
     "log_ratio",
     "masked_mean",
     "masked_std",

@@ -28,6 +28,17 @@ def group_size(group_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
     return size.long()[label_N]
 
 
+def last_row_of_episode(mask_NS: Bool[Tensor, "N S"], episode_N: Int[Tensor, " N"] | None) -> Int[Tensor, " N"]:
+    """For each row, the last row of its episode that has decisions that count. Without labels each row is its own episode."""
+    own_N = torch.arange(len(mask_NS), device=mask_NS.device)
+    if episode_N is None:
+        return own_N
+    label_N = episode_N.unique(return_inverse=True)[1]
+    ranked_N = own_N + len(mask_NS) * mask_NS.any(-1)
+    last_E = torch.full_like(own_N, -1).scatter_reduce_(0, label_N, ranked_N, "amax")
+    return last_E[label_N] % len(mask_NS)
+
+
 def group_mean(x_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Mean of x over each rollout's group."""
     label_N, total, size = _sums(x_N, group_N)

@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, mlp, read_config, read_weights
 
 
-class CategoricalPolicy(AbstractControlPolicy):
+class CategoricalPolicy(AbstractChoicePolicy):
     """a ~ softmax(logits(o) / T)."""
 
     def __init__(self, observations: int, actions: int, hidden: list[int], seed: int) -> None:
@@ -23,13 +22,6 @@ class CategoricalPolicy(AbstractControlPolicy):
         self.config = {"observations": observations, "actions": actions, "hidden": hidden}
         # A last gain of 0.01: the first policy is nearly uniform, whatever it sees.
         self.logits = mlp([observations, *hidden, actions], 0.01, seed)
-
-    @property
-    def interface(self) -> str:
-        return f"{self.config['observations']} observations, {self.config['actions']} choices"
-
-    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        return uniform(generator, steps)
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -43,11 +35,6 @@ class CategoricalPolicy(AbstractControlPolicy):
 
     def _logits(self, observation_KO: Tensor) -> Tensor:
         return self.logits(observation_KO.to(next(self.parameters()).dtype)).float()
-
-
-def uniform(generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
-    """The noise of ``choose``: one number in [0, 1) a step."""
-    return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
 
 
 def choose(

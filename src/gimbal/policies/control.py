@@ -122,6 +122,16 @@ class Steps(AbstractDecisions):
         )
 
 
+def filled(sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes of a network's layers, inputs first, or ValueError: torch makes a layer of nothing, or fails in words of its own."""
+    if min(sizes) < 1:
+        raise ValueError(
+            f"a network has layers of {', '.join(map(str, sizes))} numbers, from observations to outputs; each is at least 1: set "
+            "hidden, observations and actions above 0"
+        )
+    return sizes
+
+
 def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
     """The values of the K real decisions back at their places, 0 on padding. Differentiable."""
     return x_K.new_zeros(real_NS.shape).masked_scatter(real_NS, x_K)
@@ -131,6 +141,7 @@ def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
     """Linear layers, tanh between them; orthogonal weights of gain sqrt(2), the last layer of ``last_gain``; zero biases."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
+    filled(sizes)
     for i in range(len(sizes) - 1):
         last = i == len(sizes) - 2
         linear = nn.Linear(sizes[i], sizes[i + 1])
@@ -148,7 +159,7 @@ def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
     """
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
+    for inputs, outputs in pairwise(filled(sizes)):
         linear, reach = nn.Linear(inputs, outputs), 1 / math.sqrt(inputs)
         nn.init.uniform_(linear.weight, -reach, reach, generator=generator)
         nn.init.uniform_(linear.bias, -reach, reach, generator=generator)
@@ -186,6 +197,7 @@ class AbstractControlPolicy(AbstractPolicy):
     def normalizes(self, observations: int, wanted: bool) -> None:
         """Let it see observations in units of their own spread, or as they are."""
         if wanted:
+            filled([observations])
             self.normalizer = Normalizer(observations)
 
     def normal(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
@@ -241,6 +253,37 @@ class AbstractControlPolicy(AbstractPolicy):
         directory.mkdir(parents=True, exist_ok=True)
         save_file({name: x.contiguous() for name, x in self.state_dict().items()}, directory / WEIGHTS)
         (directory / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
+
+
+class AbstractRealPolicy(AbstractControlPolicy):
+    """Takes a vector of real actions, drawn by a normal number for each."""
+
+    @property
+    def actions(self) -> int:
+        return self.config["actions"]
+
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.actions} real actions"
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
+        return torch.from_numpy(generator.standard_normal((steps, self.actions), dtype=np.float32))
+
+
+class AbstractChoicePolicy(AbstractControlPolicy):
+    """Takes one of several actions, drawn by one number in [0, 1) a step."""
+
+    @property
+    def interface(self) -> str:
+        return f"{self.config['observations']} observations, {self.config['actions']} choices"
+
+    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
+        return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
+
+
+def check_bound(bound: float) -> None:
+    if not 0 < bound < math.inf:
+        raise ValueError(f"policy.bound is {bound}; it is the largest action, a number above 0")
 
 
 def read_config(directory: str) -> dict[str, Any]:

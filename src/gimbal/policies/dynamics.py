@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from gimbal.config.parts import label, resolve
 from gimbal.ops import stable_hash
+from gimbal.policies.ensemble import ensemble, through
 from gimbal.policies.normalizer import Normalizer
 
 LEAST_LOG_STD, MOST_LOG_STD = -4.0, 1.0  # in units of the targets' own spread
@@ -51,14 +51,8 @@ class DynamicsNetwork(nn.Module):
         self.rule = resolve(str(spec.ends)) if ":" in str(spec.ends) else None
         inputs, targets = spec.observations + spec.actions, spec.observations + 1
         self.inputs, self.targets = Normalizer(inputs), Normalizer(targets)
-        generator = torch.Generator().manual_seed(seed)
         sizes = (inputs, *spec.hidden, 2 * targets + (spec.ends == "learned"))
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for before, after in pairwise(sizes):
-            reach = 1 / math.sqrt(before)  # torch's own choice for a linear layer; each member draws for itself
-            for own, shape in ((self.weights, (before, after)), (self.biases, (1, after))):
-                drawn = torch.rand((spec.members, *shape), generator=generator)
-                own.append(nn.Parameter((2 * drawn - 1) * reach))
+        self.weights, self.biases = ensemble(sizes, spec.members, seed)
 
     def encoded(self, action_KA: Shaped[Tensor, "*K a"]) -> Float[Tensor, "*K A"]:
         """A choice as a vector with a 1 in its place."""
@@ -69,22 +63,22 @@ class DynamicsNetwork(nn.Module):
     @torch.no_grad()
     def observe(self, seen_KO: Tensor, action_KA: Tensor, next_KO: Tensor, reward_K: Tensor) -> None:
         """Let these real steps count in the units, once each."""
-        self.inputs.observe(torch.cat([seen_KO, self.encoded(action_KA)], -1))
+        self.inputs.observe(self._read(torch.cat([seen_KO, self.encoded(action_KA)], -1)))
         self.targets.observe(torch.cat([next_KO - seen_KO, reward_K[:, None]], -1))
 
     def outputs(self, seen_MKO: Float[Tensor, "M K O"], action_KA: Tensor) -> Float[Tensor, "M K Z"]:
         wide_MKA = self.encoded(action_KA).expand(len(seen_MKO), -1, -1)
-        read_MKI = torch.cat([seen_MKO, wide_MKA], -1)
-        if read_MKI.shape[-1] != len(self.inputs.mean_O):
+        return through(
+            self.inputs(self._read(torch.cat([seen_MKO, wide_MKA], -1))), self.weights, self.biases, nn.functional.silu
+        )
+
+    def _read(self, x_KI: Float[Tensor, "*K I"]) -> Float[Tensor, "*K I"]:
+        if x_KI.shape[-1] != len(self.inputs.mean_O):
             raise ValueError(
-                f"the world model reads {len(self.inputs.mean_O)} numbers, but observation and action have {read_MKI.shape[-1]}: set "
+                f"the world model reads {len(self.inputs.mean_O)} numbers, but observation and action have {x_KI.shape[-1]}: set "
                 "world.observations and world.actions"
             )
-        x_MKI = self.inputs(read_MKI)
-        for number, (weight_MIJ, bias_M1J) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
-            x_MKI = x_MKI if number == len(self.weights) - 1 else nn.functional.silu(x_MKI)
-        return x_MKI
+        return x_KI
 
     def expected(self, found_MKZ: Float[Tensor, "M K Z"]) -> Float[Tensor, "M K T"]:
         return self.targets.mean_O + found_MKZ[..., : self.spec.observations + 1] * self.spread_T

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, mlp, read_config, read_weights
+
+MOST_LOG_STD = 20.0  # of either sign: float32 does not resolve densities beyond
 
 
-class GaussianPolicy(AbstractControlPolicy):
+class GaussianPolicy(AbstractRealPolicy):
     """a ~ N(mean(o), exp(log_std)^2 T), independent over the A dimensions; log_std does not depend on the observation.
 
     Actions are recorded as sampled; the environment clips them to its range.
@@ -28,13 +29,6 @@ class GaussianPolicy(AbstractControlPolicy):
         # A last gain of 0.01: the first policy acts by its noise alone, whatever it sees.
         self.mean = mlp([observations, *hidden, actions], 0.01, seed)
         self.log_std_A = nn.Parameter(torch.full((actions,), log_std))
-
-    @property
-    def interface(self) -> str:
-        return f"{self.config['observations']} observations, {self.config['actions']} real actions"
-
-    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        return torch.from_numpy(generator.standard_normal((steps, len(self.log_std_A)), dtype=np.float32))
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -77,6 +71,13 @@ class Gaussian(AbstractPolicySpec):
     hidden: tuple[int, ...] = (64, 64)
     log_std: float = 0.0
     model: str = ""
+
+    def __post_init__(self) -> None:
+        if not abs(self.log_std) <= MOST_LOG_STD:
+            raise ValueError(
+                f"policy.log_std is {self.log_std:g}; it is the logarithm of the initial standard deviation, from -{MOST_LOG_STD:g} to "
+                f"{MOST_LOG_STD:g}"
+            )
 
     def load(self, seed: int = 0) -> GaussianPolicy:
         if not self.model:

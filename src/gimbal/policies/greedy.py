@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.categorical import uniform
-from gimbal.policies.control import STEPS, AbstractControlPolicy, read_config, read_weights, relu_mlp
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, read_config, read_weights, relu_mlp
 
 
-class GreedyPolicy(AbstractControlPolicy):
+class GreedyPolicy(AbstractChoicePolicy):
     """The choice with the largest Q(o, .) with probability 1 - ``explore``, else one of the V choices uniformly.
 
     ``explore`` is a buffer that the update moves; it is sent with the weights. No gradient of a log-probability reaches the weights.
@@ -31,16 +29,9 @@ class GreedyPolicy(AbstractControlPolicy):
         self.net = relu_mlp([observations, *hidden, actions], seed)
         self.register_buffer("explore", torch.ones(()))
 
-    @property
-    def interface(self) -> str:
-        return f"{self.config['observations']} observations, {self.config['actions']} choices"
-
     def values(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B V"]:
         """Q of every choice."""
         return self.net(self.normal(observation_BO).to(next(self.net.parameters()).dtype)).float()
-
-    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        return uniform(generator, steps)
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.categorical import choose, judge, uniform
-from gimbal.policies.control import STEPS, AbstractControlPolicy, mlp, read_config, read_weights
+from gimbal.policies.categorical import choose, judge
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, mlp, read_config, read_weights
 
 
 class Mixture(nn.Module):
@@ -40,7 +39,7 @@ class Mixture(nn.Module):
         return x_KH + (gate_KC[..., None] * picked_KCH).sum(1), taken_KC
 
 
-class MixturePolicy(AbstractControlPolicy):
+class MixturePolicy(AbstractChoicePolicy):
     """As CategoricalPolicy, with layers of experts. An action is the choice followed by the experts that made it, layer by layer."""
 
     def __init__(
@@ -62,13 +61,6 @@ class MixturePolicy(AbstractControlPolicy):
         seeds = [stable_hash("layer", seed, number) % 2**63 for number in range(layers)]
         self.layers = nn.ModuleList([Mixture(width, experts, chosen, own) for own in seeds])
         self.outlet = mlp([width, actions], 0.01, seed)
-
-    @property
-    def interface(self) -> str:
-        return f"{self.config['observations']} observations, {self.config['actions']} choices"
-
-    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
-        return uniform(generator, steps)
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]

@@ -20,8 +20,9 @@ class AbstractPlanner(AbstractPart, ABC):
 
         a_p = clip(mean + std e_p, -1, 1),   mean <- sum_p w_p a_p,   std^2 <- sum_p w_p (a_p - mean)^2,   mean = 0 and std = 1 at first
 
-    in units of the largest action. The first action of the final mean is played, and held for ``hold`` steps. The e_p are the same in
-    every plan, so a plan is a function of the observation.
+    in units of the largest action. Within a sequence each action is held for ``hold`` steps. Only the first action of the final mean is
+    played, for one step: the policy plans anew at each step. The e_p are the same in every plan, so a plan is a function of the
+    observation.
     """
 
     horizon: int = 20

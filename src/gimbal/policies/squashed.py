@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractControlPolicy, read_config, read_weights, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, read_config, read_weights, relu_mlp
 from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
 EDGE = 1e-6  # nearer to its bound than this share of it, float32 does not know an action from the bound
 
 
-class SquashedGaussianPolicy(AbstractControlPolicy):
+class SquashedGaussianPolicy(AbstractRealPolicy):
     """a = bound tanh(u), u ~ N(mean(o), exp(log_std(o))^2), independent over the A dimensions.
 
     log p(a) = sum_A log N(u; mean, std^2) - log(bound (1 - tanh(u)^2)). A temperature T scales the variance of u. The entropy has no
@@ -40,17 +39,10 @@ class SquashedGaussianPolicy(AbstractControlPolicy):
             "bound": bound,
             "normalize": normalize,
         }
-        self.bound, self.actions = bound, actions
+        self.bound = bound
         self.normalizes(observations, normalize)
         # u begins near N(0, 1), which reaches all of (-bound, bound).
         self.moments = relu_mlp([observations, *hidden, 2 * actions], seed)
-
-    @property
-    def interface(self) -> str:
-        return f"{self.config['observations']} observations, {self.actions} real actions"
-
-    def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
-        return torch.from_numpy(generator.standard_normal((steps, self.actions), dtype=np.float32))
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -114,8 +106,7 @@ class SquashedGaussian(AbstractPolicySpec):
     model: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"policy.bound is {self.bound}; it is the largest action, a number above 0")
+        check_bound(self.bound)
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
         if not self.model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -38,7 +39,8 @@ from gimbal.runtime.run import AbstractRun, HeldOut, Run
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.demonstrated import Demonstrated
 
-# Several names for one key. The names for datasets come from TRL, verl and OpenRLHF.
+ENVIRONMENTS = ("env", "env_id")
+# Several names for one key. The names for datasets come from TRL, verl and OpenRLHF, those for environments from CleanRL and SB3.
 _NAMES = {
     "reward": "rewards",
     "agent": "workflow",
@@ -50,6 +52,7 @@ _NAMES = {
     "dataset_config": "tasks.config",
     "dataset_train_split": "tasks.split",
     "dataset_streaming": "tasks.streaming",
+    **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
 REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic), (Categorical, Greedy)  # policies by action type
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
@@ -65,6 +68,8 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         ours = _NAMES.get(key, key)
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is already given; give only one of them")
+        if key in ENVIRONMENTS and "tasks" not in overrides and not hasattr(run.tasks, "environment"):
+            raise ValueError(f"{key}: this recipe acts in no environment; start from sac, dqn, cartpole or pendulum")
         changes[ours] = value
     if "agent" in overrides:
         changes = _with_agent(changes)
@@ -257,12 +262,12 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     both = {"observations": world.observations, "actions": world.actions}
     if isinstance(run.policy, REAL if world.real else CHOICES):
         sizes |= {f"policy.{name}": size for name, size in both.items()}
-    elif isinstance(run.policy, REAL + CHOICES):
+    elif isinstance(run.policy, REAL + CHOICES) or (isinstance(run.policy, Planned) and not world.real):
         raise ValueError(
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic):
+    if isinstance(run.policy, SquashedGaussian | Deterministic | Planned):
         sizes["policy.bound"] = world.bound
     learns, at = run.learns, "update"
     if isinstance(learns, Dyna):
@@ -272,7 +277,6 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
-        sizes["policy.bound"] = world.bound
     if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
         sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):
@@ -282,4 +286,9 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         short = "" if path.startswith("held_out.") else path.rpartition(".")[2]  # a short name refers to training
         return any(key in (path, short) or path.startswith(key + ".") for key in changes)
 
+    if not math.isfinite(world.bound) and "policy.bound" in sizes and not given("policy.bound"):
+        raise ValueError(
+            f"{run.tasks.source} takes actions without a largest one, and {type(run.policy).__name__} samples between bounds: give its "
+            "action_space finite ones, or start from pendulum"
+        )
     return override(run, {path: value for path, value in sizes.items() if not given(path)})

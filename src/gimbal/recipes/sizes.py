@@ -5,7 +5,7 @@
     precision       float32 weights computed in bfloat16, and a bfloat16 sampler, if the machine supports bfloat16; otherwise the
                     sampler has the precision of the weights, never the int8 of recipes for gimbal-tiny
     checkpointing   on: without it, activations take the most memory after the weights
-    max_length      256, TRL's default, below 1 B; 1,024, as verl's examples for mathematics, above; at most half of the context
+    max_length      256 below 1 B (TRL's default is 512); 1,024, as verl's examples for mathematics, above; at most half of the context
     microbatch, slots   so that activations and the sampler's cache stay below the weights and their moments (docs/memory.md)
 
 The recipe's batch stays: 16 prompts of 8 rollouts are usual for pretrained models too. What the user sets never changes.
@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from gimbal.config import RECIPE_FILE, locate, override, paths, reachable
+from gimbal.config import RECIPE_FILE, locate, override, paths, reachable, read_file
 from gimbal.engines.native import Native
+from gimbal.engines.precision import TOLERANCE
 from gimbal.policies.loading import SHIPPED
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.memory import PROMPT, Shape, predicted, shape_of, told
@@ -86,18 +87,38 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
 
 
 def _precise(run: AbstractRun, policy: CausalLM, given: Set[str]) -> tuple[AbstractRun, str]:
-    """Sampled in the precision of its weights, unless the user chose one or the model is that of a gimbal run, which continues."""
-    asked = any("engine.precision".startswith(path) for path in given) or Path(policy.path, "..", RECIPE_FILE).is_file()
+    """Sampled as the gimbal run that saved the model did, or in the precision of its weights, unless the user chose one."""
+    asked = any("engine.precision".startswith(path) for path in given)
     if asked or not isinstance(run.engine, Native) or run.engine.precision != "int8":
         return run, ""
-    precision = _own_precision(policy)
+    before, own = _before(policy.path), _own_precision(policy)
+    precision = before or own
+    if precision == run.engine.precision:
+        return run, ""
+    own_or_near = "the precision of its weights" if own == policy.dtype else f"the sampler's nearest to {policy.dtype}"
+    why = "as in the run that trained it" if before else own_or_near
     return override(run, {"engine.precision": precision}), (
-        f"{policy.model} is sampled in {precision}, the precision of its weights; engine.precision=int8 samples as the recipe does"
+        f"{policy.model} is sampled in {precision}, {why}; engine.precision=int8 samples as the recipe does"
     )
 
 
+def _before(model: str) -> str:
+    """The sampler's precision in the gimbal run that saved or exported this model; "" if there was no such run."""
+    for file in (Path(model, "..", RECIPE_FILE), Path(model, RECIPE_FILE)):
+        try:
+            run = read_file(file).get("run")
+        # There is none, or another program's: its models may lie beside a file of this name.
+        except (ValueError, OSError):
+            continue
+        engine = run.get("engine") if isinstance(run, Mapping) else None
+        precision = engine.get("precision") if isinstance(engine, Mapping) else None
+        if isinstance(precision, str) and precision in TOLERANCE:
+            return precision
+    return ""
+
+
 def _own_precision(policy: CausalLM) -> str:
-    """The sampler's, which knows no float16."""
+    """The sampler's nearest to that of the weights: it has neither float64 nor float16."""
     return "bfloat16" if policy.dtype == "bfloat16" else "float32"
 
 

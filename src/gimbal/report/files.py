@@ -144,8 +144,8 @@ def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
     found: dict[str, Any] = {"row": number} if len(episode.rows) > 1 else {}
     found |= {"role": row.role} if row.role else {}
     if episode.acts and row is episode.last:
-        found |= {"acts": [[*step[:3]] for step in episode.acts]}
-        found |= {"time/acts": [round(step[3], 4) for step in episode.acts]}
+        found |= {"acts": [[step.turn, step.calls, step.failed] for step in episode.acts]}
+        found |= {"time/acts": [round(step.seconds, 4) for step in episode.acts]}
     return found
 
 

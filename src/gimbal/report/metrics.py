@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.policies.token import Tokens
-from gimbal.records import Episode, Group, Rollout, TrainBatch
+from gimbal.records import Acted, Episode, Group, Rollout, TrainBatch
 
 PASS = 1.0 - 1e-6  # the reward of a solved task
 
@@ -72,18 +72,18 @@ def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     return {"rows/broken_frac": sum(len(each) - 1 for each in turns if each) / later} if later else {}
 
 
-def acting_metrics(acts: Sequence[tuple[Sequence[tuple[int, int, int, float]], str]]) -> dict[str, float]:
+def acting_metrics(acts: Sequence[tuple[Sequence[Acted], str]]) -> dict[str, float]:
     """For episodes in an environment: calls per episode, the share of calls that fail, their seconds (summed over threads), and
     how many episodes were cut at their last turn."""
     if not acts:
         return {}
-    made_N = [sum(calls for _, calls, _, _ in steps) for steps, _ in acts]
-    failed = sum(failed for steps, _ in acts for _, _, failed, _ in steps)
+    made_N = [sum(step.calls for step in steps) for steps, _ in acts]
+    failed = sum(step.failed for steps, _ in acts for step in steps)
     found = {
         "tool/calls": sum(made_N) / len(acts),
         "tool/used_frac": sum(made > 0 for made in made_N) / len(acts),
         "tool/cut_frac": sum(stop == "truncated" for _, stop in acts) / len(acts),
-        "time/tool": sum(seconds for steps, _ in acts for *_, seconds in steps),
+        "time/tool": sum(step.seconds for steps, _ in acts for step in steps),
     }
     return found | ({"tool/failed_frac": failed / sum(made_N)} if sum(made_N) else {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from gimbal.config import RECIPE_FILE, nearest, read_file
 
 PROJECT = "gimbal"  # unless WANDB_PROJECT names another
 FILE = "tracked.json"  # in a run's directory: the names of its trackers, for a resume
+IDENTITY = "wandb.id"  # of the run at wandb, for a resume
+KEPT = ("tensorboard", "wandb", IDENTITY)  # what trackers keep in a run's directory
 NONE = "none"
 
 
@@ -55,7 +58,7 @@ class Wandb(AbstractTracker):
 
         import wandb
 
-        identity = directory / "wandb.id"
+        identity = directory / IDENTITY
         if not identity.is_file():
             durable.write(identity, secrets.token_hex(4))
         self.run = wandb.init(
@@ -136,6 +139,12 @@ def of_run(directory: Path, asked: Sequence[str] | None) -> tuple[str, ...]:
     if asked or file.is_file():
         durable.write(file, json.dumps({"trackers": list(asked)}) + "\n")
     return tuple(asked)
+
+
+def forget(directory: Path) -> None:
+    """Remove what trackers of an earlier run have kept here: a new one is none of its sessions."""
+    for path in (directory / name for name in KEPT):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 class Trackers:

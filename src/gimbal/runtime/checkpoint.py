@@ -32,14 +32,15 @@ from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Sampling, Tokens
-from gimbal.records import AbstractDecisions, AbstractSampling, Drop, Episode, Group, Rollout, Task
+from gimbal.records import AbstractDecisions, AbstractSampling, Acted, Drop, Episode, Group, Rollout, Task
 from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
 from gimbal.runtime.schedule import FILE as SCHEDULE
 from gimbal.workflows.base import Attempt, Encoded
 from gimbal.workflows.rows import Grown
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # of state.pt; one more whenever what is in it changes. 2: groups of episodes
+# Of state.pt; one more whenever what is in it changes. 2: groups of episodes. 3: named steps of an environment.
+FORMAT = 3
 LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # of the run's directory: a checkpoint knows how far each was
 NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
 PARTIAL = ".partial_"
@@ -134,6 +135,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
                 Request,
                 Finished,
                 Episode,
+                Acted,
                 Drop,
                 Rollout,
                 Group,

@@ -1,4 +1,4 @@
-"""Ctrl-C and a scheduler's SIGTERM: noted first, obeyed at the next checkpoint."""
+"""Ctrl-C, a scheduler's SIGTERM and the SIGHUP of a closed terminal: noted first, obeyed at the next checkpoint."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from types import FrameType
 
 import torch
 
+from gimbal import hangup
+
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Within it the first Ctrl-C or SIGTERM is only noted; only the main thread may ask for that."""
+    """Within it the first Ctrl-C, SIGTERM or SIGHUP is only noted; only the main thread may ask for that."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     # Among torchrun's ranks SIGTERM may say that one of them died; the step would not end.
     ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
-    numbers = (signal.SIGINT,) if ranks else (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT,) if ranks else (signal.SIGINT, signal.SIGTERM, *hangup.heard())
     before = {number: signal.getsignal(number) for number in numbers}
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
+        if number == signal.SIGHUP:
+            hangup.mute()
         restore()
 
     def restore() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if number != signal.SIGHUP or number not in noted:  # a closed terminal stays ignored
+                signal.signal(number, handler)
 
     for number in before:
         signal.signal(number, note)

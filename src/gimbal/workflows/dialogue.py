@@ -13,7 +13,7 @@ from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.environments.tools import Calculator
-from gimbal.records import Drop, Episode, Part, Rollout, Task, is_chat
+from gimbal.records import Acted, Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -70,7 +70,7 @@ class Dialogue(AbstractWorkflow):
         attempt = replace(attempt, task=offered(attempt.task, self.tool.schemas))
         row = yield attempt.begin(stop=self._stop(given))
         rewards: list[tuple[int, float]] = []
-        acts: list[tuple[int, int, int, float]] = []
+        acts: list[Acted] = []
         while self._asks(row):
             if turns is not None and given + 1 >= int(turns):
                 row = replace(row, stop="truncated")
@@ -91,7 +91,7 @@ class Dialogue(AbstractWorkflow):
                     fault=moment.fault,
                     late=moment.late,
                 )
-            acts.append((given, moment.calls, moment.errors, moment.seconds))
+            acts.append(Acted(given, moment.calls, moment.errors, moment.seconds))
             rewards += [(row.length - 1, moment.reward)] if moment.reward else []
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")

@@ -71,16 +71,9 @@ class Words:
         known = 0 if call.row is None else call.row.length + int(_tokens(call.row).prompt_N[0])
         try:
             ids = policy.encode_task(call.task) if call.task is not None else policy.encode_told(call.row, call.told)
-        except (
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:  # a template of whatever a request holds
+        # A template of whatever a request holds.
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             return Encoded(refused=str(error))
-        known_ids = policy.model.get_input_embeddings().weight.shape[0]
-        if strange := [one for one in ids if not 0 <= one < known_ids]:
-            return Encoded(refused=f"the prompt has token {strange[0]}; this model knows 0 to {known_ids - 1}")
         return Encoded(ids=tuple(ids), room=policy.context - known - len(ids))
 
     def decoded(self, call: Decode) -> str:

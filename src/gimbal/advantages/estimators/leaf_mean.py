@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.advantages.base import AbstractAdvantage
+from gimbal.ops import last_row_of_episode
 from gimbal.records import TrainBatch
 
 
@@ -66,8 +67,8 @@ class _Forest:
     def __init__(self, batch: TrainBatch, reader: LeafMean) -> None:
         self.parent, self.fork = (batch.column(name, reader).tolist() for name in ("parent_N", "fork_N"))
         self.group, self.episode = (batch.column(name, reader).tolist() for name in ("group_N", "episode_N"))
-        spoken = zip(self.episode, batch.return_N.double()[batch.spoken_N].tolist(), strict=True)
-        self.earned: dict[int, float] = dict(spoken)
+        last_N = last_row_of_episode(batch.mask_NS, batch.episode_N)
+        self.earned: dict[int, float] = dict(zip(self.episode, batch.return_N.double()[last_N].tolist(), strict=True))
         self.end = batch.shape[1]
         self.children: dict[int, list[int]] = defaultdict(list)
         self.roots: dict[int, set[int]] = defaultdict(set)

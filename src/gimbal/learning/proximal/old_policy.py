@@ -42,7 +42,7 @@ class OldPolicy(AbstractAnchor):
     """The learner's half. It sends weights to the process after every step and groups while they wait for training; the process works
     in that order.
 
-    Both are sent as pickled bytes. The process ends with this one and ignores Ctrl-C, which the run handles.
+    Both are sent as pickled bytes. The process ends with this one; it ignores Ctrl-C and a closed terminal, which the run handles.
     """
 
     def __init__(self, window: int, threads: int, policy: AbstractPolicy) -> None:
@@ -123,7 +123,8 @@ _newest: AbstractPolicy  # ... and what weights are unpacked into
 
 def _begin(window: int, threads: int, policy: bytes, device: str) -> None:
     global _live, _newest
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal, which reach the learner too: it ends this process
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # as the learner does

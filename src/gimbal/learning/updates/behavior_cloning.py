@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import AbstractOnDecisions, means, steps_of
+from gimbal.learning.updates.off_policy import AbstractOnDecisions, counted_of, means, steps_of
 from gimbal.policies.control import AbstractControlPolicy
 from gimbal.policies.deterministic import DeterministicPolicy
 from gimbal.policies.greedy import Greedy
@@ -36,13 +36,10 @@ class BehaviorCloning(AbstractOnDecisions):
             )
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        policy, steps, taken_NS = models.policy, steps_of(batch), batch.mask_NS
+        policy, steps, counted = models.policy, steps_of(batch), counted_of(batch)
         assert isinstance(policy, AbstractControlPolicy)
-        weight_K, seen_KO, action_KA = (
-            batch.facts["weight"][taken_NS],
-            steps.observation_NSO[taken_NS],
-            steps.action_NSA[taken_NS],
-        )
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
+        action_KA = counted(steps.action_NSA)
         if isinstance(policy, DeterministicPolicy):
             loss_K = ((policy.mode(seen_KO) - action_KA) / policy.bound).square().mean(-1)
         else:

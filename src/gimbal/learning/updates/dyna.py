@@ -17,7 +17,7 @@ from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import foreseen, single_steps, surprise
-from gimbal.learning.updates.off_policy import AbstractOffPolicy, means, steps_of
+from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.policies.dynamics import Dynamics
@@ -130,7 +130,7 @@ class Dyna(AbstractUpdate):
         return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, nll_K = batch.facts[WEIGHT][batch.mask_NS], surprise(models[WORLD], batch)
+        weight_K, nll_K = counted_of(batch)(batch.facts[WEIGHT]), surprise(models[WORLD], batch)
         yield Loss(of=(WORLD,), value=(weight_K * nll_K).sum(), metrics=means(weight_K, {"world/loss": nll_K}))
         yield from self.inside.losses(models, self._imagined(models, batch) if self._imagines else batch)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, means, steps_of
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.ops import stable_hash
 from gimbal.policies.control import AbstractControlPolicy, relu_mlp
 from gimbal.policies.gaussian import Gaussian
@@ -79,13 +79,10 @@ class ImplicitQ(AbstractOffPolicy):
             )
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        policy, steps, taken_NS = models.policy, steps_of(batch), batch.mask_NS
+        policy, steps, counted = models.policy, steps_of(batch), counted_of(batch)
         assert isinstance(policy, AbstractControlPolicy)
-        weight_K, seen_KO, action_KA = (
-            batch.facts["weight"][taken_NS],
-            steps.observation_NSO[taken_NS],
-            steps.action_NSA[taken_NS],
-        )
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
+        action_KA = counted(steps.action_NSA)
         normal_KO = policy.normal(seen_KO)
         with torch.no_grad():
             worth_K = models[TARGET](normal_KO, action_KA).min(-1).values
@@ -105,7 +102,7 @@ class ImplicitQ(AbstractOffPolicy):
 
         with torch.no_grad():
             reward_K, discount_K = self.backed(batch)
-            target_K = reward_K + discount_K * models[VALUE](policy.normal(steps.next_NSO[taken_NS]))[:, 0]
+            target_K = reward_K + discount_K * models[VALUE](policy.normal(counted(steps.next_NSO)))[:, 0]
         q_KM = models[CRITIC](normal_KO, action_KA)
         apart_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(

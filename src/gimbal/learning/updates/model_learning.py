@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, means, steps_of
+from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
 from gimbal.policies.dynamics import DynamicsNetwork
 from gimbal.policies.planned import Planned, PlanningPolicy
 from gimbal.records import TrainBatch
@@ -58,7 +58,7 @@ class ModelLearning(AbstractOnDecisions):
         return batch, told | more
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, nll_K = batch.facts["weight"][batch.mask_NS], surprise(_world(models), batch)
+        weight_K, nll_K = counted_of(batch)(batch.facts["weight"]), surprise(_world(models), batch)
         told = means(weight_K, {"loss": nll_K, "world/loss": nll_K})
         yield Loss(of=(POLICY,), value=(weight_K * nll_K).sum(), metrics=told)
 
@@ -98,11 +98,10 @@ def fresh(batch: TrainBatch) -> TrainBatch | None:
 
 def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
     """- log p of each single real step, summed over the members."""
-    steps, taken_NS = steps_of(batch), batch.mask_NS
-    reward_K = batch.column("reward_NS", world)[taken_NS]
-    one = world.follow(steps.observation_NSO[taken_NS], steps.action_NSA[taken_NS][:, None])
-    ended_K = steps.ended_NS[taken_NS]
-    return world.surprise(one, steps.next_NSO[taken_NS][:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+    steps, counted = steps_of(batch), counted_of(batch)
+    reward_K, ended_K = counted(batch.column("reward_NS", world)), counted(steps.ended_NS)
+    one = world.follow(counted(steps.observation_NSO), counted(steps.action_NSA)[:, None])
+    return world.surprise(one, counted(steps.next_NSO)[:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
 
 
 def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
@@ -112,7 +111,8 @@ def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
     steps, reward_K = steps_of(new), new.column("reward_NS", world)[:, 0]
     if world.spec.ends == "never" and bool(steps.ended_NS.any()):
         raise ValueError(
-            "the environment ended an episode, and world.ends is never, so imagined steps would go on behind ends: world.ends=learned"
+            "the environment ended an episode, but world.ends is never, so imagined steps would go on after it: start again with "
+            "world.ends=learned, or with world.ends=file.py:function if you know where it ends"
         )
     seen_KO, action_KA, next_KO = steps.observation_NSO[:, 0], steps.action_NSA[:, 0], steps.next_NSO[:, 0]
     told: Metrics = {}

@@ -76,15 +76,15 @@ class Conservative:
 
     def penalty(self, models: Models, batch: TrainBatch, q_KM: Float[Tensor, "K M"]) -> Float[Tensor, " K"]:
         """Without its weight, of each step that counts; ``q_KM`` are of its own action."""
-        policy, steps, taken_NS = _acting(models), steps_of(batch), batch.mask_NS
+        policy, steps, counted = _acting(models), steps_of(batch), counted_of(batch)
         count, each = len(q_KM), self.actions
         with torch.no_grad():
-            uniform_XA = policy.bound * batch.facts[ANYWHERE][taken_NS].reshape(count * each, -1)
+            uniform_XA = policy.bound * counted(batch.facts[ANYWHERE]).reshape(count * each, -1)
             drawn = [(uniform_XA, torch.full((count * each,), -policy.actions * math.log(2)))]
             for name, seen_NSO in ((HERE, steps.observation_NSO), (THERE, steps.next_NSO)):
-                seen_XO = seen_NSO[taken_NS].repeat_interleave(each, 0)
-                drawn.append(_drawn(models, seen_XO, batch.facts[name][taken_NS].reshape(count * each, -1)))
-        normal_XO = policy.normal(steps.observation_NSO[taken_NS]).repeat_interleave(3 * each, 0)
+                seen_XO = counted(seen_NSO).repeat_interleave(each, 0)
+                drawn.append(_drawn(models, seen_XO, counted(batch.facts[name]).reshape(count * each, -1)))
+        normal_XO = policy.normal(counted(steps.observation_NSO)).repeat_interleave(3 * each, 0)
         action_KXA = torch.cat([action_XA.reshape(count, each, -1) for action_XA, _ in drawn], 1)
         logprob_KX = torch.cat([logprob_X.to(q_KM.device).reshape(count, each) for _, logprob_X in drawn], 1)
         q_KXM = models[CRITIC](normal_XO, action_KXA.flatten(0, 1)).reshape(count, 3 * each, -1)

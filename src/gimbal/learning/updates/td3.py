@@ -143,10 +143,10 @@ class TD3(AbstractOffPolicy):
         if self.imitation is None or not self._acts(minibatch):
             return minibatch, told
         policy: DeterministicPolicy = models[POLICY]
-        taken_NS, seen_NSO = minibatch.mask_NS, steps_of(minibatch).observation_NSO
-        seen_KO = seen_NSO[taken_NS]
+        counted = counted_of(minibatch)
+        seen_KO = counted(steps_of(minibatch).observation_NSO)
         size_K = models[CRITIC](policy.normal(seen_KO), policy.mode(seen_KO))[:, 0].abs()
-        scale = self.imitation.alpha / (minibatch.facts["weight"][taken_NS] * size_K).sum().clamp(min=1e-9)
+        scale = self.imitation.alpha / (counted(minibatch.facts["weight"]) * size_K).sum().clamp(min=1e-9)
         return minibatch.with_columns({SCALE: scale.expand(minibatch.shape)}), told
 
     @torch.no_grad()

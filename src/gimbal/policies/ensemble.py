@@ -1,0 +1,38 @@
+"""Networks of the same sizes side by side, each with weights of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.policies.control import filled
+
+
+def ensemble(sizes: Sequence[int], members: int, seed: int) -> tuple[nn.ParameterList, nn.ParameterList]:
+    """Weights [M, I, J] and biases [M, 1, J] of each linear layer. Every member draws for itself, as torch does for such a layer:
+    uniform up to 1 / sqrt(inputs)."""
+    generator = torch.Generator().manual_seed(seed)
+    weights, biases = nn.ParameterList(), nn.ParameterList()
+    for inputs, outputs in pairwise(filled(sizes)):
+        reach = 1 / math.sqrt(inputs)
+        for own, shape in ((weights, (members, inputs, outputs)), (biases, (members, 1, outputs))):
+            own.append(nn.Parameter((2 * torch.rand(shape, generator=generator) - 1) * reach))
+    return weights, biases
+
+
+def through(
+    x_MKI: Float[Tensor, "M K I"],
+    weights: nn.ParameterList,
+    biases: nn.ParameterList,
+    activation: Callable[[Tensor], Tensor],
+) -> Float[Tensor, "M K J"]:
+    """The layers' output; ``activation`` is between them."""
+    for number, (weight_MIJ, bias_M1J) in enumerate(zip(weights, biases, strict=True)):
+        x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
+        x_MKI = x_MKI if number == len(weights) - 1 else activation(x_MKI)
+    return x_MKI

@@ -1,0 +1,34 @@
+"""The verdict on self-play follows from the record, and a record that says otherwise has another."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
+
+import campaign
+import kuhn
+import kuhn_page
+
+from gimbal.recipes import function
+
+
+def test_the_verdict_follows_from_the_record():
+    runs = [run for run in campaign.load(kuhn.RECORD) if run["arm"] == "kuhn"]
+    assert len(runs) == kuhn.ARMS["kuhn"] and all(run["course"][-1] == run["after"] for run in runs)
+    good = [run | {"after": 0.1, "cpu": 300.0} for run in runs]
+    assert kuhn_page.reached(good, "kuhn")
+    assert not kuhn_page.reached(good[1:], "kuhn"), "a seed is missing"
+    assert not kuhn_page.reached([good[0] | {"after": 0.101}, *good[1:]], "kuhn")
+    assert not kuhn_page.reached([good[0] | {"cpu": 301.0}, *good[1:]], "kuhn")
+    assert "not reached" in kuhn_page.verdict(good[1:], "kuhn")
+
+
+def test_what_is_measured_is_the_recipe_as_it_ships():
+    pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (the extra games)")
+    run = kuhn.run_of("kuhn", 3)
+    assert (run.seed, run.threads) == (3, 1) and run.policy == function("kuhn")().policy
+    assert kuhn.run_of("leduc", 0).workflow.game.name == kuhn.run_of("leduc", 0).tasks.game == "leduc_poker"
+    for game in campaign.load(kuhn.RECORD):
+        assert len(game["course"]) == 1 + -(-run.steps // kuhn.EVERY)
