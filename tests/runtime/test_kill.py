@@ -42,7 +42,7 @@ SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
 DENOISING = "denoising, one version behind, in bfloat16"
 FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
-KILLS = 8  # at least, of each run
+KILLS, MOST = 8, 32  # of each run
 KINDS = {"a reward's process": ("operation", "time", "child"), SLOW: ("operation", "call", "time")}
 REWARD = """
 def digits(prompts, completions, **columns):
@@ -152,6 +152,14 @@ def records(directory):
     return metrics, rollouts, model
 
 
+def covers(kills, kinds, run) -> bool:
+    """Whether every kind of moment was met, and rollouts half drawn and calls under way were among what was resumed.
+    When a kill comes is a matter of the machine's load: eight are enough nearly always.
+    """
+    half, calls = any(half for _, half, _ in kills), any(calls for *_, calls in kills)
+    return {kind for kind, *_ in kills} == set(kinds) and half >= (run.max_staleness > 0) and calls >= ("call" in kinds)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
@@ -165,14 +173,12 @@ def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
     draw, kills = random.Random(name), []
     kinds = KINDS.get(name, ("operation", "time"))
     for number in itertools.count():
-        if len(kills) >= KILLS:
+        if len(kills) >= KILLS and (covers(kills, kinds, run) or len(kills) >= MOST):
             break
         kills += killed(context, run, cut := tmp_path / f"cut {number}", draw, kinds)
         assert records(cut) == records(tmp_path / "whole")
         assert records(cut)[0][-1].get("replay/used", 1) > 0
         assert differing(state(cut), state(tmp_path / "whole")) is None
-    assert {kind for kind, *_ in kills} == set(kinds)
-    assert any(calls for *_, calls in kills) == ("call" in kinds), "calls under way were among what was resumed"
-    assert any(half for _, half, _ in kills) == (run.max_staleness > 0), (
-        "rollouts half drawn were among what was resumed"
-    )
+    assert covers(kills, kinds, run), kills
+    assert any(calls for *_, calls in kills) == ("call" in kinds), "nothing but calls of tools waits"
+    assert any(half for _, half, _ in kills) == (run.max_staleness > 0), "rollouts are half drawn only in a run ahead"

@@ -24,7 +24,6 @@ from gimbal.sandbox import worker as sandboxed
 from gimbal.sandbox.worker import Worker, WorkerError
 
 ORDINARY = 64123
-MARK = "98765.4321"  # an argument of sleep(1) by which a process is found
 MEMORY_GB = 0.5
 
 
@@ -189,7 +188,7 @@ def leaves_a_daemon(info) -> list[str]:
         if os.fork() == 0:
             os.setsid()
             os.closerange(0, 256)
-            os.execv("/bin/sleep", ["sleep", MARK])
+            os.execv("/bin/sleep", ["sleep", info["mark"]])
         os._exit(0)
     time.sleep(60)
     return []
@@ -200,7 +199,7 @@ def leaves_a_daemon_and_returns(info) -> list[str]:
         os.setsid()
         if os.fork() == 0:
             os.closerange(0, 256)
-            os.execv("/bin/sleep", ["sleep", MARK])
+            os.execv("/bin/sleep", ["sleep", info["mark"]])
         os._exit(0)
     os.wait()
     os._exit(7)
@@ -388,12 +387,15 @@ ATTACKS = [
 ]  # fmt: skip
 
 
-def marked() -> list[int]:
-    """Processes that an attack left."""
+def marked(mark: str) -> list[int]:
+    """Processes that an attack of this battery left: another one may run beside it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if MARK.encode() in path.read_bytes() and (path.parent / "status").read_text().find("State:\tZ") < 0:
+            if (
+                mark.encode() in path.read_bytes().split(b"\0")
+                and (path.parent / "status").read_text().find("State:\tZ") < 0
+            ):
                 found.append(int(path.parent.name))
         except OSError:
             continue
@@ -446,6 +448,7 @@ def main(who: str, *without: str) -> None:
         info = {
             "secret": f"{place}/secret/file", "own": f"{place}/own/file", "open": f"{place}/open", "dummy": dummy.pid,
             "trainer": os.getpid(), "port": server.getsockname()[1],
+            "mark": f"98765.{os.getpid()}",  # an argument of sleep(1) by which a process is found
         }  # fmt: skip
         table = {name: globals()[name] for name in [*ATTACKS, "alive"]}
         found = attack(Worker(
@@ -484,7 +487,7 @@ def attack(worker: Worker, info) -> dict:
                 after.append(str(error))
             if len(after) > 2:
                 break
-        found[name] = {"through": through, "said": said, "after": after, "left": marked()}
+        found[name] = {"through": through, "said": said, "after": after, "left": marked(info["mark"])}
     worker.close()
     return found
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from attacks import MARK, become, marked
+from attacks import become, marked
 
 from gimbal.sandbox import worker as sandboxed
 from gimbal.sandbox.live import OverLimit, SandboxError
@@ -26,7 +26,6 @@ PRELUDE = """
 import ctypes, errno, fcntl, json, os, resource, signal, socket, struct, sys, threading, time
 from pathlib import Path
 libc = ctypes.CDLL(None, use_errno=True)
-MARK = {mark!r}
 info = {info!r}
 
 def tried(**actions):
@@ -260,7 +259,7 @@ def leaves_a_daemon():
             for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(one, signal.SIG_IGN)
             os.closerange(0, 256)
-            os.execv("/bin/sleep", ["sleep", MARK])
+            os.execv("/bin/sleep", ["sleep", info["mark"]])
         os._exit(0)
     os.wait()
 
@@ -382,7 +381,7 @@ def text(name: str, info: dict) -> str:
     source = inspect.getsource(ATTACKS[name])
     if name == "leaves_a_daemon_and_hangs":
         source = inspect.getsource(ATTACKS["leaves_a_daemon"]) + source
-    return PRELUDE.format(mark=MARK, info=info, source=source, name=name)
+    return PRELUDE.format(info=info, source=source, name=name)
 
 
 def main(who: str, rung: str, *without: str) -> dict:
@@ -405,7 +404,7 @@ def main(who: str, rung: str, *without: str) -> dict:
         info = {
             "secret": f"{place}/secret/file", "own": f"{place}/own/file", "answers": f"{place}/run/answers",
             "home": os.path.expanduser("~"), "dummy": dummy.pid, "trainer": os.getpid(), "port": server.getsockname()[1],
-            "rooted": "namespaces" not in without or rung == "Bubblewrap", "threads": False,
+            "rooted": "namespaces" not in without or rung == "Bubblewrap", "threads": False, "mark": f"98765.{os.getpid()}",
         }  # fmt: skip
         try:
             found = attack(spec, info)
@@ -446,7 +445,7 @@ def attack(spec, info) -> dict:
             sandbox.write("kept", b"kept")
         one["seconds"] = time.monotonic() - start
         one["after"] = sandbox.exec("print('alive', open('kept').read())").output
-        one["marked"] = marked()
+        one["marked"] = marked(info["mark"])
         if name == "links_out":
             one["opened"] = [
                 path for path in ("secret", "own", "all/etc/passwd", "round", "pipe") if opened(sandbox, path)
