@@ -28,10 +28,11 @@ above every run of the other. A mechanism that did not act (clip share 0, nothin
 0) decides nothing. Stages are run in the order of ``STAGES``, each seed by seed, until they are done or the time is over; the page
 says how many of how many, and an arm without all of its seeds has no verdict.
 
-**Limits.** *plain* and *weighted* take 24 updates, the others 96: one thing alone differs between *plain* and *weighted*, and between
-*clip* and each of *unclipped*, *sampler*, *decoupled* and *truncated*. A best rate goes by one run; where two rates are within 0.05
-of one another, another seed may choose the other. The tuning runs' 96 tasks are among the evaluation's 256. 24 steps do not tell a
-slow run from a lost one. Two arms without a verdict are not shown to be equal: the interval says how large a difference may be missed.
+**Limits.** *plain* and *weighted* take 24 updates, the others 96. One thing alone, and the best rate for it, differs between *plain*
+and *weighted*, and between *clip* and each of *unclipped*, *sampler*, *decoupled* and *truncated*. A best rate goes by one run; where
+two rates are within 0.05 of one another, another seed may choose the other. The tuning runs' 96 tasks are among the evaluation's
+256. 24 steps do not tell a slow run from a lost one. Two arms without a verdict are not shown to be equal: the interval says how
+large a difference may be missed.
 
 Written before the first run, after a pilot of 10 runs at ages 0 and 4 (40 steps, seed 100), which chose the number of steps. The
 order of stages was changed four times, because runs took three times as long as planned and longer: when only the tuning of age 0

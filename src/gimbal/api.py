@@ -219,12 +219,14 @@ def launch(
                 return Result(directory=directory, run=run, summary=done)
             if resume:
                 check_writable(directory)
-            run = settled(run)
+            asked, run = run, settled(run)
             advice = [*notices, *(filter(None, [changed(run, directory)]) if resume else recipes.warnings(run, recipe))]
             anew = resume and checkpoint.newest(directory) is None
 
             def begun(edited: bool) -> None:
                 under_way.append(True)
+                if resume:
+                    lengthen(asked, directory, recipe)
                 if header:
                     print(f"{directory}{', from step 1 (it has no checkpoint)' * anew}: {statement(run)}", flush=True)
                 for sentence in advice:
@@ -249,7 +251,7 @@ def launch(
 
 
 def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
-    """(name of the recipe, the run) of a directory; ``steps`` sets a new total and saves it in the recipe."""
+    """(name of the recipe, the run) of a directory; ``steps`` sets a new total, which ``launch`` saves once nothing can be refused."""
     recipe, run = config.load(directory, AbstractRun)
     if steps is None:
         return recipe, run
@@ -257,11 +259,14 @@ def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
     done = len(JsonLines(directory / METRICS).read())
     if longer.steps <= done:
         raise ValueError(f"{directory} has already done {done} steps; steps is the total, so it must be above {done}")
-    began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
-    check_writable(directory)
-    with alone(directory):  # two at once would overwrite each other's file
-        config.save(config.dump(longer, recipe, began), directory / config.RECIPE_FILE)
     return recipe, longer
+
+
+def lengthen(run: AbstractRun, directory: Path, recipe: str) -> None:
+    """Save a new total of steps in the recipe of a run that is resumed."""
+    if config.load(directory, AbstractRun)[1].steps != run.steps:
+        began = str(config.read_file(directory / config.RECIPE_FILE).get("directory", ""))
+        config.save(config.dump(run, recipe, began), directory / config.RECIPE_FILE)
 
 
 def check_writable(directory: Path) -> None:

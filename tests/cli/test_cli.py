@@ -344,6 +344,14 @@ def test_an_evaluation_on_rows_that_were_trained_on_says_so(trained, monkeypatch
     assert cli.main(["eval", "it", "held_out=new.jsonl"]) == 0
 
 
+def test_an_evaluation_reads_columns_as_training_does(trained, monkeypatch):
+    seen, result = [], EvalResult(tasks=1, score=0.0, greedy_score=0.0, length=1.0, pass_at={}, greedy=None)
+    monkeypatch.setattr(api, "evaluate", lambda run: (seen.append(run.held_out.tasks), result)[1])
+    Path("rows.jsonl").write_text('{"question": "1 + 1 =", "answer": "2"}\n')
+    assert cli.main(["eval", "gimbal-tiny", "held_out=rows.jsonl", "tasks.prompt=question"]) == 0
+    assert seen[0][0].prompt == "1 + 1 ="
+
+
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])
 def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
     def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):

@@ -286,7 +286,7 @@ def test_an_environment_that_answers_nonsense_is_named_and_nothing_is_learned_of
             "no key tasks.environment; did you mean held_out.tasks.environment?",
         ),
         (["bc", "engine.slots=3"], "no key engine.slots; did you mean held_out.engine.slots?"),
-        (["cql", "samples=2"], "held_out.samples sets a field of held_out, which is None: leave one of them out"),
+        (["cql", "samples=2"], "held_out.samples sets a field of held_out, and this run has none: add held_out=FILE"),
         (
             ["td3_bc", "tasks=gimbal/pendulum/nothing-v0"],
             "there is no data set gimbal/pendulum/nothing-v0; did you mean",

@@ -20,7 +20,7 @@ def refused(tmp_path, monkeypatch, capsys):
 
     def ask(recipe, rows, *words):
         Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        status = cli.main(["train", recipe, "tasks=rows.jsonl", "held_out=none", *words, "--dry-run"])
+        status = cli.main(["train", recipe, "tasks=rows.jsonl", *(words or ["held_out=none"]), "--dry-run"])
         out, err = capsys.readouterr()
         assert status == 2 and err.count("\n") == 1 and not out, (status, out, err)
         return err
@@ -39,8 +39,32 @@ def refused(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_a_column_that_was_named_and_is_not_there_is_no_other_column(refused, recipe, row):
-    said = refused(recipe, [row], "tasks.prompt=typo")
+    said = refused(recipe, [row], "held_out=none", "tasks.prompt=typo")
     assert "line 1: there is no column 'typo'; columns: " in said and f"{', '.join(row)} (tasks.prompt=" in said
+
+
+@pytest.mark.parametrize(
+    ("recipe", "row", "column"),
+    [
+        ("dpo", {"prompt": "2 + 2 =", "good": "4", "bad": "5"}, "completion"),
+        ("dpo", {"prompt": "2 + 2 =", "completion": "4"}, "score"),
+        ("sft", {"prompt": "2 + 2 =", "response": "4"}, "completion"),
+    ],
+)
+def test_a_dry_run_refuses_rows_that_hold_no_answers(refused, recipe, row, column):
+    said = refused(recipe, [row])
+    assert f"task rows:1 has no column {column!r}; columns: " in said and "for DPO prompt, chosen and rejected" in said
+    assert all(name in said for name in row if name != "prompt")
+
+
+def test_figures_of_an_evaluation_that_is_not_there(refused):
+    said = refused("grpo", [{"prompt": "2 + 2 ="}], "reward=ExactAnswer()", "save_best=score")
+    assert "this run has none: add held_out=FILE or held_out=0.1" in said
+
+
+def test_one_with_a_point_is_no_number_of_held_out_rows(refused):
+    said = refused("grpo", [{"prompt": "2 + 2 ="}] * 3, "reward=ExactAnswer()", "held_out=1.0")
+    assert "held_out=1.0 could mean all tasks or one" in said
 
 
 @pytest.mark.parametrize("chat", [[SYSTEM], [SYSTEM, SYSTEM], [USER, SYSTEM]])

@@ -52,3 +52,17 @@ def test_training_further(tmp_path, monkeypatch, capsys):
     assert "the learning rate decays towards the last step, so this differs" in capsys.readouterr().err
     train("--from", "further", "model=runs/further/model", "steps=0", "--name", "warm")
     assert weights("warm") == weights("further")
+
+    summary, recipe = Path("runs/further/summary.json"), Path("runs/further/recipe.yaml")
+    was = json.loads(summary.read_text())
+    summary.write_text("null")
+    assert cli.main(["export", "further", "out"]) == 2
+    assert "remove it, and gimbal train --resume runs/further writes it again" in capsys.readouterr().err
+    summary.unlink()
+    train("--resume", "further")
+    assert json.loads(summary.read_text())["after"] == was["after"]
+
+    metrics, before = Path("runs/further/metrics.jsonl"), recipe.read_bytes()
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[1:]))
+    assert cli.main(["train", "--resume", "further", "steps=5"]) == 2
+    assert recipe.read_bytes() == before, "a refused resume changes nothing"

@@ -146,7 +146,7 @@ def test_the_same_thing_under_two_names_is_refused():
     ("text", "sentence"),
     [
         ("steps: 3\n", "names no recipe"),
-        ("- 1\n", "is not a mapping"),
+        ("- 1\n", "holds no keys and values"),
         ("a: [\n", "not readable as yaml"),
         (f"recipe: {TOY}\nstep: 3\n", "did you mean steps"),
         (f"recipe: {TOY}\nsteps: 3\nsteps: 4\n", "steps is given twice"),

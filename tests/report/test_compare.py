@@ -226,6 +226,14 @@ def test_what_cannot_be_compared_is_refused(tmp_path, second, sentence):
         api.compare([tmp_path])
 
 
+def test_a_run_that_lost_lines_is_not_compared(tmp_path):
+    arm(tmp_path, "a", [0.1, 0.1], [0.5, 0.6])
+    file = tmp_path / "a-s1" / "metrics.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
+    with pytest.raises(ValueError, match=r"a-s1: metrics\.jsonl has no line of 6 of 12 steps .* put the file back"):
+        api.compare([tmp_path])
+
+
 def test_more_refusals(tmp_path):
     arm(tmp_path, "a", [0.1, 0.1], [0.5, 0.6])
     write(tmp_path / "b-s0", **OTHER)

@@ -121,6 +121,8 @@ def test_verdict():
     assert lines[1].split()[-4:] == ["0.500", "->", "0.250", "(-0.250)"]
     assert "20 steps" in lines[2] and "12,345 decisions" in lines[2] and "0.0123" in lines[2]
     assert lines[3] == "groups dropped: 6 zero_variance"
+    drops = {"rollouts/unscored": 3, "late": 1, "rollouts/error": 2}
+    assert verdict(summary(drops=drops))[3:] == ["groups dropped: 1 late", "rollouts dropped: 3 unscored, 2 error"]
 
 
 def test_verdict_of_graded_rewards():

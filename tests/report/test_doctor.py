@@ -58,14 +58,14 @@ FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
 @pytest.fixture
 def record(tmp_path):
     """Writes a run of 12 healthy steps but for these metrics: a value, or (first, last) of a straight line; ``exam``: pass@1 before and
-    after."""
+    after; ``recorded``: the first step whose line is there."""
 
-    def write(stopped=None, run=None, steps=12, exam=None, **changes):
+    def write(stopped=None, run=None, steps=12, exam=None, recorded=1, **changes):
         for name in ("metrics.jsonl", "summary.json", STOPPED):
             (tmp_path / name).unlink(missing_ok=True)
         lines = JsonLines(tmp_path / "metrics.jsonl")
         figures = HEALTHY | {name.replace("__", "/"): value for name, value in changes.items()}
-        for step in range(steps):
+        for step in range(recorded - 1, steps):
             row = {"step": step + 1}
             for name, value in figures.items():
                 first, last = value if isinstance(value, tuple) else (value, value)
@@ -158,6 +158,7 @@ def test_a_score_that_rose_and_fell_again_counts_where_the_evaluation_saw_only_t
 
 
 SICK = {
+    "damaged": [({"recorded": 3}, {"recorded": 1})],
     "no delivery": [
         ({"sync__failed": 0.1}, {"sync__failed": 0.0}),
         ({"stopped": "NotDelivered"}, {"stopped": "RewardError"}),

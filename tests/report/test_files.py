@@ -9,7 +9,7 @@ import torch
 from report_records import batch, group, rollout
 
 from gimbal.report.console import cost
-from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic
+from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, lost
 from gimbal.report.record import Record
 
 NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
@@ -58,11 +58,29 @@ def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
 def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
     for text, sentence in (
         ("{", "summary.json is not readable as json"),
-        ("{}", "summary.json is not a complete summary"),
+        ("{}", "summary.json is no complete summary .*: remove it, and gimbal train --resume .* writes it again"),
+        ("null", "summary.json is no complete summary"),
     ):
         (tmp_path / "summary.json").write_text(text)
         with pytest.raises(ValueError, match=sentence):
             Summary.load(tmp_path / "summary.json")
+
+
+@pytest.mark.parametrize(
+    ("steps", "of", "said"),
+    [
+        ([1, 2, 3], None, ""),
+        ([1, 2, 3], 3, ""),
+        ([], None, ""),
+        ([1, 2, 3], 5, "has no line of 2 of 5 steps (the first of them is step 4)"),
+        ([1, 3], None, "has no line of 1 of 3 steps (the first of them is step 2)"),
+        ([1, "2", 3], None, "the first of them is step 2"),
+        ([], 2, "2 of 2 steps"),
+    ],
+)
+def test_lines_that_are_lost_are_counted(steps, of, said):
+    found = lost([{"step": step} for step in steps], of)
+    assert said in found and bool(said) == bool(found)
 
 
 def test_a_spoilt_end_of_a_run_is_refused_by_its_name(tmp_path):
@@ -149,6 +167,12 @@ def summary(**changes):
         "drops": {"zero_variance": 6},
     }
     return Summary(**(known | changes))
+
+
+def conclude(directory, **changes):
+    """A summary of the steps that are recorded there."""
+    steps = len(JsonLines(directory / "metrics.jsonl").read())
+    summary(steps=steps, **changes).save(directory / "summary.json")
 
 
 def test_a_summary_comes_back(tmp_path):

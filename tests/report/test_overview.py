@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_files import summary
+from test_files import conclude, summary
 from test_page import make_run
 
 from gimbal.report.arms import RunOnDisk
@@ -99,7 +99,7 @@ def test_a_fall_is_told_and_nothing_green_stands_beside_it(tmp_path):
         JsonLines(directory / "metrics.jsonl").append(
             {"step": step, "loss": 0.1, "reward/mean": score, "sync/moved": 0.5}
         )
-    summary(before={"eval/pass@1": 0.47}, after={"eval/pass@1": 0.06}, steps=24).save(directory / "summary.json")
+    conclude(directory, before={"eval/pass@1": 0.47}, after={"eval/pass@1": 0.06})
     runs, _ = describe([RunOnDisk.read(directory)])
     assert [item["what"] for item in runs[0]["signs"] if item["bad"]] == [
         *("evaluation fell", "reward fell", "learning rate too high")
@@ -110,7 +110,7 @@ def test_a_fall_is_told_and_nothing_green_stands_beside_it(tmp_path):
         "fell from 0.470 to 0.060" in text and "Look at: evaluation fell, reward fell" in text and "No sign" not in text
     )
     # The same run with an evaluation that rose: what it won, the score does not take back, but nothing green stands beside the score.
-    summary(before={"eval/pass@1": 0.06}, after={"eval/pass@1": 0.47}, steps=24).save(directory / "summary.json")
+    conclude(directory, before={"eval/pass@1": 0.06}, after={"eval/pass@1": 0.47})
     runs, _ = describe([RunOnDisk.read(directory)])
     assert "rose from 0.060 to 0.470 (+0.410). Look at: reward. 24" in conclusion(runs)
 
@@ -121,7 +121,7 @@ def test_a_drop_that_may_be_chance_gets_no_check_mark_either(tmp_path):
     run = RUN | {"held_out": {"class": "HeldOut", "tasks": tasks, "samples": 4}}
     directory = make_run(tmp_path / "a", recipe=yaml.safe_dump({"recipe": "demo", "run": {"seed": 0, **run}}))
     for after, bad in ((0.27, True), (0.36, False)):
-        summary(before={"eval/pass@1": 0.37}, after={"eval/pass@1": after}).save(directory / "summary.json")
+        conclude(directory, before={"eval/pass@1": 0.37}, after={"eval/pass@1": after})
         runs, _ = describe([RunOnDisk.read(directory)])
         (mark,) = [item for item in runs[0]["signs"] if item["what"] == "evaluation"]
         assert mark["bad"] is bad and ("Look at: evaluation" in conclusion(runs)) is bad
@@ -129,7 +129,7 @@ def test_a_drop_that_may_be_chance_gets_no_check_mark_either(tmp_path):
 
 def test_a_fall_whose_chance_nobody_knows_is_not_passed_over(tmp_path):
     directory = make_run(tmp_path / "a")
-    summary(before={"eval/score": 9.0}, after={"eval/score": 8.0}).save(directory / "summary.json")
+    conclude(directory, before={"eval/score": 9.0}, after={"eval/score": 8.0})
     runs, _ = describe([RunOnDisk.read(directory)])
     assert "fell from 9.000 to 8.000" in conclusion(runs) and "Look at: fell." in conclusion(runs)
 
@@ -156,7 +156,7 @@ def told(tmp_path, *runs):
     made = []
     for name, seed, clip, after in runs:
         directory = make_run(tmp_path / name, recipe=f"recipe: demo\nrun: {{seed: {seed}, clip: {clip}}}\n")
-        summary(after={"eval/pass@1": after}).save(directory / "summary.json")
+        conclude(directory, after={"eval/pass@1": after})
         made.append(RunOnDisk.read(directory))
     described, differs = describe(made)
     return described, differs, conclusion(described)
@@ -195,7 +195,7 @@ def test_the_verdict_is_compares_or_says_why_there_is_none(tmp_path):
     ]
     for run in runs:
         after = {"eval/pass@1": (0.4 if run.name[0] == "a" else 0.8) + 0.01 * int(run.name[-1])}
-        summary(after=after).save(run / "summary.json")
+        conclude(run, after=after)
     described, _ = describe([RunOnDisk.read(run) for run in runs])
     assert [run["label"] for run in described] == ["a"] * 4 + ["b"] * 4
     assert compared(described, runs).startswith("final pass@1 of b is higher than that of a: 0.82 [")

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from test_files import summary
+from test_files import conclude
 
 from gimbal.report import page
 from gimbal.report.files import JsonLines
@@ -57,7 +57,7 @@ def make_run(directory, steps=2, rollouts=(), recipe="recipe: demo\nrun: {seed: 
         JsonLines(directory / "rollouts.jsonl").append(row)
     (directory / "recipe.yaml").write_text(recipe)
     if ended:
-        summary().save(directory / "summary.json")
+        conclude(directory)
     return directory
 
 

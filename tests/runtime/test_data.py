@@ -163,6 +163,8 @@ def test_reward_weights_weigh_functions_and_parts(place):
 
     run = load(reward_funcs=[longer, Digits()], reward_weights=[0.5, 0.25])
     assert [(reward.name, reward.weight) for reward in run.rewards] == [("longer", 0.5), ("digits", 0.25)]
+    run = load(reward_funcs=["mine.py:longer", Digits()], reward_weights=[0.5, 0.25])
+    assert [reward.weight for reward in run.rewards] == [0.5, 0.25]
     with pytest.raises(ValueError, match="reward_weights has 1 weights for 2 rewards; give one for each"):
         load(reward_funcs=[longer, Digits()], reward_weights=[0.5])
     with pytest.raises(ValueError, match=r"give weights with the rewards: reward=f\.py:score\*0\.7"):

@@ -94,3 +94,9 @@ class Live(AbstractCurriculum):
 class Curriculum(AbstractCurriculumSpec):
     def start(self, tasks, seed):
         return Live()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotFinite(AbstractAdvantage):
+    def __call__(self, batch):
+        return batch.mask_NS * float("nan")

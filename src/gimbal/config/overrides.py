@@ -179,7 +179,10 @@ def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
     if not inner:
         return part
     if part is None:
-        raise ValueError(f"{at}.{inner[0][0]} sets a field of {at}, which is None: leave one of them out")
+        way = f"give a whole part, {at}=PART(...)"
+        if at == "held_out":
+            way = "add held_out=FILE or held_out=0.1, or leave it out"
+        raise ValueError(f"{at}.{inner[0][0]} sets a field of {at}, and this run has none: {way}")
     here = at + "." if at else ""
     if isinstance(part, Mapping):
         grouped = _grouped(inner, lambda path: _mapping_key(part, path))

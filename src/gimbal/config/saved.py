@@ -147,5 +147,5 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except (ValueError, yaml.YAMLError) as error:  # not JSON, not text, or values that Python lacks
         raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if not isinstance(data, Mapping):
-        raise ValueError(f"{path} is not a mapping; write recipe: NAME and overrides as key: value")
+        raise ValueError(f"{path} holds no keys and values, such as steps: 100")
     return data

@@ -114,12 +114,13 @@ class TokenPolicy(AbstractPolicy):
             len(task.prompt) > most * self.longest_token
         ):  # before it is encoded, which takes half a minute for some megabytes
             raise ValueError(
-                f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens"
+                f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens: shorten "
+                "such rows, or leave them out"
             )
         ids = prompts.encoded(task, self.tokenizer, self.images, exact.name_of(self.model))
         if not 0 < len(ids) <= most:
             what = (
-                f"this model holds at most {most:,}"
+                f"this model holds at most {most:,}: shorten such rows, or leave them out"
                 if ids
                 else "its text is empty, or the model has no tokenizer files"
             )

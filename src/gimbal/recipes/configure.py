@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from gimbal.config import override, paths
+from gimbal.config import override, paths, read
 from gimbal.critics.mlp import ValueMLP
 from gimbal.critics.tokens import HiddenValue
 from gimbal.environments.base import AbstractTasks
@@ -32,6 +32,7 @@ from gimbal.policies.planned import Planned
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
+from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
@@ -109,8 +110,9 @@ def _with_agent(changes: Mapping[str, Any]) -> dict[str, Any]:
 def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:
     """``reward_weights`` (TRL's name) as the weights of the rewards given with it as functions or parts."""
     rewards, weights = changes.get("rewards"), changes.get("reward_weights")
-    given = list(rewards) if isinstance(rewards, list | tuple) else [rewards]
-    if weights is None or isinstance(weights, str) or not all(callable(one) or is_dataclass(one) for one in given):
+    listed = isinstance(rewards, list | tuple)
+    given = list(rewards) if listed else [rewards]
+    if weights is None or isinstance(weights, str) or not (listed or callable(rewards) or is_dataclass(rewards)):
         return dict(changes)  # as text, each name carries its weight: the notice on reward_weights says so
     amounts = list(weights) if isinstance(weights, list | tuple) else [weights]
     if len(amounts) != len(given):
@@ -118,7 +120,10 @@ def _weighted(changes: Mapping[str, Any]) -> dict[str, Any]:
             f"reward_weights has {len(amounts)} weights for {len(given)} rewards; give one for each, such as "
             f"reward_weights={[1.0] * len(given)}"
         )
-    parts = [one if is_dataclass(one) else Function(function=one) for one in given]
+    parts = [
+        Function(function=one) if callable(one) and not is_dataclass(one) else read(one, AbstractReward, "reward")
+        for one in given
+    ]
     rest = {key: value for key, value in changes.items() if key != "reward_weights"}
     return rest | {"rewards": [replace(part, weight=weight) for part, weight in zip(parts, amounts, strict=True)]}
 
@@ -133,6 +138,10 @@ def _with_data(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[s
     rest = {key: value for key, value in changes.items() if not f"{key}.".startswith("held_out.")}
     run = override(run, _spread(run, rest), notice)
     if amount is not None:
+        if amount == 1 and (isinstance(given, float) or "." in str(given)):
+            raise ValueError(
+                f"held_out={given} could mean all tasks or one: give a share below 1, such as 0.1, or held_out=1 for one task"
+            )
         if not isinstance(run.tasks, Dataset | Rows | Mixed | Split):
             raise ValueError(
                 f"held_out={given} sets rows of a dataset aside, but tasks is {type(run.tasks).__name__}, which generates its tasks: "

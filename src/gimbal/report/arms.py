@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.config import RECIPE_FILE, read_file
-from gimbal.report.files import JsonLines, Summary
+from gimbal.report.files import JsonLines, Summary, lost
 
 # Fields of a run that change neither its behaviour nor its tasks.
 BOOKKEEPING = (
@@ -124,6 +124,8 @@ def read(directory: Path) -> EndedRun:
         )
     if not run.rows:
         raise ValueError(f"{directory} has no finished step, so there is nothing to compare")
+    if damage := lost(run.rows, run.summary.steps):
+        raise ValueError(f"{directory}: {damage}; put the file back, or leave the run out")
     return EndedRun(
         directory=directory,
         recipe=str(run.settings.get("recipe", run.name)),

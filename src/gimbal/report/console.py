@@ -205,7 +205,7 @@ def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
 
 def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     gap = summary.mean_discrepancy
-    told = "" if gap is None else f"mismatch (mean |p - p'| between sampler and trainer) {gap:.4f}, "
+    told = "" if gap is None else f"mean |p - p'| between sampler and trainer, by age and engine, {gap:.4f}, "
     lines = [
         f"{summary.steps} steps, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "
         f"training; maximum staleness {summary.max_age}, {told}"
@@ -213,6 +213,11 @@ def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     ]
     if summary.undone:
         lines.append(f"steps undone by the closed loop: {summary.undone}")
-    if summary.drops:
-        lines.append("groups dropped: " + ", ".join(f"{count} {reason}" for reason, count in summary.drops.items()))
+    single = "rollouts/"  # before a reason: rollouts without their group
+    for what, drops in (
+        ("groups", {reason: count for reason, count in summary.drops.items() if not reason.startswith(single)}),
+        ("rollouts", {reason[len(single) :]: n for reason, n in summary.drops.items() if reason.startswith(single)}),
+    ):
+        if drops:
+            lines.append(f"{what} dropped: " + ", ".join(f"{count} {reason}" for reason, count in drops.items()))
     return lines

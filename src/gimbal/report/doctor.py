@@ -37,6 +37,7 @@ class Rule:
 
 # From causes to effects. The first that holds is the likely cause; all that hold are reported.
 RULES: Sequence[Rule] = (
+    Rule(sign=failures.damaged, always=True),
     Rule(sign=failures.no_delivery, always=True),
     Rule(sign=failures.not_finite, always=True),
     Rule(sign=failures.undone, always=True),

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gimbal.report.files import lost
 from gimbal.report.record import CONTROL, TOKENS, Record, Sign, names, short
 
 # Share of repeated texts whose scores differ: a verifier that reads the text gives 0. Rewards that sample may
@@ -31,6 +32,12 @@ LOST = 0.25  # share of steps undone: the run then learns from at most three qua
 SEVERAL = 4  # steps from which equal scores in all groups are no accident
 GROUPS = 8  # the same for groups in the second half: two rollouts have equal scores in half of all cases
 STRAYS = 3.0  # standard errors by which a mean of signed log-ratios must differ from 0
+
+
+def damaged(record: Record) -> Sign | None:
+    """Lines of its metrics are lost, so all else is judged by what is left."""
+    said = lost(record.rows, record.summary.get("steps"))
+    return Sign(name="damaged", evidence=said, experiment=record.again()) if said else None
 
 
 def no_delivery(record: Record) -> Sign | None:

@@ -79,6 +79,15 @@ def _whole(lines: bytes) -> list[dict[str, Any]]:
     return rows
 
 
+def lost(rows: Sequence[Mapping[str, Any]], steps: int | None = None) -> str:
+    """Which of the ``steps`` of a run (None: of those until its last line) have no line, and how many; "" if none is lost."""
+    there = [row["step"] for row in rows if isinstance(row.get("step"), int)]
+    steps = max(there, default=0) if steps is None else steps
+    if gone := sorted(set(range(1, steps + 1)) - set(there)):
+        return f"{METRICS} has no line of {len(gone)} of {steps} steps (the first of them is step {gone[0]}): lines were lost or edited"
+    return ""
+
+
 class RolloutFile:
     """Sampled rollouts with everything known about each decision, about ``max_bytes`` in a run of ``steps`` steps.
 
@@ -216,11 +225,12 @@ class Summary:
 
     @classmethod
     def load(cls, path: Path) -> Summary:
-        saved = read_file(path)
         try:
+            saved = read_file(path)
             return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
-        except TypeError as error:
-            raise ValueError(f"{path} is not a complete summary of a run: {error}") from error
+        except (TypeError, ValueError) as error:
+            way = f"remove it, and gimbal train --resume {path.parent} writes it again"
+            raise ValueError(f"{path} is no complete summary of a run ({error}): {way}") from error
 
 
 def stopped(step: int, error: Exception) -> dict[str, Any]:

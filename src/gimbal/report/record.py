@@ -6,7 +6,7 @@ import math
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from gimbal.config import RECIPE_FILE, read, read_file
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, read_stopped
+from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
 
 TOKENS, CONTROL = "tokens", "decisions"  # families for rules: text policies, and all others
 SOLVED = 0.95  # above it, scores are equal and gradients small because the tasks are solved
@@ -104,7 +104,7 @@ class Record:
         stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
         self.stopped = read_stopped(stopped) if stopped.is_file() else None
         self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
-        self.summary: Mapping[str, Any] = read_file(summary) if summary.is_file() else {}
+        self.summary: Mapping[str, Any] = asdict(Summary.load(summary)) if summary.is_file() else {}
 
     def __call__(self, name: str) -> list[float]:
         """The values of a metric, for the steps that have it."""

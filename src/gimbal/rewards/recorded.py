@@ -14,7 +14,8 @@ def chosen(task: Task, column: str, sample: int) -> Any:
     """The value of a task's column for this sample: its entry in a list, or the value itself."""
     if column not in task.columns:
         raise ValueError(
-            f"task {task.id} has no column {column!r}; offline data must have it, with one entry per sample"
+            f"task {task.id} has no column {column!r}; columns: {', '.join(task.columns) or 'none'}. Data for SFT have "
+            "prompt and completion, for DPO prompt, chosen and rejected (docs/data.md)"
         )
     value = task.columns[column]
     if isinstance(value, str) or not isinstance(value, Sequence):
@@ -35,6 +36,9 @@ class Recorded(AbstractReward):
 
     column: str = "score"
     name: str = "recorded"
+
+    def accepts(self, task: Task) -> None:
+        chosen(task, self.column, 0)
 
     def __call__(self, group: Group) -> list[float | None]:
         return [float(chosen(group.task, self.column, rollout.sample)) for rollout in group.rollouts]

@@ -187,7 +187,7 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
 def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
-    """Refuse, before the first step, a missing model, tasks that cannot be read or asked and rewards that cannot score them.
+    """Refuse, before the first step, a missing model, tasks that cannot be read or asked, and parts that cannot use them.
     Return advice: the first doubtful task, and how many held-out rows are also trained on. ``rewards``: the run's, if open;
     ``policy``: if it is loaded.
 
@@ -196,8 +196,8 @@ def accepted(
     if policy is None:
         run.policy.check_files()
     held_out, doubts = run.held_out, list[str]()
-    sets = [(run.tasks, None), *([(held_out.tasks, held_out.rewards)] if held_out else [])]
-    for tasks, own in sets:
+    evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
+    for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:
         if not len(tasks):
             raise ValueError(
                 f"{'tasks' if tasks is run.tasks else 'held_out.tasks'} ({type(tasks).__name__}) holds no tasks; at least one"
@@ -210,6 +210,7 @@ def accepted(
             for task in _looked_at(tasks):
                 if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
+                sampler.workflow.accepts(task)
                 for reward in used:
                     reward.accepts(task)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):

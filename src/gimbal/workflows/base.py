@@ -217,6 +217,10 @@ class AbstractWorkflow(AbstractPart, ABC):
         """Other policies that it asks, by name."""
         return {}
 
+    def accepts(self, task: Task) -> None:
+        """Raises ValueError if it cannot use such a task, which would end the run later; called before the first step."""
+        return None
+
     @property
     def at_once(self) -> int | None:
         """How many attempts may be in progress in a process; the others wait. None: no limit."""

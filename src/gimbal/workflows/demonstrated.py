@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.objectives.base import AbstractCorrection
-from gimbal.records import Episode
+from gimbal.records import Episode, Task
 from gimbal.rewards.recorded import chosen
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps, Write
 
@@ -33,6 +33,9 @@ class Demonstrated(AbstractWorkflow):
             yield Refusal(
                 "the closed loop needs the distance of the policy from its sampler, and these rows were not sampled: stability=None"
             )
+
+    def accepts(self, task: Task) -> None:
+        chosen(task, "completion", 0)
 
     def __call__(self, attempt: Attempt) -> Steps:
         text = chosen(attempt.task, "completion", attempt.sample)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.config.own import shaped, wrong
+from gimbal.config.own import finite, shaped, wrong
 from gimbal.controllers.base import AbstractStepSize
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
@@ -134,15 +134,17 @@ class AbstractPolicyGradient(AbstractUpdate):
         reports: Metrics = {}
         for reward_shape in self.reward_shaping:
             reports |= reward_shape.report(batch)
-            batch = replace(batch, reward_NS=shaped(reward_shape, reward_shape(batch), batch.mask_NS))
+            shaped_NS = shaped(reward_shape, reward_shape(batch), batch.mask_NS)
+            batch = replace(batch, reward_NS=finite(reward_shape, shaped_NS, batch.mask_NS))
         reports |= self.advantage.report(batch)
-        batch = replace(batch, advantage_NS=self.advantage.of_rows(batch))
+        batch = replace(batch, advantage_NS=finite(self.advantage, self.advantage.of_rows(batch), batch.mask_NS))
         if has_critic:
             # Before any shaping: the critic predicts returns, not what the method makes of them.
             batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
         for shape in self.shaping:
             reports |= shape.report(batch)
-            batch = replace(batch, advantage_NS=shaped(shape, shape(batch), batch.mask_NS))
+            advantage_NS = shaped(shape, shape(batch), batch.mask_NS)
+            batch = replace(batch, advantage_NS=finite(shape, advantage_NS, batch.mask_NS))
         return batch, reports
 
     def _refuse_rows(self) -> None:
