@@ -47,8 +47,8 @@ def remedy(error: OSError) -> str:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if error.errno == errno.EFBIG and limit != resource.RLIM_INFINITY:
         return (
-            f"{file} could not be written: this shell allows no file above {limit / 1e6:g} MB (ulimit -f); type ulimit -f unlimited "
-            "and give the command again, in a new shell if that is refused"
+            f"{file} could not be written: this shell allows no file above {limit / 1e6:g} MB (ulimit -f); type ulimit -f unlimited, "
+            "in a new shell if that is refused"
         )
     if error.errno == errno.EFBIG:
         return f"{file} could not be written: its file system takes no file of this size; write to another one (--runs DIRECTORY)"

@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, where, and with which exit code."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -366,6 +367,17 @@ def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
     assert capsys.readouterr().err.endswith(
         "reward mine broke. Fix it, then continue with: gimbal train --resume 'runs/my run'\n"
     )
+
+
+def test_a_full_disk_says_how_to_go_on(trained, monkeypatch, capsys):
+    def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
+        (directory / "metrics.jsonl").write_text("{}\n")
+        raise OSError(errno.ENOSPC, "No space left on device", "state.pt")
+
+    monkeypatch.setattr(local, "run_local", broken)
+    assert cli.main(["train", TOY, "--name", "it"]) == 2
+    said = capsys.readouterr().err
+    assert "the disk is full; free some space" in said and said.endswith("continue with: gimbal train --resume runs/it\n")
 
 
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])
