@@ -242,11 +242,11 @@ def launch(
             steps = finished_steps(directory)
             if not resume:
                 discard(directory)
+            if isinstance(error, OSError) and steps and (way := durable.remedy(error)):
+                raise ValueError(f"{way}. Then continue with: {resuming(directory)}") from error
             if told:
                 when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
                 raise OwnError(f"{told}, {when}") from error
-            if isinstance(error, OSError) and steps and (way := durable.remedy(error)):
-                raise ValueError(f"{way}. Then continue with: {resuming(directory)}") from error
             if isinstance(error, RewardError | Rewritten) and under_way and not steps and not resume:
                 raise type(error)(f"{error}. No step was finished: fix it, then give the same command again") from error
             raise
