@@ -17,6 +17,7 @@ from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.effective_sample_size import EffectiveSampleSize
 from gimbal.controllers.lagrangian import Lagrangian
+from gimbal.controllers.linear import Linear
 from gimbal.controllers.stability import Stability
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.budgets.deepened import Deepened
@@ -137,6 +138,11 @@ REFUSALS = [
         {"shaping": (RankShaped(),), "controllers": {"shaping.0.rank": Lagrangian()}},
         "shaping.0.rank, which RankShaped updates itself",
         {"controllers": {"shaping.0.gain": Lagrangian()}},
+    ),
+    (
+        {"controllers": {"max_staleness": Linear(initial=2.0, final=1.0, steps=4)}},
+        "max_staleness, which is read once",
+        {"controllers": {"oversampling": Linear(initial=2.0, final=1.0, steps=4)}},
     ),
     (
         {**PUSHED, "sampling": Sampling(stop=("=",))},

@@ -44,7 +44,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.run import AbstractRun
+from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
 MOST_RATE = 1e-5  # AdamW's rate for full training of a pretrained model; published runs use 1e-6 to 5e-6
@@ -356,13 +356,19 @@ def _named(part: AbstractPart) -> Iterator[str]:
 
 
 def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
-    """A controller must change an existing number, by a signal that is measured."""
+    """A controller must change an existing number that is read again in each step, by a signal that is measured."""
+    read_once = {item.name for item in fields(AbstractRun)} - {"oversampling"}
     for path, rule in run.learns.controllers.items():
         try:
             value = get_at(run.learns, path)
         except KeyError as error:
             yield Refusal(f"a controller changes {path}, but this run has no {error.args[0]!r} there")
             continue
+        if isinstance(run, Run) and path.partition(".")[0] in read_once:
+            yield Refusal(
+                f"a controller changes {path}, which is read once, when the run begins, so that nothing would move: controllers move "
+                "what learns (objective, optimization, stability, ...) and oversampling"
+            )
         for place, part in walk(run.learns):
             if isinstance(part, AbstractRemembering) and path.removeprefix(f"{place}.") in part.init():
                 yield Refusal(
