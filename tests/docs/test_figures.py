@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "claims"))
 
+import age
+import age_page
 import campaign
 import curve
 import curve_page
@@ -26,7 +28,7 @@ import holds_page
 import terminal
 
 MINUS = "\N{MINUS SIGN}"
-GRID, HOLDS, CURVE = (campaign.load(claim.RECORD) for claim in (grid, holds, curve))
+GRID, HOLDS, CURVE, AGE = (campaign.load(claim.RECORD) for claim in (grid, holds, curve, age))
 
 
 def load(name, file):
@@ -326,6 +328,34 @@ def test_parts_and_faults_on_the_page_of_stability():
         f"weight sync lost {held['sync']} and {bare['sync']}",
         f"from step 20 of 32 on {held['tenfold']}, and {bare['tenfold']} without the loop",
         f"({held['logprob']}; {bare['logprob']} without it)",
+    )
+
+
+def test_the_moving_bound_on_the_pages_of_stability_and_scale():
+    most, late = age_page.largest(AGE, 0.8), age_page.largest(AGE, 0.85)
+    words, sums = (
+        [plain(statistics.fmean(run["score"] for run in age_page.stays(tasks, arm))) for arm in age_page.STAY]
+        for tasks in age.TASKS
+    )
+    moving = [plain(statistics.fmean(run["score"] for run in age_page.here(AGE, age.MOVING, t))) for t in age.TASKS]
+    reached = {
+        arm: [age_page.steps_to(run["pass_rate"], 0.85) for tasks in age.TASKS for run in age_page.stays(tasks, arm)]
+        for arm in ("4", "16")
+    }
+    never = {arm: f"{found.count(None)} of {len(found)}" for arm, found in reached.items()}
+    fast = age.SECONDS["samplers"][1] / age.SECONDS["samplers"][16]
+    assert not lacking(
+        "docs/stability.md",
+        f"The runs end at {moving[0]} (spell_backward) and {moving[1]} (chain_sum); with fixed bounds of 1, 4 and 16 the loop ended at "
+        f"{words[0]}, {words[1]} and {words[2]} and at {sums[0]}, {sums[1]} and {sums[2]}",
+        f"takes up to {plain(most[age.MOVING])} more than the best bound",
+        f"take up to {most['1']:.1f}, {plain(most['4'])} and {plain(most['16'])} more",
+        f"steps at 16 are {fast:.1f} times as fast as at 1",
+        f"With 16, {never['16']} runs do not reach .85",
+        f"a fixed 4 takes up to {plain(late['4'])} more than the best and the moving bound {plain(late[age.MOVING])}",
+    )
+    assert not lacking(
+        "docs/scale.md", f"{never['16']} runs did not get there within 24 steps, of those at age 4 {never['4']}"
     )
 
 
