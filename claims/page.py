@@ -11,7 +11,6 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import age  # noqa: E402
 import age_page  # noqa: E402
 import campaign  # noqa: E402
 import composed  # noqa: E402
@@ -121,7 +120,7 @@ def pages() -> dict[str, str]:
     runs, cells = dose.load(), grid.load()
     text = HEAD + section(runs) + "\n" + grid_page.section(cells)
     text += "\n" + holds_page.section(grid.load(holds.RECORD))
-    text += "\n" + age_page.section(campaign.load(age.RECORD))
+    text += "\n" + age_page.section(campaign.load(age_page.RECORD))
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,11 +32,12 @@ RULES = (*BOUNDED, Reweight)
     batch=st.integers(1, 4),
     steps=st.integers(1, 40),
     seed=st.integers(0, 2**32),
+    admission=st.none() | st.integers(0, 5),
 )
-def test_no_group_is_ever_older_than_k_and_the_learner_never_waits_for_ever(k, batch, steps, seed):
+def test_no_group_is_ever_older_than_k_and_the_learner_never_waits_for_ever(k, batch, steps, seed, admission):
     """Groups finish in any order, some are dropped; consumption is by order of dispatch among the finished."""
     draw = random.Random(seed)
-    pace, version, dispatched = Pace(max_staleness=k, groups_per_step=batch), 0, 0
+    pace, version, dispatched = Pace(max_staleness=k, groups_per_step=batch, admission=admission), 0, 0
     flying: dict[int, int] = {}  # index -> version at dispatch
     stored: dict[int, int] = {}
     ages = []
@@ -96,13 +98,14 @@ def test_the_bound_is_reached():
     share=st.sampled_from([0.0, 0.4]),
     oversampling=st.sampled_from([1.0, 1.7]),
     ahead=st.sampled_from(["ready", "full"]),
+    admission=st.none() | st.integers(0, 2),
 )
 def test_no_rule_with_a_bound_ever_trains_on_an_older_decision(
-    rule, k, batch, seed, slots, held_up, share, oversampling, ahead
+    rule, k, batch, seed, slots, held_up, share, oversampling, ahead, admission
 ):
     """Real pipelines, random delays, drops and oversampling; nothing deadlocks, and no group is lost or used twice."""
     schedule = Schedule(
-        rule(max_staleness=k, groups_per_step=batch),
+        rule(max_staleness=k, groups_per_step=batch, admission=admission),
         steps=6,
         seed=seed,
         slots=slots,
@@ -128,6 +131,30 @@ def test_staleness_0_is_the_synchronous_run_under_every_rule(seed):
     ]
     assert all(run.batches == [[3 * step + i for i in range(3)] for step in range(6)] for run in runs)
     assert all(run.oldest == 0 and run.pipeline.drops.total() == 0 for run in runs)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_admission_of_0_is_synchronous_and_of_k_what_there_is_without_it(rule):
+    def run(k, admission):
+        pace = rule(max_staleness=k, groups_per_step=3, admission=admission)
+        schedule = Schedule(pace, steps=6, seed=0, slots=4, held_up=0.5)
+        return schedule.batches, [age_K.tolist() for age_K in schedule.ages]
+
+    assert run(3, 0) == run(0, None) and run(3, 0)[0] == [[3 * step + i for i in range(3)] for step in range(6)]
+    assert run(3, 3) == run(3, None)
+
+
+def test_admission_limits_what_waits_and_leaves_a_long_rollout_its_k_versions():
+    pace = Pace(max_staleness=4, groups_per_step=2, admission=1)
+    assert (pace.room(0), pace.room(4), pace.capacity) == (4, 0, 4)
+    assert pace.may_step(9, [6]) and not pace.may_step(9, [5])
+    wide, narrow, tight = (
+        Schedule(Pace(max_staleness=k, groups_per_step=2, admission=a), steps=60, seed=1)
+        for k, a in ((6, None), (6, 1), (1, None))
+    )
+    ages = [float(torch.cat(run.ages).float().mean()) for run in (wide, narrow, tight)]
+    assert 1 < narrow.oldest <= 6 and tight.oldest == 1 and ages[1] < 0.5 * ages[0]
+    assert not narrow.pipeline.drops
 
 
 @pytest.mark.slow
@@ -211,3 +238,6 @@ def test_real_runs_keep_what_their_rule_promises(rule, single_thread):
 def test_the_rule_takes_its_numbers_from_the_run():
     with pytest.raises(ValueError, match="max_staleness and prompts_per_step"):
         small_run(staleness=Pace(max_staleness=3))
+    for admission in (-1, 3):
+        with pytest.raises(ValueError, match="0 to max_staleness versions ahead"):
+            small_run(max_staleness=2, staleness=Pace(admission=admission))

@@ -62,6 +62,18 @@ def request(group: int, sample: int) -> Request:
     return Request(group=group, task=Task(id="t"), sample=sample, sampling=Sampling(max_length=300), seed=5)
 
 
+def test_long_rollouts_have_the_bound_and_what_waits_has_the_admission():
+    """Most of the throughput of the wide bound, at an age nearer that of the narrow one."""
+    plan = replace(PLAN, max_staleness=12, samplers=4, warmup=20, steps=60)
+    wide, admitted, narrow = (
+        simulate(replace(plan, max_staleness=k, admission=a), "partial-rollout")
+        for k, a in ((12, None), (12, 3), (3, None))
+    )
+    assert admitted.step_s < 0.7 * narrow.step_s and admitted.step_s < 1.25 * wide.step_s
+    assert admitted.age_mean < 0.6 * wide.age_mean and admitted.age_max <= 12
+    assert simulate(replace(plan, admission=12), "partial-rollout") == wide
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     loading=st.sampled_from(["interrupt", "drain", "barrier"]),

@@ -1,8 +1,8 @@
 """Staleness rules: when a group may be dispatched, when the learner may step, and what happens to data that is too old.
 
 The age of a decision is the learner's version when its gradient is taken minus the version of the weights that sampled it.
-k = ``max_staleness`` versions, B = ``groups_per_step``. All rules dispatch only while fewer than (k + 1) B groups are outstanding
-(dispatched, neither consumed nor dropped). They differ in who pays for a slow rollout:
+k = ``max_staleness`` versions, B = ``groups_per_step``. All rules dispatch only while fewer than (a + 1) B groups are outstanding
+(dispatched, neither consumed nor dropped), where a = ``admission`` is k unless it is set. They differ in who pays for a slow rollout:
 
     Pace      the learner waits if its step would leave something too old; finished groups are consumed first
     Wait      the learner waits for the groups dispatched earliest, and consumes them in that order
@@ -31,8 +31,13 @@ from gimbal.records import Group, TrainBatch
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractStaleness(AbstractPart, ABC):
-    """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k."""
+    """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k.
 
+    ``admission`` = a: how many versions ahead samplers may be, at most k. Below k, long rollouts still have k versions to finish, and
+    fewer batches wait in line. None: k. 0: synchronous.
+    """
+
+    admission: int | None = None
     # Set by the run, and shown there.
     max_staleness: int = field(default=0, repr=False, metadata=OF_RUN)
     groups_per_step: int = field(default=1, repr=False, metadata=OF_RUN)
@@ -62,15 +67,16 @@ class AbstractStaleness(AbstractPart, ABC):
 
     @property
     def capacity(self) -> int:
-        """(k + 1) B: the most finished groups that may wait."""
-        return (self.max_staleness + 1) * self.groups_per_step
+        """(a + 1) B: the most finished groups that may wait."""
+        ahead = self.max_staleness if self.admission is None else min(self.admission, self.max_staleness)
+        return (ahead + 1) * self.groups_per_step
 
     def wanted(self, stored: int, flying: int, oversampling: float) -> int:
         """How many more groups to dispatch if some will be dropped: each open place is requested ``oversampling`` times.
 
         At 1 it is ``room(stored + flying)``. Above 1 more than ``capacity`` may survive; then the latest are surplus, and dropped.
         The bound holds all the same: dispatch adds to the latest deadlines only, the step rule looks at all that is in flight, and
-        with nothing in flight at most (k + 1) B groups are left, as in the proof.
+        with nothing in flight at most (a + 1) B groups are left, as in the proof.
         """
         return max(0, math.ceil(self.room(stored) * oversampling - 1e-9) - flying)
 
@@ -124,7 +130,7 @@ class Wait(AbstractStaleness):
 
 @dataclass(frozen=True, kw_only=True)
 class Withhold(AbstractStaleness):
-    """Dispatches tasks in waves of (k + 1) B groups, the next once the last is used up; drops nothing.
+    """Dispatches tasks in waves of (a + 1) B groups, the next once the last is used up; drops nothing.
 
     The learner never waits for more than a batch of the current wave; the samplers run empty at the end of each.
     """

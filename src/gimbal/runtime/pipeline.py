@@ -6,7 +6,7 @@
 Every dispatched rollout comes out exactly once: trained on, dropped with a counted reason, or in a group dropped with one. A
 sample that the engine drops leaves its group to the others. What waits for what:
 
-    dispatch  waits for room: at most (k + 1) B groups outstanding           unblocked by a learner step or a drop
+    dispatch  waits for room: at most (a + 1) B groups outstanding           unblocked by a learner step or a drop
     batch     waits for B stored groups and for the rule of staleness        unblocked by engine and scorer finishing groups
 """
 

@@ -91,6 +91,7 @@ def measured(
         budget=run.budget,
         max_length=run.sampling.max_length,
         max_staleness=run.max_staleness,
+        admission=run.staleness.admission,
         ahead=run.ahead,
         kept=_mean(rows, "kept_frac", 1.0) if run.filters else 1.0,
         oversampling=run.oversampling,

@@ -48,6 +48,7 @@ class Setup:
     budget: AbstractBudgetSpec = Fixed()
     max_length: int = 10_000_000  # maximum decisions per rollout
     max_staleness: int = 1  # k of bounded-async and partial-rollout, and of serial
+    admission: int | None = None  # versions that samplers may be ahead, as of staleness.admission; None: k
     ahead: Literal["ready", "full"] = "ready"  # "full" only applies to serial: elsewhere it would leave no overlap
     recompute: bool = False  # whether caches are recomputed when weights arrive in the middle of rollouts
     kept: float = 1.0  # share of groups that the filters let through
@@ -140,7 +141,7 @@ def simulate(plan: Setup, schedule: Schedule) -> Forecast:
             filters=(_Kept(share=plan.kept, seed=plan.seed),) if plan.kept < 1 else (),
             sampling=Sampling(max_length=plan.max_length),
         ),
-        Pace(max_staleness=k, groups_per_step=plan.prompts_per_step),
+        Pace(max_staleness=k, groups_per_step=plan.prompts_per_step, admission=plan.admission),
         ahead=plan.ahead if serial else "ready",
         seed=plan.seed,
         max_empty_batches=1000,
