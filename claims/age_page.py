@@ -9,7 +9,7 @@ from typing import Any
 
 import age
 import grid
-from age import ADMITTED, MOVING, RECORD as RECORD, SAME, SECONDS, TASKS
+from age import ADMITTED, MOVING, SAME, SECONDS, TASKS
 
 from gimbal.ops.confidence import student_width
 

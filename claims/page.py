@@ -120,7 +120,7 @@ def pages() -> dict[str, str]:
     runs, cells = dose.load(), grid.load()
     text = HEAD + section(runs) + "\n" + grid_page.section(cells)
     text += "\n" + holds_page.section(grid.load(holds.RECORD))
-    text += "\n" + age_page.section(campaign.load(age_page.RECORD))
+    text += "\n" + age_page.section(campaign.load(age_page.age.RECORD))
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
