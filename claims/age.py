@@ -127,7 +127,7 @@ def measure(trial: Trial) -> dict[str, Any]:
 
 def simulated(machine: str, most: int, admission: int | None = None) -> float:
     speeds = Speeds(step_s=0.02, row_s=1e-4, load_s=1.0, train_token_s=MACHINES[machine] / DRAWN)
-    lengths = LogNormal(mean=2000, cv=1, limit=32768)
+    lengths = LogNormal(mean=2000.0, cv=1.0, limit=32768)
     plan = Setup(speeds=speeds, lengths=lengths, samplers=4, slots=64, warmup=24, steps=60)
     return simulate(replace(plan, max_staleness=most, admission=admission), "partial-rollout").step_s
 

@@ -166,6 +166,8 @@ def recommendation(plan: Setup, forecasts: Sequence[Forecast]) -> str:
     enough = [forecast for forecast in tried if forecast.rollouts_per_s >= ENOUGH * best]
     chosen = min(enough, key=lambda forecast: (forecast.age_mean, -forecast.rollouts_per_s))
     bound = f" with max_staleness={chosen.max_staleness}" if chosen.schedule != "sync" else ""
+    if plan.admission is not None and plan.admission < chosen.max_staleness:
+        bound += f" staleness.admission={plan.admission}"
     plain = next((f.rollouts_per_s for f in forecasts if f.schedule == "sync"), None)
     times = f", {chosen.rollouts_per_s / plain:.2f} times sync" if plain and chosen.schedule != "sync" else ""
     return (
