@@ -23,6 +23,12 @@ SMALL = [
 ]
 
 
+def test_an_admission_below_the_bound_is_recommended_by_its_name(capsys):
+    for words, named in (((), False), (("admission=2",), True), (("admission=20",), False)):
+        assert main(["plan", *SMALL, "max_staleness=6", *words, "--schedule", "serial"]) == 0
+        assert (" staleness.admission=2:" in capsys.readouterr().out) is named
+
+
 def test_a_table_and_one_sentence(capsys):
     assert main(["plan", *SMALL]) == 0
     out = capsys.readouterr().out
