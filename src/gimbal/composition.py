@@ -42,7 +42,7 @@ LIMITS_TURNS = "ends an episode after as many turns as its task says"
 GROWS = "draws further rollouts of a group that is scored"
 DROPS_PROFILES = "drops groups that were drawn to learn of their tasks"
 SUPERSEDES = "drops groups whose task is asked again"
-FORWARD = "learns from finished samples, and needs no path to them"
+FORWARD = "learns from samples, and needs no log-probabilities of steps"
 LARGE = "is a model of the size that people pretrain"
 
 

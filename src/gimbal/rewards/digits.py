@@ -5,18 +5,17 @@ The data are scikit-learn's 1,797 digits, pixels from -1 to 1. Even rows train t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gimbal.records import Group, Rollout
-from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.novelty import finished
+from gimbal.records import Rollout
+from gimbal.rewards.samples import AbstractSampleReward, finished
 
 NEIGHBOURS = 5
 SIDE = 8
@@ -49,9 +48,8 @@ def _linear() -> tuple[Float[Tensor, "10 64"], Float[Tensor, " 10"]]:
     return layer.weight.detach(), layer.bias.detach()
 
 
-def images(rollouts: Sequence[Rollout]) -> Float[Tensor, "K 64"]:
-    """The finished samples, flat. ValueError where there are none, or of another size."""
-    flat_KD = finished(rollouts)
+def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
+    """The same samples. ValueError where they are of another size."""
     if flat_KD.shape[1] != SIDE * SIDE:
         raise ValueError(
             f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {flat_KD.shape[1]} numbers"
@@ -60,7 +58,7 @@ def images(rollouts: Sequence[Rollout]) -> Float[Tensor, "K 64"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitClass(AbstractReward):
+class DigitClass(AbstractSampleReward):
     """How much a sample looks like the digit ``wanted``; -1 asks for the class of its task (column ``label``).
 
     ``by`` "linear" is a softmax trained on the even rows: ``scale`` "log" is log p, "probability" p, "hit" 1 where no other class is
@@ -81,35 +79,36 @@ class DigitClass(AbstractReward):
                 "DigitClass by neighbours counts votes, whose log is often -inf: set scale=hit or probability"
             )
 
-    def __call__(self, group: Group) -> list[float | None]:
-        wanted = self._wanted(group.task.columns)
-        x_KD = images(group.rollouts)
-        if self.by == "linear":
-            weight, bias = _linear()
-            logit_KC = x_KD @ weight.T + bias
-            if self.scale == "logit":
-                return logit_KC[:, wanted].tolist()
-            log_KC = logit_KC.log_softmax(-1)
-        else:
-            data_KD, label_K = (rows[1::2] for rows in digits())
-            near = torch.cdist(x_KD, data_KD).topk(NEIGHBOURS, largest=False).indices
-            log_KC = torch.nn.functional.one_hot(label_K[near], 10).float().mean(1).log()
-        if self.scale == "hit":
-            return (log_KC.argmax(-1) == wanted).float().tolist()
-        return (log_KC if self.scale == "log" else log_KC.exp())[:, wanted].tolist()
+    @property
+    def flat(self) -> str:
+        if self.by == "neighbours":
+            return "it counts votes, which hardly any change of a sample changes: set by=linear"
+        return "a hit is 0 or 1, which hardly any change of a sample changes: set scale=log" if self.scale == "hit" else ""
 
-    def _wanted(self, columns: Mapping[str, Any]) -> int:
-        if self.wanted >= 0:
-            return self.wanted
-        if "label" not in columns:
+    def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        x_ND = images(x_ND)
+        wanted_N1 = (label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted))[:, None]
+        if (wanted_N1 < 0).any():
             raise ValueError(
                 f"reward {self.name} reads the class of the task, which has none: set wanted, or tasks.labels"
             )
-        return int(columns["label"])
+        if self.by == "linear":
+            weight, bias = (part.to(x_ND.device) for part in _linear())
+            logit_NC = x_ND @ weight.T + bias
+            if self.scale == "logit":
+                return logit_NC.gather(1, wanted_N1)[:, 0]
+            log_NC = logit_NC.log_softmax(-1)
+        else:
+            data_KD, label_K = (rows[1::2].to(x_ND.device) for rows in digits())
+            near = torch.cdist(x_ND, data_KD).topk(NEIGHBOURS, largest=False).indices
+            log_NC = torch.nn.functional.one_hot(label_K[near], 10).float().mean(1).log()
+        if self.scale == "hit":
+            return (log_NC.argmax(-1) == wanted_N1[:, 0]).float()
+        return (log_NC if self.scale == "log" else log_NC.exp()).gather(1, wanted_N1)[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitDistance(AbstractReward):
+class DigitDistance(AbstractSampleReward):
     """How far a sample is from the nearest real digit (Euclidean, pixels from -1 to 1): a measure, not a goal, so its weight is 0.
 
     Over many samples it reports ``distance``, the mean; and ``coverage``, the share of the real digits ``wanted`` (-1: all) that have a
@@ -121,12 +120,12 @@ class DigitDistance(AbstractReward):
     name: str = "data"
     weight: float = 0.0
 
-    def __call__(self, group: Group) -> list[float | None]:
-        return torch.cdist(images(group.rollouts), digits()[0]).amin(-1).tolist()
+    def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        return torch.cdist(images(x_ND), digits()[0].to(x_ND.device)).amin(-1)
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         data_KD, label_K = digits()
-        x_ND = images(rollouts)
+        x_ND = images(finished(rollouts))
         real_KD = data_KD if self.wanted < 0 else data_KD[label_K == self.wanted]
         radius_K = torch.cdist(real_KD, real_KD).kthvalue(NEIGHBOURS + 1).values  # the first is the row itself
         covered_K = torch.cdist(real_KD, x_ND).amin(-1) < radius_K
@@ -137,7 +136,7 @@ class DigitDistance(AbstractReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitLikeness(AbstractReward):
+class DigitLikeness(AbstractSampleReward):
     """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd".
 
     ``scale`` "nearness" is minus the distance to the nearest; "real" is 1 if that distance is at most that of 19 of 20 real digits
@@ -155,10 +154,14 @@ class DigitLikeness(AbstractReward):
         if not 0 <= self.wanted <= 9:
             raise ValueError(f"DigitLikeness.wanted is {self.wanted}; digits are 0 to 9")
 
-    def __call__(self, group: Group) -> list[float | None]:
-        own_KD, limit = self._judge()
-        near_K = torch.cdist(self._coarse(images(group.rollouts)), own_KD).amin(-1)
-        return (near_K <= limit).float().tolist() if self.scale == "real" else (-near_K).tolist()
+    @property
+    def flat(self) -> str:
+        return "real is 0 or 1, which hardly any change of a sample changes: set scale=nearness" if self.scale == "real" else ""
+
+    def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        own_KD, limit = (part.to(x_ND.device) for part in self._judge())
+        near_N = torch.cdist(self._coarse(images(x_ND)), own_KD).amin(-1)
+        return (near_N <= limit).float() if self.scale == "real" else -near_N
 
     def _judge(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, ""]]:
         """The real digits of its half, and the distances of the other half from them."""

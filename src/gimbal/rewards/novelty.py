@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from gimbal.records import Group, Rollout
+from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
-
-
-@runtime_checkable
-class _Made(Protocol):
-    """What a rollout's decisions must hold: the finished samples."""
-
-    sample_ND: Tensor
-
-
-def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
-    """The finished samples, flat. ValueError where there are none, or of several sizes."""
-    made = [rollout.decisions for rollout in rollouts]
-    flat = [each.sample_ND.flatten() for each in made if isinstance(each, _Made)]
-    if len(flat) < len(made) or len({len(x) for x in flat}) > 1:
-        raise ValueError(
-            "this reward looks at finished samples of one size, as denoising policies make them (policy=Denoiser()), and these "
-            "rollouts have none"
-        )
-    return torch.stack(flat).float()
+from gimbal.rewards.samples import finished
 
 
 @dataclass(frozen=True, kw_only=True)

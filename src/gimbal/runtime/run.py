@@ -184,7 +184,7 @@ class UpdateRun(AbstractRun):
 
     @property
     def learns(self) -> AbstractUpdate:
-        return self.update
+        return self.update.of_run(self.rewards)
 
 
 def short(value: Any) -> Any:

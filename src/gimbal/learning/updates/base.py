@@ -38,6 +38,7 @@ from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.ops.paths import walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
+from gimbal.rewards.base import AbstractReward
 
 Metrics = dict[str, float]
 
@@ -243,6 +244,10 @@ class AbstractUpdate(AbstractPart, ABC):
     @abstractmethod
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         """The losses of one micro-batch, in order: each is computed when all models have been moved by the one before."""
+
+    def of_run(self, rewards: tuple[AbstractReward, ...]) -> AbstractUpdate:
+        """It, in a run with these rewards: for an update that needs more of them than their scores."""
+        return self
 
     def init(self, models: Models) -> dict[str, Stateful]:
         """What its parts remember, by name: made once, kept in ``models.parts``, saved and resumed with the run."""

@@ -1,0 +1,209 @@
+"""Reward backpropagation: the gradient of a differentiable reward, through the sampler, into the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.forward_process import acting, paths
+from gimbal.policies import samplers
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
+from gimbal.policies.paths import Paths
+from gimbal.records import TrainBatch
+from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.samples import AbstractSampleReward
+
+NOISE = "reward_gradient/noise"  # a fact: [N, copies, D]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSteps:
+    """Which of the S denoising steps carry the gradient of a reward, and what is cut off.
+
+    A path ends at a step drawn from the last ``late``: the reward is of the sample, or of the clean sample that the network predicts
+    there. ``count`` steps up to it carry gradient: the last ones, or, ``spaced``, equally distant ones from a random first.
+    ``detached``: the network's input carries none, so a step passes it on unchanged, and no Jacobian of the network is multiplied. The
+    result is noised again to where the last step began, ``copies`` times, and the rewards of all predictions are averaged.
+
+    - DRaFT-K (arXiv:2309.17400): ``count`` K; with K = S it is the full gradient.
+    - DRaFT-LV: ``count`` 1, ``copies`` 2.
+    - ReFL (arXiv:2304.05977): ``count`` 1, ``late`` above 1; with ``late`` 1 it is DRaFT-1.
+    - DRTune (2024): ``spaced`` and ``detached``, ``late`` above 1.
+
+    With S = 1 all are the same but DRaFT-LV.
+    """
+
+    count: int = 1
+    late: int = 1
+    spaced: bool = False
+    detached: bool = False
+    copies: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.late < 1 or self.copies < 0:
+            raise ValueError(
+                f"GradientSteps.count is {self.count}, late {self.late} and copies {self.copies}; count and late must be at least 1, "
+                "since without a step there is no gradient, and copies 0 or above"
+            )
+        if self.copies and (self.count, self.late) != (1, 1):
+            raise ValueError(f"GradientSteps.copies is {self.copies}; copies are of the last step: set count=1 and late=1")
+
+    def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
+        """(the steps with gradient, the one at whose end the path is scored), of that many."""
+        end = steps - 1 - int(generator.integers(self.late))
+        count = min(self.count, end + 1)
+        apart = (end + 1) // count if self.spaced else 1
+        last = apart * (count - 1)
+        first = int(generator.integers(end + 1 - last)) if self.spaced else end - last
+        return list(range(first, first + last + 1, apart)), end
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardGradient(AbstractUpdate):
+    """Ascends the reward's own gradient through the last steps of the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune.
+
+    loss = - mean min(R(x), limit), R the run's weighted sum of rewards; x is the path, walked again from the recorded state before the
+    first step of ``steps`` that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
+    dx/dtheta = - sum_k dt_k prod_{j > k} (I - dt_j dv_j/dx) dv_k/dtheta.
+
+    - ``steps`` of all S steps: the gradient of the whole path, whatever weights drew it.
+    - ``limit`` below every R: no gradient.
+    - a reward without slope is refused: it must be an ``AbstractSampleReward`` whose ``flat`` is empty.
+
+    S - first + copies evaluations of the network a sample, as many of them with a backward pass as steps carry gradient. With
+    optimization.checkpointing a step keeps its input alone and is computed twice. ``rewards`` are filled with the run's.
+
+    Left out: ReFL's pre-training loss, DRaFT's scaling of adapters at sampling.
+
+    Confidence: verified.
+    """
+
+    steps: GradientSteps = GradientSteps()
+    limit: float = math.inf
+    rewards: tuple[AbstractReward, ...] = ()
+
+    def models(self) -> dict[str, ModelSpec]:
+        return {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
+
+    def of_run(self, rewards: tuple[AbstractReward, ...]) -> RewardGradient:
+        return replace(self, rewards=rewards)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FORWARD})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.has(Denoiser):
+            yield Refusal("RewardGradient goes through the steps of a network that denoises: policy='Denoiser()'")
+        length = whole.run.sampling.max_length
+        if max(self.steps.count, self.steps.late) > length:
+            yield Refusal(
+                f"update.steps.count is {self.steps.count} and late {self.steps.late}, and a path has {length} steps: no more than these"
+            )
+        if self.rewards:
+            yield Refusal("update.rewards are the run's: leave them out, and set reward=")
+        weighted = [reward for reward in whole.run.rewards if reward.weight]
+        if not weighted:
+            yield Refusal("RewardGradient climbs a reward, and no reward of the run has a weight: reward='DigitClass(wanted=4)'")
+        for reward in weighted:
+            if why := flat(reward):
+                yield Refusal(
+                    f"RewardGradient needs a differentiable reward, and of {reward.name!r} ({type(reward).__name__}) {why}; or set its "
+                    "weight to 0, so that it only measures, or learn from scores: gimbal train flow_grpo"
+                )
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """With the noises of the copies, so that they do not depend on how the batch is split."""
+        shape = (len(batch.mask_NS), self.steps.copies, *paths(batch).state_NXD.shape[2:])
+        noise = models.random("reward gradient", "copies").standard_normal(shape, dtype="float32")
+        return batch.with_columns({NOISE: torch.from_numpy(noise).to(models.device)}), {}
+
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """``weight`` is the same for each sample, 1 in all."""
+        there_N = minibatch.mask_NS.any(-1).float()
+        return minibatch.with_columns({"weight": there_N / there_N.sum().clamp(min=1)}), {}
+
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
+        chosen, end = self.steps.drawn(decisions.shape[1], models.random("reward gradient"))
+        policy.model.eval()
+        found = [self.walked(policy, decisions, chosen, end)]
+        found += [self.again(policy, decisions, found[0].detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)]
+        sample_MD = torch.cat(found)
+        score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
+        slope_MD = torch.autograd.grad(score_M.sum(), sample_MD, retain_graph=True)[0]
+        weight_M = weight_N.repeat(len(found)) / len(found)
+        value = -(weight_M * score_M.clamp(max=self.limit)).sum()
+        told = {
+            "score": float((weight_M * score_M.detach()).sum()),
+            "slope": float((weight_M * slope_MD.flatten(1).norm(dim=-1)).sum()),
+            "limited": float((weight_M * (score_M.detach() > self.limit)).sum()),
+            "steps": float(weight_N.sum()) * len(chosen),
+            "left": float(weight_N.sum()) * (decisions.shape[1] - 1 - end),
+        }
+        yield Loss(
+            of=(POLICY,),
+            value=value,
+            metrics={"loss": float(value.detach())} | {f"reward_gradient/{name}": x for name, x in told.items()},
+        )
+
+    def score(self, sample_ND: Float[Tensor, "N ..."], label_N: Tensor) -> Float[Tensor, " N"]:
+        """R of each sample."""
+        total_N = sample_ND.new_zeros(len(sample_ND))
+        for reward in self.rewards:
+            if reward.weight:
+                assert isinstance(reward, AbstractSampleReward), "refused before"
+                total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
+        return total_N
+
+    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> Float[Tensor, "N ..."]:
+        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there."""
+        x_ND = decisions.state_NXD[:, chosen[0]]
+        for k in range(chosen[0], end + 1):
+            level_NL = decisions.level_NSL[:, k]
+            with torch.set_grad_enabled(k in chosen):
+                given_ND = x_ND.detach() if self.steps.detached else x_ND
+                found_ND = self._found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
+            clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
+            if end < decisions.shape[1] - 1 and k == end:
+                return clean_ND
+            mean_ND, std_N = samplers.step(
+                decisions.sampler, x_ND, clean_ND, noise_ND, level_NL, decisions.amplitude_NS[:, k]
+            )
+            # The noise that was drawn there, whatever the mean was.
+            wide, was_N = (-1, *[1] * (x_ND.ndim - 1)), decisions.std_NS[:, k]
+            moved_ND = decisions.state_NXD[:, k + 1] - decisions.mean_NSD[:, k]
+            x_ND = mean_ND + (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0).reshape(wide) * moved_ND
+        return x_ND
+
+    def again(
+        self, policy: DenoiserPolicy, decisions: Paths, sample_ND: Float[Tensor, "N ..."], noise_ND: Float[Tensor, "N ..."]
+    ) -> Float[Tensor, "N ..."]:
+        """What the network predicts of these samples, noised to where the last step begins."""
+        level_NL = decisions.level_NSL[:, -1]
+        signal_N, sigma_N = (level_NL[:, i].reshape(-1, *[1] * (sample_ND.ndim - 1)) for i in (0, 1))
+        x_ND = signal_N * sample_ND + sigma_N * noise_ND
+        found_ND = self._found(policy, x_ND, decisions.time_NS[:, -1], decisions.label_N)
+        return policy.process.split(x_ND, found_ND, level_NL)[0]
+
+    def _found(self, policy: DenoiserPolicy, x_ND: Tensor, time_N: Tensor, label_N: Tensor) -> Tensor:
+        if self.optimization.checkpointing and torch.is_grad_enabled():
+            return checkpoint(policy.found, x_ND, time_N, label_N, use_reentrant=False)
+        return policy.found(x_ND, time_N, label_N)
+
+
+def flat(reward: AbstractReward) -> str:
+    """Why a reward has no gradient to learn from; "" where it has."""
+    if isinstance(reward, AbstractSampleReward):
+        return reward.flat and f"the gradient teaches nothing: {reward.flat}"
+    return (
+        "only the score is known: write it as an AbstractSampleReward, in torch (docs/denoising.md)"
+    )

@@ -1,0 +1,30 @@
+"""DRaFT on gimbal-digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.engines.denoising import Denoising
+from gimbal.learning.method import Optimization
+from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
+from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
+from gimbal.runtime.run import UpdateRun
+
+
+def draft() -> UpdateRun:
+    """DRaFT-1 (arXiv:2309.17400): the fours of `diffusion_nft`, by the gradient of log p(4) through the last denoising step.
+
+    On-policy: paths of the present weights, in float32. `update.steps.count=10` is the gradient of the whole path, `update.steps.copies=2`
+    DRaFT-LV. Nothing holds it to the base model.
+    """
+    return replace(
+        diffusion_nft(),
+        engine=Denoising(slots=64),
+        max_staleness=0,
+        ahead="ready",
+        update=RewardGradient(
+            steps=GradientSteps(count=1),
+            optimization=Optimization(learning_rate=3e-4, microbatch_tokens=65536),
+        ),
+        steps=12,
+    )

@@ -1,0 +1,19 @@
+"""ReFL on gimbal-digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.learning.updates.reward_gradient import GradientSteps
+from gimbal.recipes.papers.denoising.draft import draft
+from gimbal.runtime.run import UpdateRun
+
+
+def refl() -> UpdateRun:
+    """ReFL (arXiv:2304.05977): `draft` with the reward of the clean sample that one of the last four steps predicts, at random.
+
+    On-policy. Published: one of the last 11 of 25 steps, rewards up to a limit (`update.limit`), and a pre-training loss, which is
+    left out.
+    """
+    run = draft()
+    return replace(run, update=replace(run.update, steps=GradientSteps(count=1, late=4)))

@@ -1,0 +1,57 @@
+"""Rewards of finished samples, as denoising policies make them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gimbal.records import Group, Rollout
+from gimbal.rewards.base import AbstractReward
+
+NO_LABEL = -1
+
+
+@runtime_checkable
+class _Made(Protocol):
+    """What a rollout's decisions must hold: the finished samples."""
+
+    sample_ND: Tensor
+
+
+def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
+    """The finished samples, flat. ValueError where there are none, or of several sizes."""
+    made = [rollout.decisions for rollout in rollouts]
+    flat = [each.sample_ND.flatten() for each in made if isinstance(each, _Made)]
+    if len(flat) < len(made) or len({len(x) for x in flat}) > 1:
+        raise ValueError(
+            "this reward looks at finished samples of one size, as denoising policies make them (policy=Denoiser()), and these "
+            "rollouts have none"
+        )
+    return torch.stack(flat).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractSampleReward(AbstractReward, ABC):
+    """A reward that judges each finished sample alone. ``of_samples`` is that judgement in torch, and the scores are its values, so an
+    update may follow its gradient with respect to the sample (RewardGradient).
+    """
+
+    @abstractmethod
+    def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The scores of flat samples; ``label_N`` are the classes that were asked for, -1 where none was."""
+
+    @property
+    def flat(self) -> str:
+        """Why its gradient teaches nothing, such as a score that is constant nearly everywhere; "" where it teaches."""
+        return ""
+
+    def __call__(self, group: Group) -> list[float | None]:
+        label = group.task.columns.get("label", NO_LABEL)
+        with torch.no_grad():
+            return self.of_samples(finished(group.rollouts), torch.full((len(group.rollouts),), int(label))).tolist()
