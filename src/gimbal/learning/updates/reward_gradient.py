@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.forward_process import acting, paths
+from gimbal.learning.updates.forward_process import REFERENCE, acting, paths
 from gimbal.policies import samplers
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.paths import Paths
@@ -89,10 +89,12 @@ class RewardGradient(AbstractUpdate):
 
     steps: GradientSteps = GradientSteps()
     limit: float = math.inf
+    coef: float = 0.0
     rewards: tuple[AbstractReward, ...] = ()
 
     def models(self) -> dict[str, ModelSpec]:
-        return {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
+        own = {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
+        return own | ({REFERENCE: ModelSpec(first=True)} if self.coef else {})
 
     def of_run(self, rewards: tuple[AbstractReward, ...]) -> RewardGradient:
         return replace(self, rewards=rewards)
@@ -135,13 +137,18 @@ class RewardGradient(AbstractUpdate):
         policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
         chosen, end = self.steps.drawn(decisions.shape[1], models.random("reward gradient"))
         policy.model.eval()
-        found = [self.walked(policy, decisions, chosen, end)]
-        found += [self.again(policy, decisions, found[0].detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)]
+        sample_ND, said = self.walked(policy, decisions, chosen, end)
+        found = [sample_ND]
+        found += [self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)]
         sample_MD = torch.cat(found)
         score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
         slope_MD = torch.autograd.grad(score_M.sum(), sample_MD, retain_graph=True)[0]
         weight_M = weight_N.repeat(len(found)) / len(found)
         value = -(weight_M * score_M.clamp(max=self.limit)).sum()
+        held = {}
+        if self.coef:
+            pull = (weight_N * self.apart(models[REFERENCE], decisions, said)).sum()
+            value, held = value + self.coef * pull, {"kl/velocity": float(pull.detach())}
         told = {
             "score": float((weight_M * score_M.detach()).sum()),
             "slope": float((weight_M * slope_MD.flatten(1).norm(dim=-1)).sum()),
@@ -152,7 +159,7 @@ class RewardGradient(AbstractUpdate):
         yield Loss(
             of=(POLICY,),
             value=value,
-            metrics={"loss": float(value.detach())} | {f"reward_gradient/{name}": x for name, x in told.items()},
+            metrics={"loss": float(value.detach()), **held} | {f"reward_gradient/{name}": x for name, x in told.items()},
         )
 
     def score(self, sample_ND: Float[Tensor, "N ..."], label_N: Tensor) -> Float[Tensor, " N"]:
@@ -164,17 +171,20 @@ class RewardGradient(AbstractUpdate):
                 total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
         return total_N
 
-    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> Float[Tensor, "N ..."]:
-        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there."""
-        x_ND = decisions.state_NXD[:, chosen[0]]
+    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
+        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there; and
+        what the network was given and said at the steps with gradient."""
+        x_ND, said = decisions.state_NXD[:, chosen[0]], {}
         for k in range(chosen[0], end + 1):
             level_NL = decisions.level_NSL[:, k]
             with torch.set_grad_enabled(k in chosen):
                 given_ND = x_ND.detach() if self.steps.detached else x_ND
                 found_ND = self._found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
+            if k in chosen:
+                said[k] = (given_ND.detach(), found_ND)
             clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
             if end < decisions.shape[1] - 1 and k == end:
-                return clean_ND
+                return clean_ND, said
             mean_ND, std_N = samplers.step(
                 decisions.sampler, x_ND, clean_ND, noise_ND, level_NL, decisions.amplitude_NS[:, k]
             )
@@ -182,7 +192,18 @@ class RewardGradient(AbstractUpdate):
             wide, was_N = (-1, *[1] * (x_ND.ndim - 1)), decisions.std_NS[:, k]
             moved_ND = decisions.state_NXD[:, k + 1] - decisions.mean_NSD[:, k]
             x_ND = mean_ND + (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0).reshape(wide) * moved_ND
-        return x_ND
+        return x_ND, said
+
+    def apart(
+        self, reference: DenoiserPolicy, decisions: Paths, said: dict[int, tuple[Tensor, Tensor]]
+    ) -> Float[Tensor, " N"]:
+        """md |v - v_ref|^2, the mean over the steps with gradient."""
+        total_N = decisions.state_NXD.new_zeros(len(decisions.label_N))
+        for k, (given_ND, found_ND) in said.items():
+            with torch.no_grad():
+                first_ND = reference.found(given_ND, decisions.time_NS[:, k], decisions.label_N)
+            total_N = total_N + (found_ND - first_ND).square().flatten(1).mean(-1) / len(said)
+        return total_N
 
     def again(
         self, policy: DenoiserPolicy, decisions: Paths, sample_ND: Float[Tensor, "N ..."], noise_ND: Float[Tensor, "N ..."]
