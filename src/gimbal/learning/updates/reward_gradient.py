@@ -92,6 +92,10 @@ class RewardGradient(AbstractUpdate):
     coef: float = 0.0
     rewards: tuple[AbstractReward, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.coef < math.inf:
+            raise ValueError(f"RewardGradient.coef is {self.coef}; it must be 0 (no pull to the base) or above")
+
     def models(self) -> dict[str, ModelSpec]:
         own = {POLICY: ModelSpec(optimizer=self.optimization.of_policy())}
         return own | ({REFERENCE: ModelSpec(first=True)} if self.coef else {})
@@ -181,7 +185,7 @@ class RewardGradient(AbstractUpdate):
                 given_ND = x_ND.detach() if self.steps.detached else x_ND
                 found_ND = self._found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
             if k in chosen:
-                said[k] = (given_ND.detach(), found_ND)
+                said[k] = (given_ND, found_ND)
             clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
             if end < decisions.shape[1] - 1 and k == end:
                 return clean_ND, said
@@ -200,7 +204,7 @@ class RewardGradient(AbstractUpdate):
         """md |v - v_ref|^2, the mean over the steps with gradient."""
         total_N = decisions.state_NXD.new_zeros(len(decisions.label_N))
         for k, (given_ND, found_ND) in said.items():
-            with torch.no_grad():
+            with torch.set_grad_enabled(given_ND.requires_grad):
                 first_ND = reference.found(given_ND, decisions.time_NS[:, k], decisions.label_N)
             total_N = total_N + (found_ND - first_ND).square().flatten(1).mean(-1) / len(said)
         return total_N
