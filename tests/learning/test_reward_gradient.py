@@ -55,7 +55,9 @@ def batch_of(policy, sampler="ode", noise=0.7, steps=STEPS):
     rows = [finished.rollout for _, finished in sorted(drained(engine).items())]
     mask_NS = torch.stack([row.mask_S for row in rows])
     return TrainBatch(
-        mask_NS=mask_NS, group_N=torch.zeros(ROWS, dtype=torch.long), decisions=Paths.stack([row.decisions for row in rows])
+        mask_NS=mask_NS,
+        group_N=torch.zeros(ROWS, dtype=torch.long),
+        decisions=Paths.stack([row.decisions for row in rows]),
     )
 
 
@@ -189,7 +191,12 @@ def test_refl_of_the_last_step_is_draft_of_one():
 def test_of_a_path_of_one_step_all_forms_are_one():
     policy = flow()
     batch = batch_of(policy, steps=1)
-    forms = [GradientSteps(), GradientSteps(spaced=True), GradientSteps(detached=True), GradientSteps(spaced=True, detached=True)]
+    forms = [
+        GradientSteps(),
+        GradientSteps(spaced=True),
+        GradientSteps(detached=True),
+        GradientSteps(spaced=True, detached=True),
+    ]
     found = [ours(policy, batch, steps)[0] for steps in forms]
     assert all(torch.equal(one, other) for one, other in pairwise(found))
 

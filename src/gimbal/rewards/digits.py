@@ -83,7 +83,9 @@ class DigitClass(AbstractSampleReward):
     def flat(self) -> str:
         if self.by == "neighbours":
             return "it counts votes, which hardly any change of a sample changes: set by=linear"
-        return "a hit is 0 or 1, which hardly any change of a sample changes: set scale=log" if self.scale == "hit" else ""
+        return (
+            "a hit is 0 or 1, which hardly any change of a sample changes: set scale=log" if self.scale == "hit" else ""
+        )
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = images(x_ND)
@@ -156,7 +158,11 @@ class DigitLikeness(AbstractSampleReward):
 
     @property
     def flat(self) -> str:
-        return "real is 0 or 1, which hardly any change of a sample changes: set scale=nearness" if self.scale == "real" else ""
+        return (
+            "real is 0 or 1, which hardly any change of a sample changes: set scale=nearness"
+            if self.scale == "real"
+            else ""
+        )
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         own_KD, limit = (part.to(x_ND.device) for part in self._judge())

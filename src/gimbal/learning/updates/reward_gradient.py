@@ -22,7 +22,7 @@ from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.samples import AbstractSampleReward
 
-NOISE = "reward_gradient/noise"  # a fact: [N, copies, D]
+NOISE, PLACE = "reward_gradient/noise", "reward_gradient/place"  # facts: [N, copies, D], [N]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,9 @@ class GradientSteps:
                 "since without a step there is no gradient, and copies 0 or above"
             )
         if self.copies and (self.count, self.late) != (1, 1):
-            raise ValueError(f"GradientSteps.copies is {self.copies}; copies are of the last step: set count=1 and late=1")
+            raise ValueError(
+                f"GradientSteps.copies is {self.copies}; copies are of the last step: set count=1 and late=1"
+            )
 
     def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
         """(the steps with gradient, the one at whose end the path is scored), of that many."""
@@ -71,18 +73,20 @@ class GradientSteps:
 class RewardGradient(AbstractUpdate):
     """Ascends the reward's own gradient through the last steps of the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune.
 
-    loss = - mean min(R(x), limit), R the run's weighted sum of rewards; x is the path, walked again from the recorded state before the
+    loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x is the path, walked again from the recorded state before the
     first step of ``steps`` that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
     dx/dtheta = - sum_k dt_k prod_{j > k} (I - dt_j dv_j/dx) dv_k/dtheta.
 
     - ``steps`` of all S steps: the gradient of the whole path, whatever weights drew it.
+    - ``coef`` 0: no pull to the base. Otherwise it is on the clean samples that policy and base predict at one state of each recorded
+      path, at a random step, in place of ReFL's pre-training loss.
     - ``limit`` below every R: no gradient.
     - a reward without slope is refused: it must be an ``AbstractSampleReward`` whose ``flat`` is empty.
 
     S - first + copies evaluations of the network a sample, as many of them with a backward pass as steps carry gradient. With
     optimization.checkpointing a step keeps its input alone and is computed twice. ``rewards`` are filled with the run's.
 
-    Left out: ReFL's pre-training loss, DRaFT's scaling of adapters at sampling.
+    Left out: DRaFT's scaling of adapters at sampling.
 
     Confidence: verified.
     """
@@ -118,7 +122,9 @@ class RewardGradient(AbstractUpdate):
             yield Refusal("update.rewards are the run's: leave them out, and set reward=")
         weighted = [reward for reward in whole.run.rewards if reward.weight]
         if not weighted:
-            yield Refusal("RewardGradient climbs a reward, and no reward of the run has a weight: reward='DigitClass(wanted=4)'")
+            yield Refusal(
+                "RewardGradient climbs a reward, and no reward of the run has a weight: reward='DigitClass(wanted=4)'"
+            )
         for reward in weighted:
             if why := flat(reward):
                 yield Refusal(
@@ -127,10 +133,13 @@ class RewardGradient(AbstractUpdate):
                 )
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """With the noises of the copies, so that they do not depend on how the batch is split."""
-        shape = (len(batch.mask_NS), self.steps.copies, *paths(batch).state_NXD.shape[2:])
-        noise = models.random("reward gradient", "copies").standard_normal(shape, dtype="float32")
-        return batch.with_columns({NOISE: torch.from_numpy(noise).to(models.device)}), {}
+        """With the noises of the copies and the places of the pull, so that they do not depend on how the batch is split."""
+        decisions = paths(batch)
+        (rows, steps), shape = decisions.shape, decisions.state_NXD.shape[2:]
+        generator = models.random("reward gradient", "of samples")
+        noise = generator.standard_normal((rows, self.steps.copies, *shape), dtype="float32")
+        facts = {NOISE: torch.from_numpy(noise), PLACE: torch.from_numpy(generator.integers(steps, size=rows))}
+        return batch.with_columns({name: fact.to(models.device) for name, fact in facts.items()}), {}
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """``weight`` is the same for each sample, 1 in all."""
@@ -141,9 +150,11 @@ class RewardGradient(AbstractUpdate):
         policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
         chosen, end = self.steps.drawn(decisions.shape[1], models.random("reward gradient"))
         policy.model.eval()
-        sample_ND, said = self.walked(policy, decisions, chosen, end)
+        sample_ND = self.walked(policy, decisions, chosen, end)
         found = [sample_ND]
-        found += [self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)]
+        found += [
+            self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)
+        ]
         sample_MD = torch.cat(found)
         score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
         slope_MD = torch.autograd.grad(score_M.sum(), sample_MD, retain_graph=True)[0]
@@ -151,8 +162,8 @@ class RewardGradient(AbstractUpdate):
         value = -(weight_M * score_M.clamp(max=self.limit)).sum()
         held = {}
         if self.coef:
-            pull = (weight_N * self.apart(models[REFERENCE], decisions, said)).sum()
-            value, held = value + self.coef * pull, {"kl/velocity": float(pull.detach())}
+            pull = (weight_N * self.apart(policy, models[REFERENCE], decisions, batch.facts[PLACE])).sum()
+            value, held = value + self.coef * pull, {"kl/clean": float(pull.detach())}
         told = {
             "score": float((weight_M * score_M.detach()).sum()),
             "slope": float((weight_M * slope_MD.flatten(1).norm(dim=-1)).sum()),
@@ -163,7 +174,8 @@ class RewardGradient(AbstractUpdate):
         yield Loss(
             of=(POLICY,),
             value=value,
-            metrics={"loss": float(value.detach()), **held} | {f"reward_gradient/{name}": x for name, x in told.items()},
+            metrics={"loss": float(value.detach()), **held}
+            | {f"reward_gradient/{name}": x for name, x in told.items()},
         )
 
     def score(self, sample_ND: Float[Tensor, "N ..."], label_N: Tensor) -> Float[Tensor, " N"]:
@@ -175,20 +187,17 @@ class RewardGradient(AbstractUpdate):
                 total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
         return total_N
 
-    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
-        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there; and
-        what the network was given and said at the steps with gradient."""
-        x_ND, said = decisions.state_NXD[:, chosen[0]], {}
+    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> Float[Tensor, "N ..."]:
+        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there."""
+        x_ND = decisions.state_NXD[:, chosen[0]]
         for k in range(chosen[0], end + 1):
             level_NL = decisions.level_NSL[:, k]
             with torch.set_grad_enabled(k in chosen):
                 given_ND = x_ND.detach() if self.steps.detached else x_ND
                 found_ND = self._found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
-            if k in chosen:
-                said[k] = (given_ND, found_ND)
             clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
             if end < decisions.shape[1] - 1 and k == end:
-                return clean_ND, said
+                return clean_ND
             mean_ND, std_N = samplers.step(
                 decisions.sampler, x_ND, clean_ND, noise_ND, level_NL, decisions.amplitude_NS[:, k]
             )
@@ -196,21 +205,25 @@ class RewardGradient(AbstractUpdate):
             wide, was_N = (-1, *[1] * (x_ND.ndim - 1)), decisions.std_NS[:, k]
             moved_ND = decisions.state_NXD[:, k + 1] - decisions.mean_NSD[:, k]
             x_ND = mean_ND + (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0).reshape(wide) * moved_ND
-        return x_ND, said
+        return x_ND
 
     def apart(
-        self, reference: DenoiserPolicy, decisions: Paths, said: dict[int, tuple[Tensor, Tensor]]
+        self, policy: DenoiserPolicy, reference: DenoiserPolicy, decisions: Paths, place_N: Tensor
     ) -> Float[Tensor, " N"]:
-        """md |v - v_ref|^2, the mean over the steps with gradient."""
-        total_N = decisions.state_NXD.new_zeros(len(decisions.label_N))
-        for k, (given_ND, found_ND) in said.items():
-            with torch.set_grad_enabled(given_ND.requires_grad):
-                first_ND = reference.found(given_ND, decisions.time_NS[:, k], decisions.label_N)
-            total_N = total_N + (found_ND - first_ND).square().flatten(1).mean(-1) / len(said)
-        return total_N
+        """md |x0 - x0_ref|^2 of the clean samples that the two predict at these places of the recorded paths."""
+        at = (torch.arange(len(place_N), device=place_N.device), place_N)
+        x_ND, level_NL, time_N = decisions.state_NXD[at], decisions.level_NSL[at], decisions.time_NS[at]
+        clean_ND, _ = policy.process.split(x_ND, self._found(policy, x_ND, time_N, decisions.label_N), level_NL)
+        with torch.no_grad():
+            first_ND, _ = policy.process.split(x_ND, reference.found(x_ND, time_N, decisions.label_N), level_NL)
+        return (clean_ND - first_ND).square().flatten(1).mean(-1)
 
     def again(
-        self, policy: DenoiserPolicy, decisions: Paths, sample_ND: Float[Tensor, "N ..."], noise_ND: Float[Tensor, "N ..."]
+        self,
+        policy: DenoiserPolicy,
+        decisions: Paths,
+        sample_ND: Float[Tensor, "N ..."],
+        noise_ND: Float[Tensor, "N ..."],
     ) -> Float[Tensor, "N ..."]:
         """What the network predicts of these samples, noised to where the last step begins."""
         level_NL = decisions.level_NSL[:, -1]
@@ -229,6 +242,4 @@ def flat(reward: AbstractReward) -> str:
     """Why a reward has no gradient to learn from; "" where it has."""
     if isinstance(reward, AbstractSampleReward):
         return reward.flat and f"the gradient teaches nothing: {reward.flat}"
-    return (
-        "only the score is known: write it as an AbstractSampleReward, in torch (docs/denoising.md)"
-    )
+    return "only the score is known: write it as an AbstractSampleReward, in torch (docs/denoising.md)"

@@ -12,10 +12,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def draft() -> UpdateRun:
-    """DRaFT-1 (arXiv:2309.17400): the fours of `diffusion_nft`, by the gradient of log p(4) through the last denoising step.
+    """DRaFT (arXiv:2309.17400): the fours of `diffusion_nft`, by the gradient of log p(4) through the last three denoising steps.
 
-    On-policy: paths of the present weights, in float32. `update.steps.count=10` is the gradient of the whole path, `update.steps.copies=2`
-    DRaFT-LV. Ours: a pull to the base velocities (`update.coef`), without which the classifier is fooled within a few steps.
+    On-policy: paths of the present weights, in float32. `update.steps.count=10` is the gradient of the whole path, and 1 with
+    `copies=2` DRaFT-LV. Ours: a pull to the base (`update.coef`), without which the classifier is fooled within a few steps.
     """
     return replace(
         diffusion_nft(),
@@ -23,7 +23,7 @@ def draft() -> UpdateRun:
         max_staleness=0,
         ahead="ready",
         update=RewardGradient(
-            steps=GradientSteps(count=1),
+            steps=GradientSteps(count=3),
             coef=10.0,
             optimization=Optimization(learning_rate=3e-4, microbatch_tokens=65536),
         ),
