@@ -37,6 +37,8 @@ import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import reward_gradients  # noqa: E402
+import reward_gradients_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -131,6 +133,7 @@ def pages() -> dict[str, str]:
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
+    text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
     text += "\n" + control_page.section(campaign.load(control.RECORD))

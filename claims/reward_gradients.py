@@ -1,31 +1,33 @@
 """Reward and its gradient: what does it buy to know the slope? (ReFL, arXiv:2304.05977; DRaFT, arXiv:2309.17400; DRTune)
 
-**Setting.** gimbal-digits learns to draw fours: 64 samples a step in groups of 16, paths of six steps, on-policy, a float32 sampler. The
-*reward* is log p(4) of a linear classifier on one half of scikit-learn's digits. The *true* reward, which no arm sees, is the share of
-samples as near to a real four of the other half as 19 of 20 real fours are. *Coverage*: the share of real fours with a sample nearer
-than their fifth neighbour among real fours. All of 200 samples of the ODE after the run; of the base model they are 0.04, -5.58 (reward) and 0.12.
+**Setting.** gimbal-digits learns to draw fours: 64 samples a step in groups of 16, paths of six steps, on-policy, a float32 sampler.
+The *reward* is log p(4) of a linear classifier on one half of scikit-learn's digits. The *true* reward, which no arm sees, is the share
+of samples as near to a real four of the other half as 19 of 20 real fours are. *Coverage*: the share of real fours with a sample nearer
+than their fifth neighbour among real fours. All of 200 samples of the ODE after the run; of the base model they are 0.04, -5.58
+(reward) and 0.12.
 
 Arms: *flow_grpo*, scores alone: the clipped ratio on sampled steps, with its recipe's exact KL to the base. The others follow the
 gradient of the reward, and are pulled to the clean samples that the base predicts: *draft*, through the last step (DRaFT-1); *refl*,
 through one of the last four, with the reward of the clean sample predicted there; *drtune*, through three spaced steps with the
 network's input detached. The pull is the recipe's, 10, and 0.1 of *draft*, the gradient of whose last step is a hundred times smaller.
 
-Every run may spend 20,000 evaluations of the network on training, those of sampling, of the recomputed policy and of the reference among
-them. One of a sample forward counts 1, and its backward pass 2 more. CPU seconds are the process's own, without evaluations.
+Every run may spend 20,000 evaluations of the network on training, those of sampling, of the recomputed policy and of the reference
+among them. One of a sample forward counts 1, and its backward pass 2 more. CPU seconds are the process's own, without evaluations.
 
-**Rule.** Each arm has one run (seed 100) at each rate of 1e-4, 3e-4 and 1e-3, and 5 fresh seeds (0 to 4) at the rate of the highest true
-reward after. An arm is *better* or *worse* than *flow_grpo* in a figure if all its five runs end above or below all five of that
+**Rule.** Each arm has one run (seed 100) at each rate of 1e-4, 3e-4 and 1e-3, and 5 fresh seeds (0 to 4) at the rate of the highest
+true reward after. An arm is *better* or *worse* than *flow_grpo* in a figure if all its five runs end above or below all five of that
 (p < 0.01 by an exact permutation test of five and five); otherwise nothing is decided. The figures are reward, true reward and coverage
 at 20,000 evaluations, and the true reward in training at 3 CPU seconds (the mean of the last three steps that ended before). *The slope
 is hacked* if an arm is better in the reward and worse in the true reward. An arm without all of its runs has no verdict.
 
 **Limits.** A linear classifier on 8x8 pixels is as easy to fool by its gradient as a reward can be. KL and pull are not tuned, three
-rates are half a decade apart, and 20,000 evaluations are few steps of *flow_grpo*, about ten: this asks who is quicker, not who ends higher.
+rates are half a decade apart, and 20,000 evaluations are few steps of *flow_grpo*, about ten: this asks who is quicker, not who ends
+higher.
 
-Written before its runs, after pilots (seed 100, 8 to 20 steps). Without a pull *refl* and *drtune* at 1e-3 reached the highest reward and a
-true reward of 0 within 10 steps; with a pull on velocities at the gradient's own steps *draft* did not move at all; with the pull of 10
-above *drtune* at 3e-4 reached a true reward of 0.8 in ten steps, and *draft* at 1e-3 did not move. Five runs with the former pull and a budget
-of 40,000 were stopped and not kept.
+Written before its runs, after pilots (seed 100, 8 to 20 steps). Without a pull *refl* and *drtune* at 1e-3 reached the highest reward
+and a true reward of 0 within 10 steps; with a pull on velocities at the gradient's own steps *draft* did not move at all; with the pull
+of 10 above *drtune* at 3e-4 reached a true reward of 0.8 in ten steps, and *draft* at 1e-3 did not move. Four runs with the former pull
+and a budget of 40,000 were stopped and not kept.
 
     python claims/reward_gradients.py --processes 1     # goes on from claims/reward_gradients.json; four minutes of one core
 """

@@ -19,7 +19,12 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
 from gimbal.learning.updates import forward_process
-from gimbal.learning.updates.forward_process import AdvantageWeightedMatching, DiffusionDPO, DiffusionNFT
+from gimbal.learning.updates.forward_process import (
+    AdvantageWeightedMatching,
+    DiffusionDPO,
+    DiffusionGDRO,
+    DiffusionNFT,
+)
 from gimbal.objectives import ClippedStep, StepKL
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.diffusers import LoadedParts, Process
@@ -158,14 +163,14 @@ def test_path_losses(kind, options, sampler, noise, mean_of, reduce):
 class Forward:
     """An update at a policy that is neither old nor the reference, and what its equation reads."""
 
-    def __init__(self, update):
+    def __init__(self, update, groups=(0, 0, 1, 1)):
         self.old, self.reference = policy_of(0, diffusers.FlowMatchEulerDiscreteScheduler()), None
         learner = Learner(copy.deepcopy(self.old), update, first=lambda: copy.deepcopy(self.old))
-        batch = learner.prepare(made.finished((1.0, -1.0, 0.5, 0.0), (0, 0, 1, 1), side=2))
+        batch = learner.prepare(made.finished((1.0, -1.0, 0.5, 0.0), groups, side=2))
         with torch.no_grad():
             for own, other in zip(learner.policy.parameters(), moved(self.old, 0.05).parameters(), strict=True):
                 own.copy_(other)
-        learner.forward_backward(batch)
+        self.told = learner.forward_backward(batch)
         self.gradient, self.w, self.w_old = gradient(learner.policy), values(learner.policy), values(self.old)
         self.size_N = batch.facts[forward_process.SIZE].double().tolist()
         self.rows = [
@@ -244,3 +249,34 @@ def test_diffusion_dpo():
         return total / len(case.rows)
 
     close(case.gradient, differences(loss, case.w))
+
+
+def test_diffusion_gdro():
+    """The loss of the card, over all samples: for each group and draw, a softmax for each place of the ranking."""
+    beta, tau, gamma = 2.0, 0.7, 0.3
+    update = DiffusionGDRO(draws=DRAWS, beta=beta, tau=tau, gamma=gamma, advantage=GroupCentered())
+    case = Forward(update, (0, 0, 0, 0))
+    order = sorted(range(ROWS), key=lambda n: -case.size_N[n])
+
+    def loss(w):
+        total = 0.0
+        for k in range(DRAWS):
+            missed = [case.missed(w, *case.rows[n * DRAWS + k]) for n in order]
+            s = [
+                -beta * (m - case.missed(case.w_old, *case.rows[n * DRAWS + k]))
+                for m, n in zip(missed, order, strict=True)
+            ]
+            for i in range(ROWS - 1):
+                wanted = torch.softmax(torch.tensor([case.size_N[n] / tau for n in order[i:]], dtype=torch.float64), 0)
+                total += torch.stack(s[i:]).logsumexp(0) - (wanted * torch.stack(s[i:])).sum()
+            total += gamma * missed[0]
+        return total / len(case.rows)
+
+    close(case.gradient, differences(loss, case.w))
+    assert case.told["gdro/loss"] == pytest.approx(
+        float(loss(case.w))
+        - gamma
+        * sum(float(case.missed(case.w, *case.rows[order[0] * DRAWS + k])) for k in range(DRAWS))
+        / len(case.rows),
+        rel=1e-4,
+    )

@@ -1,6 +1,7 @@
 """Updates on finished samples, held against what their equations say and against each other."""
 
 import copy
+import math
 from dataclasses import replace
 
 import made
@@ -14,7 +15,12 @@ from gimbal.advantages import GroupCentered
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates import forward_process
-from gimbal.learning.updates.forward_process import AdvantageWeightedMatching, DiffusionDPO, DiffusionNFT
+from gimbal.learning.updates.forward_process import (
+    AdvantageWeightedMatching,
+    DiffusionDPO,
+    DiffusionGDRO,
+    DiffusionNFT,
+)
 from gimbal.policies.denoiser import Denoiser
 from gimbal.runtime.compose import check
 
@@ -148,6 +154,60 @@ def test_dpo_of_two_is_the_gradient_of_its_log_sigmoid(base):
     assert told["dpo/undecided"] == pytest.approx(0.5) and told["dpo/margin"] == 0
 
 
+def shifted(base, update, rewards, groups=(0, 0, 1, 1, 2, 2)):
+    """(a learner whose policy is not the reference, the batch)."""
+    learner = Learner(copy.deepcopy(base), update, first=lambda: copy.deepcopy(base))
+    with torch.no_grad():
+        for weight in learner.policy.parameters():
+            weight.add_(0.01 * weight.abs().mean())
+    return learner, learner.prepare(made.finished(rewards, groups, side=8))
+
+
+def test_gdro_of_two_is_diffusion_dpo_of_twice_its_beta(base):
+    """tau to 0 and gamma 0. DPO's gradient is divided by beta / 2, and A = +-1."""
+    beta = 10.0
+    pairs = [1.0, -1.0] * 3
+    ranked = gradient_of(*shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=1e-3), pairs))
+    dpo = DiffusionDPO(draws=DRAWS, beta=2 * beta, advantage=GroupCentered())
+    torch.testing.assert_close(ranked, beta * gradient_of(*shifted(base, dpo, pairs)), atol=1e-5, rtol=1e-3)
+    learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=1e-3), pairs)
+    rows = forward_process.noised(learner.models, batch)
+    s_NK = -beta * (rows.missed(rows.said(learner.policy)) - rows.missed(rows.said(base))).detach()
+    loss = -torch.nn.functional.logsigmoid(s_NK[0::2] - s_NK[1::2]).mean() / 2
+    assert learner.forward_backward(batch)["gdro/loss"] == pytest.approx(float(loss), rel=1e-4)
+
+
+def test_gdro_at_the_reference_is_by_the_wanted_shares_less_equal_ones(base):
+    one_group, update = [0] * ROWS, DiffusionGDRO(draws=DRAWS, beta=1.0, tau=0.5)
+    learner = Learner(copy.deepcopy(base), update, first=lambda: copy.deepcopy(base))
+    batch = learner.prepare(made.finished(REWARDS, one_group, side=8))
+    order = sorted(range(ROWS), key=lambda n: -REWARDS[n])
+    weight_N = torch.zeros(ROWS)
+    for i in range(ROWS - 1):
+        left = order[i:]
+        weight_N[left] += torch.tensor([REWARDS[n] for n in left]).div(0.5).softmax(0) - 1 / len(left)
+    told = learner.forward_backward(batch)
+    assert told["gdro/loss"] == pytest.approx(sum(math.log(k) for k in range(2, ROWS + 1)) / ROWS, rel=1e-5)
+    assert told["gdro/spread"] == 0
+    learner.policy.zero_grad()
+    torch.testing.assert_close(gradient_of(learner, batch), plain(base, learner, batch, weight_N), atol=1e-5, rtol=1e-3)
+    blind, same = Learner(copy.deepcopy(base), replace(update, tau=1e9), first=lambda: copy.deepcopy(base)), batch
+    assert float(gradient_of(blind, same).abs().max()) < 1e-4 * float(gradient_of(learner, batch).abs().max())
+
+
+def test_gdro_without_softness_is_the_likelihood_of_the_ranking(base):
+    """Plackett-Luce, by autograd, at a policy that is not the reference."""
+    beta = 5.0
+    learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=1e-4), REWARDS, [0] * ROWS)
+    rows, policy = forward_process.noised(learner.models, batch), copy.deepcopy(learner.policy)
+    s_NK = -beta * (rows.missed(rows.said(policy)) - rows.missed(rows.said(base)).detach())
+    s_NK = s_NK[sorted(range(ROWS), key=lambda n: -REWARDS[n])]
+    loss = sum(s_NK[i:].logsumexp(0) - s_NK[i] for i in range(ROWS)).mean() / ROWS
+    loss.backward()
+    theirs = torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
+    torch.testing.assert_close(gradient_of(learner, batch), theirs, atol=1e-5, rtol=1e-3)
+
+
 def test_dpo_of_equal_rewards_learns_nothing(base):
     learner, batch = prepared(base, DiffusionDPO(draws=DRAWS, advantage=GroupCentered()), rewards=[1.0] * ROWS)
     assert not gradient_of(learner, batch).any()
@@ -190,7 +250,12 @@ def test_with_slow_0_old_is_the_policy_as_each_step_begins(base):
 
 
 def test_micro_batches_change_no_gradient(base):
-    for update in (DiffusionNFT(draws=DRAWS), AdvantageWeightedMatching(draws=DRAWS), DiffusionDPO(draws=DRAWS)):
+    for update in (
+        DiffusionNFT(draws=DRAWS),
+        AdvantageWeightedMatching(draws=DRAWS),
+        DiffusionDPO(draws=DRAWS),
+        DiffusionGDRO(draws=DRAWS, gamma=0.5),
+    ):
         whole, batch = prepared(base, update)
         small = replace(update, optimization=Optimization(microbatch_tokens=64))
         cut, same = prepared(base, small)
@@ -203,6 +268,8 @@ def test_what_does_not_go_together_is_refused():
         check(replace(run, update=replace(run.update, draws=11)))
     with pytest.raises(ValueError, match="b is above 0"):
         DiffusionNFT(b=0.0)
+    with pytest.raises(ValueError, match="beta and tau must be above 0"):
+        DiffusionGDRO(tau=0.0)
     gradient = recipes.function("flow_grpo")()
     with pytest.raises(ValueError, match="sampler=ode samples no step"):
         check(replace(gradient, sampling=replace(gradient.sampling, sampler="ode")))

@@ -17,7 +17,7 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
-from gimbal.learning.updates.reward_gradient import NOISE, GradientSteps, RewardGradient
+from gimbal.learning.updates.reward_gradient import NOISE, PLACE, GradientSteps, RewardGradient
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Task, TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitLikeness
@@ -159,7 +159,7 @@ def test_without_noise_a_path_is_what_diffusers_steps_to():
     with torch.no_grad():
         for time in theirs.timesteps:
             x_ND = theirs.step(policy.model(x_ND, time.expand(ROWS)).sample, time, x_ND).prev_sample
-        mine_ND, _ = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
+        mine_ND = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
     torch.testing.assert_close(mine_ND, x_ND, atol=1e-6, rtol=1e-5)
 
 
@@ -168,7 +168,7 @@ def test_the_path_walked_again_by_the_weights_that_drew_it_is_the_recorded_one(s
     policy = flow()
     learner, batch = learner_of(policy, FULL), batch_of(policy, sampler)
     with torch.no_grad():
-        walked_ND, _ = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
+        walked_ND = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
     torch.testing.assert_close(walked_ND, batch.decisions.sample_ND, atol=1e-6, rtol=1e-5)
 
 
@@ -244,26 +244,31 @@ def test_beyond_the_limit_nothing_is_climbed():
     assert some.any() and not torch.allclose(some, every)
 
 
-def test_the_pull_is_to_the_base_velocities_at_the_steps_with_gradient():
+def test_the_pull_is_to_the_clean_samples_of_the_base_at_one_place_of_each_path():
     policy = flow()
     batch, coef = batch_of(policy), 0.7
     update = RewardGradient(steps=GradientSteps(count=2), coef=coef, rewards=(Bowl(),))
     learner = Learner(moved(policy, 0.2), update, first=lambda: copy.deepcopy(policy))
-    w_now, w_first = values(learner.policy), values(policy)
-    told = learner.forward_backward(learner.prepare(batch))
-    decisions, chosen = batch.decisions, [STEPS - 2, STEPS - 1]
-    climbed = objective(learner.policy, decisions, chosen, STEPS - 1)
+    w_now, w_first, batch = values(learner.policy), values(policy), learner.prepare(batch)
+    told, decisions = learner.forward_backward(batch), batch.decisions
+    climbed = objective(learner.policy, decisions, [STEPS - 2, STEPS - 1], STEPS - 1)
 
     def pull(w):
-        total, x_N = 0.0, [decisions.state_NXD[n, chosen[0]].flatten().double() for n in range(ROWS)]
-        for k in chosen:
-            time, (_, t, _, s) = float(decisions.time_NS[0, k]) / 1000, decisions.level_NSL[0, k].double().tolist()
-            total += sum(((said(w, x, time) - said(w_first, x, time)) ** 2).mean() for x in x_N) / (ROWS * len(chosen))
-            x_N = [x - (t - s) * said(w, x, time) for x in x_N]
-        return total
+        total = 0.0
+        for n, k in enumerate(batch.facts[PLACE].tolist()):
+            x, t = decisions.state_NXD[n, k].flatten().double(), float(decisions.level_NSL[n, k, 1])
+            apart = said(w, x, float(decisions.time_NS[n, k]) / 1000) - said(
+                w_first, x, float(decisions.time_NS[n, k]) / 1000
+            )
+            total += ((t * apart) ** 2).mean()
+        return total / ROWS
 
     close(gradient(learner.policy), differences(lambda w: climbed(w) + coef * pull(w), w_now))
-    assert told["kl/velocity"] == pytest.approx(float(pull(w_now)), rel=1e-4)
+    assert told["kl/clean"] == pytest.approx(float(pull(w_now)), rel=1e-4)
+    places = {
+        int(k) for seed in range(8) for k in Learner(policy, update, seed=seed, first=flow).prepare(batch).facts[PLACE]
+    }
+    assert places == set(range(STEPS))
 
 
 def test_micro_batches_and_checkpointing_change_no_gradient():
@@ -284,7 +289,7 @@ def test_steps_drawn():
     for _ in range(200):
         chosen, end = GradientSteps(count=3, late=4, spaced=True).drawn(10, generator)
         gaps = {b - a for a, b in pairwise(chosen)}
-        assert len(chosen) == 3 and gaps == {(end + 1) // 3} and 0 <= chosen[0] and chosen[-1] <= end
+        assert len(chosen) == 3 and gaps == {(end + 1) // 3} and chosen[0] >= 0 and chosen[-1] <= end
         ends.add(end)
         firsts.add(chosen[0])
     assert ends == {6, 7, 8, 9} and len(firsts) > 2

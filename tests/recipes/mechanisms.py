@@ -198,6 +198,8 @@ MECHANISMS: dict[str, Mechanism] = {
     "direct_advantage": of(
         "dpo", objective=varies("regression/error"), tasks=differs("length/mean").by(tasks=Choices(count=4))
     ),
+    "draft": of("awm", 2, update=above("reward_gradient/slope")),
+    "drtune": of("draft", 3, update=above("reward_gradient/left")),
     "dispo": of("gspo", objective=above("clip_ratio/low"), aggregation=GRADIENT),
     "doge": of("grpo", tasks=REWARD, rewards=REWARD),
     "doge_apply": of("grpo", rewards=REWARD, objective=differs("clip_ratio/high")),
@@ -264,6 +266,7 @@ MECHANISMS: dict[str, Mechanism] = {
         renewal=differs("kl/ref"),
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
+    "gdro": of("awm", 2, update=above("gdro/spread")),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
     "greso": of(
         "grpo",
@@ -411,6 +414,7 @@ MECHANISMS: dict[str, Mechanism] = {
         shaping=ADVANTAGE,
         filters=above("drops/zero_variance"),
     ),
+    "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", prompts=32, shaping=ADVANTAGE, regularisers=above("kl/ref")),
     "rejuvenation": Mechanism(

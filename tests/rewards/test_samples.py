@@ -8,7 +8,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip instal
 import made
 
 from gimbal.policies.paths import Paths
-from gimbal.rewards.digits import DigitClass, DigitLikeness, digits
+from gimbal.rewards.digits import DigitClass, DigitDistance, DigitLikeness, digits
 from gimbal.rewards.novelty import SampleNovelty
 
 
@@ -71,3 +71,47 @@ def test_the_logit_rises_without_end_where_nearness_falls():
     assert coarse[0] == pytest.approx(0, abs=1e-3) and coarse[0] > coarse[1] > coarse[2]
     with pytest.raises(ValueError, match="scale=hit"):
         DigitClass(wanted=4, by="neighbours", scale="logit")
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        DigitClass(wanted=4, scale="logit"),
+        DigitClass(wanted=4),
+        DigitClass(wanted=4, scale="probability"),
+        DigitDistance(),
+        DigitLikeness(wanted=4, scale="nearness"),
+        DigitLikeness(wanted=4, scale="nearness", blocks=2),
+    ],
+    ids=repr,
+)
+def test_a_reward_with_a_slope_gives_its_scores_and_their_gradient(reward):
+    assert reward.flat == ""
+    x_KD = torch.rand(3, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    asked_K = torch.full((3,), -1)
+    x_KD.requires_grad_()
+    score_K = reward.of_samples(x_KD, asked_K)
+    assert reward(group_of(x_KD.detach())) == pytest.approx(score_K.tolist(), rel=1e-5)
+    (slope_KD,) = torch.autograd.grad(score_K.sum(), x_KD)
+    step_KD = 1e-2 * slope_KD / slope_KD.norm(dim=-1, keepdim=True)
+    with torch.no_grad():
+        rise_K = reward.of_samples(x_KD + step_KD, asked_K) - reward.of_samples(x_KD - step_KD, asked_K)
+    torch.testing.assert_close(rise_K, 2e-2 * slope_KD.norm(dim=-1), rtol=2e-2, atol=1e-4)
+
+
+def test_a_reward_without_a_slope_says_why():
+    said = {
+        DigitClass(wanted=4, scale="hit"): "set scale=log",
+        DigitClass(wanted=4, by="neighbours", scale="probability"): "set by=linear",
+        DigitLikeness(wanted=4): "set scale=nearness",
+    }
+    assert all(way in reward.flat for reward, way in said.items())
+
+
+def test_the_class_that_was_asked_for_is_the_one_of_each_sample():
+    x_KD = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
+    asked = DigitClass().of_samples(x_KD, torch.tensor([1, 4, 9]))
+    each = [DigitClass(wanted=wanted).of_samples(x_KD, torch.full((3,), -1))[k] for k, wanted in enumerate((1, 4, 9))]
+    assert torch.equal(asked, torch.stack(each))
+    with pytest.raises(ValueError, match="set wanted"):
+        DigitClass().of_samples(x_KD, torch.tensor([1, -1, 9]))

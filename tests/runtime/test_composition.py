@@ -32,6 +32,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
@@ -47,9 +48,11 @@ from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
+from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.iql import iql
+from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.guided import Guided
@@ -129,10 +132,30 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
 }
 
 
+SLOPE = DigitClass(wanted=4)
+
+
+def climbing(run, steps):
+    return replace(run, update=replace(run.update, steps=steps))
+
+
 DENOISING = {  # what is refused of denoising, and of finished samples
     "sampler=flow_sde": replace(flow_grpo(), sampling=PathSampling(max_length=10, sampler="ode")),
     r"policy='Denoiser\(\)'": replace(sac(), update=diffusion_nft().update, store=Once()),
     "no more draws than steps": replace(diffusion_nft(), update=replace(diffusion_nft().update, draws=11)),
+    r"goes through the steps of a network.*policy='Denoiser\(\)'": replace(
+        sac(), update=draft().update, store=Once(), rewards=(SLOPE,)
+    ),
+    "count is 11 and late 1, and a path has 10 steps": climbing(draft(), GradientSteps(count=11)),
+    "late 11, and a path has 10 steps": climbing(draft(), GradientSteps(late=11)),
+    "update.rewards are the run's: leave them out": replace(draft(), update=replace(draft().update, rewards=(SLOPE,))),
+    r"no reward of the run has a weight: reward='DigitClass": replace(draft(), rewards=(replace(SLOPE, weight=0.0),)),
+    r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
+        draft(), rewards=(SLOPE, DigitClass(wanted=4, by="neighbours", scale="hit", name="seen"))
+    ),
+    r"of 'pattern' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
+        draft(), rewards=(SLOPE, Pattern(pattern="4"))
+    ),
 }
 
 
@@ -140,7 +163,9 @@ DENOISING = {  # what is refused of denoising, and of finished samples
 def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
-    assert check(diffusion_nft()) == []
+    assert check(diffusion_nft()) == check(draft()) == []
+    measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)
+    assert check(replace(draft(), rewards=(measured, SLOPE))) == []
 
 
 @pytest.mark.parametrize("said", OFF_POLICY)

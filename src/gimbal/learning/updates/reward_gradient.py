@@ -71,10 +71,10 @@ class GradientSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardGradient(AbstractUpdate):
-    """Ascends the reward's own gradient through the last steps of the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune.
+    """Ascends the reward's own gradient through steps of the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune.
 
-    loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x is the path, walked again from the recorded state before the
-    first step of ``steps`` that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
+    loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x ends the path, walked again from
+    the recorded state before the first step that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
     dx/dtheta = - sum_k dt_k prod_{j > k} (I - dt_j dv_j/dx) dv_k/dtheta.
 
     - ``steps`` of all S steps: the gradient of the whole path, whatever weights drew it.
@@ -116,7 +116,7 @@ class RewardGradient(AbstractUpdate):
         length = whole.run.sampling.max_length
         if max(self.steps.count, self.steps.late) > length:
             yield Refusal(
-                f"update.steps.count is {self.steps.count} and late {self.steps.late}, and a path has {length} steps: no more than these"
+                f"update.steps.count is {self.steps.count} and late {self.steps.late}, and a path has {length} steps: no more than that"
             )
         if self.rewards:
             yield Refusal("update.rewards are the run's: leave them out, and set reward=")
