@@ -153,7 +153,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
         draft(), rewards=(SLOPE, DigitClass(wanted=4, by="neighbours", scale="hit", name="seen"))
     ),
-    r"of 'pattern' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
+    r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
         draft(), rewards=(SLOPE, Pattern(pattern="4"))
     ),
 }

@@ -242,4 +242,4 @@ def flat(reward: AbstractReward) -> str:
     """Why a reward has no gradient to learn from; "" where it has."""
     if isinstance(reward, AbstractSampleReward):
         return reward.flat and f"the gradient teaches nothing: {reward.flat}"
-    return "only the score is known: write it as an AbstractSampleReward, in torch (docs/denoising.md)"
+    return "only the score is known: write an AbstractSampleReward, in torch, and set reward=FILE.py:CLASS() (docs/denoising.md)"
