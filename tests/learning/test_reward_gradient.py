@@ -151,10 +151,15 @@ def test_all_steps_are_the_full_gradient_whatever_weights_drew_the_path():
     torch.testing.assert_close(found, gradient(own))
 
 
-def test_without_noise_a_path_is_what_diffusers_steps_to():
-    policy = flow()
+def diffusion():
+    return policy_of(0, diffusers.DDIMScheduler(clip_sample=False))
+
+
+@pytest.mark.parametrize("made_by", [flow, diffusion])
+def test_without_noise_a_path_is_what_diffusers_steps_to(made_by):
+    policy = made_by()
     learner, batch = learner_of(policy, FULL), batch_of(policy)
-    theirs, x_ND = diffusers.FlowMatchEulerDiscreteScheduler(), batch.decisions.state_NXD[:, 0]
+    theirs, x_ND = copy.deepcopy(policy.process.scheduler), batch.decisions.state_NXD[:, 0]
     theirs.set_timesteps(STEPS)
     with torch.no_grad():
         for time in theirs.timesteps:
@@ -163,9 +168,11 @@ def test_without_noise_a_path_is_what_diffusers_steps_to():
     torch.testing.assert_close(mine_ND, x_ND, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("sampler", ["ode", "flow_sde", "cps"])
-def test_the_path_walked_again_by_the_weights_that_drew_it_is_the_recorded_one(sampler):
-    policy = flow()
+@pytest.mark.parametrize(
+    "made_by, sampler", [(flow, "ode"), (flow, "flow_sde"), (flow, "dance_sde"), (flow, "cps"), (diffusion, "ddim")]
+)
+def test_the_path_walked_again_by_the_weights_that_drew_it_is_the_recorded_one(made_by, sampler):
+    policy = made_by()
     learner, batch = learner_of(policy, FULL), batch_of(policy, sampler)
     with torch.no_grad():
         walked_ND = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.updates.reward_gradient import GradientSteps
+from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.runtime.run import UpdateRun
 
@@ -16,4 +16,11 @@ def drtune() -> UpdateRun:
     On-policy. The reward is that of the clean sample that the last of them predicts.
     """
     run = draft()
-    return replace(run, update=replace(run.update, steps=GradientSteps(count=3, late=4, spaced=True, detached=True)))
+    return replace(
+        run,
+        update=RewardGradient(
+            steps=GradientSteps(count=3, late=4, spaced=True, detached=True),
+            coef=10.0,
+            optimization=run.update.optimization,
+        ),
+    )

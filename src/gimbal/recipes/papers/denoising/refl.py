@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.updates.reward_gradient import GradientSteps
+from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.runtime.run import UpdateRun
 
@@ -16,4 +16,7 @@ def refl() -> UpdateRun:
     left out.
     """
     run = draft()
-    return replace(run, update=replace(run.update, steps=GradientSteps(count=1, late=4)))
+    return replace(
+        run,
+        update=RewardGradient(steps=GradientSteps(count=1, late=4), coef=10.0, optimization=run.update.optimization),
+    )
