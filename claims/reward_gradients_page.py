@@ -11,13 +11,19 @@ import reward_gradients as claim
 Runs = list[dict[str, Any]]
 COLUMNS = {"reward": "reward", "true": "true reward", "coverage": "coverage", "early": "true reward at 3 CPU seconds"}
 
+READING = """**Read afterwards.** The best rates of *flow_grpo* and *drtune* lie at opposite ends of the three, so both might gain
+from further ones. The true reward at 3 CPU seconds is of the samples trained on: those of *flow_grpo* are drawn by its SDE and
+are noisier than the ODE's, on which it ends far higher, so its last column does not tell who is quicker. The seconds are of a
+machine with a load of 15 on two cores.
+"""
+
 
 def section(runs: Runs) -> str:
     about = "\n\n".join((claim.__doc__ or "").split("\n\n")[1:-1])
     whole = len(claim.ARMS) * (len(claim.SEEDS) + len(claim.RATES))
     lines = ["## The gradient of the reward (`reward_gradients.py`)", "", about, ""]
     lines += [f"{len(runs)} of {whole} runs are recorded.", ""]
-    return "\n".join([*lines, table(runs), "", verdicts(runs), ""])
+    return "\n".join([*lines, table(runs), "", verdicts(runs), "", READING])
 
 
 def table(runs: Runs) -> str:

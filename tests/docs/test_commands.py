@@ -99,6 +99,15 @@ def desk(tmp_path, monkeypatch, recorded):
             for name in ("score", "brevity")
         )
     )
+    (tmp_path / "ink.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from gimbal.rewards.samples import AbstractSampleReward\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Ink(AbstractSampleReward):\n"
+        "    name: str = 'ink'\n\n"
+        "    def of_samples(self, x_ND, label_N):\n"
+        "        return x_ND.mean(-1)\n"
+    )
     (tmp_path / "agent.py").write_text("def solve(base_url, task):\n    return 0.0\n")
     (tmp_path / "PATH").mkdir()
 
