@@ -26,8 +26,8 @@ higher.
 
 Written before its runs, after pilots (seed 100, 8 to 20 steps). Without a pull *refl* and *drtune* at 1e-3 reached the highest reward
 and a true reward of 0 within 10 steps; with a pull on velocities at the gradient's own steps *draft* did not move at all; with the pull
-of 10 above *drtune* at 3e-4 reached a true reward of 0.8 in ten steps, and *draft* at 1e-3 did not move. Four runs with the former pull
-and a budget of 40,000 were stopped and not kept.
+of 10 above *drtune* at 3e-4 reached a true reward of 0.8 in ten steps, and *draft* at 1e-3 did not move. Five runs with the former pull
+and a budget of 40,000 were stopped, seen, and not kept.
 
     python claims/reward_gradients.py --processes 1     # goes on from claims/reward_gradients.json; four minutes of one core
 """
