@@ -26,7 +26,7 @@ from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
 from gimbal.rewards.isolation import RewardError
-from gimbal.runtime import checkpoint, device
+from gimbal.runtime import checkpoint, device, policies
 from gimbal.runtime.best import BEST
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
@@ -462,7 +462,7 @@ def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
         return replace(run, policy=run.policy.at(Path(target)))
     directory = find_run(target, runs)
     run = config.load(directory, AbstractRun)[1]
-    return replace(run, policy=run.policy.at(weights(directory)))
+    return policies.at(run, weights(directory))
 
 
 def _counted(number: int, noun: str) -> str:

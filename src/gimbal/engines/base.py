@@ -183,6 +183,11 @@ class AbstractEngine(ABC):
         """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
         return []
 
+    @property
+    def members(self) -> Mapping[str, AbstractEngine]:
+        """The engines of models that are trained beside the policy, by name: each is loaded, and proved, by itself."""
+        return {}
+
     def metrics(self) -> Mapping[str, float]:
         """Its metrics since the last call, under its own name."""
         return {}
@@ -260,6 +265,10 @@ class AbstractEngineAround(AbstractEngine):
 
     def heard(self, *, wait: bool) -> list[Receipt]:
         return self.inner.heard(wait=wait)
+
+    @property
+    def members(self) -> Mapping[str, AbstractEngine]:
+        return self.inner.members
 
     def metrics(self) -> Mapping[str, float]:
         return self.inner.metrics()

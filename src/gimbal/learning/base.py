@@ -45,12 +45,21 @@ class AbstractTrained(ABC):
     def logprobs(self, decisions: AbstractDecisions, temperature: float) -> Float[Tensor, "N S"]:
         """Of these decisions by the present weights, without gradient, float32, on the CPU."""
 
+    @property
+    def members(self) -> Mapping[str, AbstractTrained]:
+        """The models that are trained beside the policy, for roles with weights of their own, by name."""
+        return {}
+
 
 class OfPolicy(AbstractTrained):
-    """A policy in this process."""
+    """A policy in this process, and those of roles with weights of their own."""
 
-    def __init__(self, policy: AbstractPolicy) -> None:
-        self.policy = policy
+    def __init__(self, policy: AbstractPolicy, members: Mapping[str, AbstractPolicy] | None = None) -> None:
+        self.policy, self._members = policy, dict(members or {})
+
+    @property
+    def members(self) -> Mapping[str, AbstractTrained]:
+        return {name: OfPolicy(policy) for name, policy in self._members.items()}
 
     @property
     def compute(self) -> torch.dtype | None:
@@ -145,6 +154,10 @@ class AbstractLocalLearner(AbstractLearner):
 
     def save(self, directory: Path) -> None:
         self.policy.save(directory)
+        for name, one in self.members.items():
+            assert isinstance(one, OfPolicy), type(one)
+            (directory / name).mkdir(parents=True, exist_ok=True)
+            one.policy.save(directory / name)
 
 
 def trained(source: AbstractPolicy | AbstractTrained) -> AbstractTrained:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
-from gimbal.learning.base import AbstractLocalLearner
+from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
 from gimbal.learning.updates.base import (
@@ -77,6 +77,10 @@ class Learner(AbstractLocalLearner):
         return self.models.version
 
     @property
+    def members(self) -> Mapping[str, AbstractTrained]:
+        return {name: OfPolicy(self.models[name]) for name in dict.fromkeys(self.models.owners.values())}
+
+    @property
     def method(self) -> AbstractUpdate:
         """The method with the controllers' present values in place, its parts going by what they remember."""
         method = self._method
@@ -116,7 +120,8 @@ class Learner(AbstractLocalLearner):
         ended = method.stepped(self.models, batch)
         times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
         self.models.seconds.clear()
-        return metrics | self.reports | ended | times | {"lr": self.learning_rate}
+        own = {f"lr/{name}": self.models.optimizers[name].param_groups[0]["lr"] for name in self.members}
+        return metrics | self.reports | ended | times | {"lr": self.learning_rate} | own
 
     def _passes(self, batch: TrainBatch) -> Metrics:
         """All moves of the weights on one batch; the mean of each metric over them."""
@@ -223,7 +228,8 @@ class Learner(AbstractLocalLearner):
                 weight.grad = None
         models.updates += 1
         models.follow(names)
-        return {"grad_norm" if names[0] == POLICY else f"grad_norm/{names[0]}": norms[names[0]]}
+        told = [names[0], *(name for name in names[1:] if name in models.owners.values())]
+        return {"grad_norm" if name == POLICY else f"grad_norm/{name}": norms[name] for name in told}
 
     def _forget(self) -> None:
         for optimizer in self.models.optimizers.values():

@@ -65,6 +65,25 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
     return metrics | _broken_rows(rollouts) | _by_source(groups, sources, judged=judged)
 
 
+def role_metrics(batch: TrainBatch) -> dict[str, float]:
+    """Of a batch in which several roles acted, for each of them: the mean return of its rows' episodes, the decisions of a row, its
+    share of all decisions, and the spread of its advantages."""
+    if batch.role_N is None or len(batch.roles) < 2:
+        return {}
+    metrics: dict[str, float] = {}
+    for place, role in enumerate(batch.roles):
+        own_N = (batch.role_N == place) & batch.mask_NS.any(-1)
+        own_NS = batch.mask_NS & own_N[:, None]
+        if not bool(own_N.any()):
+            continue
+        metrics[f"role/{role}/reward"] = float(batch.return_N[own_N].mean())
+        metrics[f"role/{role}/length"] = float(own_NS.sum() / own_N.sum())
+        metrics[f"role/{role}/frac"] = float(own_NS.sum() / batch.mask_NS.sum())
+        if batch.advantage_NS is not None:
+            metrics[f"role/{role}/advantage"] = float(ops.masked_std(batch.advantage_NS, own_NS))
+    return metrics
+
+
 def _broken_rows(episodes: Sequence[Episode]) -> dict[str, float]:
     """How often a multi-turn episode began a new row instead of continuing one because its history was rewritten."""
     turns = [[int(row.turn_S.max()) + 1 for row in one.rows if row.turn_S is not None] for one in episodes]

@@ -44,6 +44,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime import roles
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -122,6 +123,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     """Whether the parts of a policy gradient fit each other."""
     yield from _ratios_once(method)
     yield from _roles(method)
+    yield from roles.fits(method, run, whole)
     yield from _critic(method, whole)
     if "group_N" in whole.needs and run.num_generations == 1 and isinstance(run.budget, Fixed):
         yield Refusal(

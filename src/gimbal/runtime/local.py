@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from gimbal import durable
 from gimbal.dataflow.packing import pack
@@ -24,27 +23,26 @@ from gimbal.engines.base import FORK, Unserved
 from gimbal.environments.tables import Rewritten
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
-from gimbal.learning.learner import Learner
-from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.updates.base import Metrics
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
+from gimbal.learning.weight_sync.base import AbstractWeightSync
+from gimbal.learning.weight_sync.delivery import Delivery
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.ops.paths import get_at
-from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Drop, Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
 from gimbal.report.gradient import gradient_metrics
-from gimbal.report.metrics import replay_metrics, rollout_metrics, staleness_metrics, tree_metrics
+from gimbal.report.metrics import replay_metrics, role_metrics, rollout_metrics, staleness_metrics, tree_metrics
 from gimbal.report.page import write_report
 from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.rewards.scoring import of_all, score
-from gimbal.runtime import best, checkpoint, compose, device, sources
+from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.devices import placed
@@ -72,9 +70,8 @@ class Trainer:
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        _own(policy)
-        self.policy = policy  # what engines are made of; the one that is trained is the learner's
-        self.learner: AbstractLearner = joining.lead(ranks, policy, partial(_learner, run, self.device))
+        self.policy = policies.own(policy)  # what engines are made of; the one that is trained is the learner's
+        self.learner: AbstractLearner = joining.lead(ranks, policy, partial(policies.learner, run, self.device))
         self.host = run.runtime.open(
             Wanted(
                 engine=run.sampler,
@@ -124,41 +121,50 @@ class Trainer:
             max_empty_batches=run.max_empty_batches,
             surplus=run.surplus,
         )
-        self.sync = self.faults.around_sync(run.sync.start(), run.seed)
+        pairs = {"": (self.learner, self.engine)}
+        pairs |= {name: (one, self.engine.members[name]) for name, one in self.learner.members.items()}
+        self.deliveries = {
+            name: Delivery(name, *pair, self.faults.around_sync(run.sync.start(), run.seed))
+            for name, pair in pairs.items()
+        }
         self.unserved: Unserved | None = None
-        self._proof: DeliveryProof | None = None
+
+    @property
+    def sync(self) -> AbstractWeightSync:
+        """The policy's."""
+        return self.deliveries[""].sync
 
     @property
     def proof(self) -> DeliveryProof:
-        """There once the run has begun: its canary is drawn by the weights that it begins with."""
-        assert self._proof is not None, "a trainer begins before it proves anything"
-        return self._proof
+        """The policy's."""
+        return self.deliveries[""].proof
 
     def begin(self) -> None:
         """The first action: everything goes to where it was saved, or to version 0, and the sampler is proved to hold these weights.
 
         Once; ``advance`` and ``save`` see to it where nobody has.
         """
-        if self._proof is not None:
+        if self.deliveries[""].begun:
             return
         if (saved := self._saved) is None:
             self._deliver()
-            self._proof = DeliveryProof(
-                self.learner, canary(self.run, self.engine, self.run.tasks[0]), self.sync.travels
-            )
+            for one in self.deliveries.values():
+                one.begin(lambda engine: canary(self.run, engine, self.run.tasks[0]))
             self._proved()
             return
         self.learner.load_state(saved["learner"])
-        self.sync.load_state_dict(saved["sync"])
+        states = {"": saved, **saved.get("members", {})}
+        for name, one in self.deliveries.items():
+            one.sync.load_state_dict(states[name]["sync"])
         self._deliver()  # before the pipeline: rollouts under way go on in an engine that holds weights
         self.pipeline.load_state_dict(saved["pipeline"])
         self.store.load_state_dict(saved["store"])
         for group in self.pipeline.store.values():
             self.learner.arrived(group)
-        self._proof = DeliveryProof(self.learner, saved["proof"]["canary"], self.sync.travels)
-        self._proof.load_state_dict(saved["proof"])
+        for name, one in self.deliveries.items():
+            one.resume(states[name]["proof"])
         self._saved = None  # as large as the run itself
-        self._checked(lambda: self.proof.resumed(self.engine, self.learner.version))
+        self._checked(lambda one: one.proof.resumed(one.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it received, the same as rows that it trained on or kept for later)."""
@@ -172,7 +178,7 @@ class Trainer:
         before = self.engine.computed
         groups, seen = self.pipeline.next_batch(version)
         computed = None if before is None else (self.engine.computed or 0) - before
-        self._checked(lambda: self.proof.receipts.heard(self.engine))  # what a wrong sampler drew is not trained on
+        self._checked(lambda one: one.proof.receipts.heard(one.engine))  # what a wrong sampler drew is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
         # Faults of the way come after the pipeline's accounts: nothing may count what they take or double.
@@ -221,7 +227,9 @@ class Trainer:
             metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
-        metrics |= self.pipeline.selection.metrics(judged=judged) | self.sync.metrics()
+        metrics |= self.pipeline.selection.metrics(judged=judged) | role_metrics(batch)
+        for one in self.deliveries.values():
+            metrics |= one.metrics()
         metrics |= {**self.host.metrics(), **self.pipeline.metrics()}
         return metrics | {
             "kept_frac": self.pipeline.kept_frac,
@@ -242,12 +250,13 @@ class Trainer:
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         self.begin()
+        states = {name: one.state_dict() for name, one in self.deliveries.items()}
         state = {
             "learner": self.learner.save_state(),
             "pipeline": self.pipeline.state_dict(),
             "store": self.store.state_dict(),
-            "proof": self.proof.state_dict(),
-            "sync": self.sync.state_dict(),
+            **states.pop(""),
+            **({"members": states} if states else {}),
             "sources": self.sources,
             "totals": dict(totals),
         }
@@ -264,8 +273,8 @@ class Trainer:
         return score(group, self.rewards)
 
     def _deliver(self) -> None:
-        self.sync.publish(self.learner.version, self.learner.weights())
-        self.sync.deliver(self.engine)
+        for one in self.deliveries.values():
+            one.deliver(self.learner.version)
 
     @property
     def turns(self) -> bool:
@@ -273,7 +282,7 @@ class Trainer:
         return self.run.devices is not None and self.run.devices.turns
 
     def _still(self) -> Metrics:
-        return self._checked(lambda: self.proof.receipts.still(self.engine))
+        return self._checked(lambda one: one.proof.receipts.still(one.engine))
 
     def _rest(self) -> None:
         """Compare the sampler's weights before they are offloaded."""
@@ -292,35 +301,17 @@ class Trainer:
             return {}
 
     def _proved(self) -> Metrics:
-        return self.faults.proof(lambda: self.proof(self.engine, self.learner.version))
+        return self._checked(lambda one: one.prove(self.learner.version))
 
-    def _checked(self, receipts: Callable[[], None]) -> Metrics:
-        return self.faults.proof(lambda: receipts() or {})
-
-
-def _learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:
-    return Learner(
-        policy,
-        run.learns,
-        temperature=run.sampling.temperature,
-        first=lambda: ranks.shard(run.policy.load(run.seed).to(where)),
-        total_steps=run.steps,
-        seed=run.seed,
-        ranks=ranks,
-    )
-
-
-def _own(policy: AbstractPolicy) -> None:
-    """Move the weights out of the file that they may still be mapped from: there they begin where its header ends, another place in a
-    checkpoint than in the model it began with, and by where a matrix begins a processor's kernels may round its products."""
-    for tensor in (*policy.parameters(), *policy.buffers()):
-        tensor.data = tensor.data.clone()
+    def _checked(self, check: Callable[[Delivery], Metrics | None]) -> Metrics:
+        """Of each model."""
+        return self.faults.proof(lambda: ChainMap(*(check(one) or {} for one in self.deliveries.values())))
 
 
 def follow(run: AbstractRun) -> None:
     """The work of a rank above 0: a share of the learner's work, directed by rank 0, until the run ends."""
     where = device.prepare(run.threads)
-    joining.follow(joining.join(), run.policy.load(run.seed).to(where), partial(_learner, run, where))
+    joining.follow(joining.join(), run.policy.load(run.seed).to(where), partial(policies.learner, run, where))
 
 
 def run_local(

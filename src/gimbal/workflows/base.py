@@ -37,6 +37,9 @@ class Draw:
     The row ends according to ``sampling`` (by default the attempt's). At one of the strings ``stop``, or after ``most`` decisions, it
     is only PAUSED. ``told`` (text, tokens, or messages, which the chat template puts after its turn) is an observation: it does not
     count as decisions, but counts toward length; if there is no room for it, the row has ended by ``length``.
+
+    ``role`` says who acts, one of the workflow's ``players``: the row carries it, also when it is continued, and is sampled with the
+    role's own weights where the run's ``separate`` gives it some.
     """
 
     row: Rollout | None = None
@@ -46,6 +49,7 @@ class Draw:
     sampling: AbstractSampling | None = None
     stop: tuple[str, ...] = ()
     most: int | None = None
+    role: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +224,11 @@ class AbstractWorkflow(AbstractPart, ABC):
     def accepts(self, task: Task) -> None:
         """Raises ValueError if it cannot use such a task, which would end the run later; called before the first step."""
         return None
+
+    @property
+    def players(self) -> frozenset[str]:
+        """The roles of the rows that it draws for training, by name. They share the policy, but for those in the run's ``separate``."""
+        return frozenset()
 
     @property
     def at_once(self) -> int | None:

@@ -67,6 +67,7 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
         yield f"task={told(call.task)}; it must be a Task"
     if isinstance(call, Draw):
         yield from _of_told(call, policy)
+        yield from _of_role(call, workflow)
     elif isinstance(call, Fork):
         most = min(call.row.length, (call.sampling or call.row.sampling).max_length - 1)
         if not _counts(call.at) or not 0 <= call.at <= most:
@@ -106,6 +107,14 @@ def _of_drawing(call: Draw | Fork) -> Iterator[str]:
     # A plain string would be read as one stop string per letter.
     if not isinstance(call.stop, tuple | list) or not all(isinstance(text, str) and text for text in call.stop):
         yield f'stop={told(call.stop)}; it must be a tuple of strings, such as ("=",)'
+
+
+def _of_role(call: Draw, workflow: AbstractWorkflow) -> Iterator[str]:
+    if call.role and call.role not in workflow.players:
+        known = ", ".join(sorted(workflow.players)) or "none"
+        yield f"role={told(call.role)}; the players of this workflow are {known}: name it in players"
+    elif call.role and call.row is not None and call.role != call.row.role:
+        yield f"role={told(call.role)} for a row of {told(call.row.role)}; the role that began a row continues it"
 
 
 def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:

@@ -127,6 +127,21 @@ def _new(call: Any, answer: Any) -> int:
     return answer.length - (0 if row is None else call.at if isinstance(call, Fork) else row.length)
 
 
+def sample_of(flow: Flow, call: Any) -> int:
+    """The sample that the call concerns."""
+    if isinstance(call, Ask):
+        return flow.attempt.sample
+    if isinstance(call, Draw) and call.row is not None:
+        return call.row.sample
+    return flow.attempt.sample if call.sample is None else call.sample
+
+
+def role_of(call: object) -> str:
+    """Who acts in the row that it draws for training, "" where no role is named."""
+    row = call.row if isinstance(call, Draw | Fork) else None
+    return call.role if isinstance(call, Draw) and row is None else "" if row is None else row.role
+
+
 def shortened(call: Any, answer: Any) -> Any:
     """An answer as stored in a journal."""
     if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork) or call.row is None:

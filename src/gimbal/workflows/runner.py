@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -35,7 +35,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import attack_sandboxes, seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
 from gimbal.workflows.checks import checked, endless, refused, unusable
-from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, saved
+from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, role_of, sample_of, saved
 from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.words import Words
@@ -47,6 +47,7 @@ class Driven(AbstractSampler):
 
     engine: AbstractEngineSpec
     workflow: AbstractWorkflow = SingleTurn()
+    owners: Mapping[str, str] = field(default_factory=dict)  # the model of each role with weights of its own
 
     @property
     def whole(self) -> bool:
@@ -64,8 +65,11 @@ class Runner(AbstractEngineAround):
     def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
         self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
         self.words = Words(policy, type(self.workflow).__name__)
-        self.others = {name: role.start() for name, role in self.workflow.roles.items()}  # engines of other policies
-        inner.extended = bool({CONTINUE, FORK} & self.workflow.requires)
+        self.trained = {name: spec.engine.start(policy) for name in sorted(set(spec.owners.values()))}
+        frozen = {name: role.start() for name, role in self.workflow.roles.items()}
+        self.others = {**frozen, **self.trained}  # engines of other policies, by whom they are of
+        for engine in (inner, *self.trained.values()):
+            engine.extended = bool({CONTINUE, FORK} & self.workflow.requires)
         self.memory = self.workflow.begin()
         self.clock = 0  # steps of the engine inside, and those passed over where there was nothing to draw
         self.flows: list[Flow] = []  # in the order of their beginning
@@ -77,6 +81,10 @@ class Runner(AbstractEngineAround):
         self.done: list[Finished] = []
         self.came: dict[tuple[str, Key], Finished] = {}  # results of an engine step, until they are passed on
         self.seconds = self.idle = 0.0  # since the last metrics: in steps, and of these with nothing to draw
+
+    @property
+    def members(self) -> Mapping[str, AbstractEngine]:
+        return self.trained
 
     @property
     def in_flight(self) -> int:
@@ -179,6 +187,10 @@ class Runner(AbstractEngineAround):
 
     # Attempts.
 
+    def _owner(self, call: object) -> str:
+        """Whose engine draws for it: "" is the policy's."""
+        return call.role if isinstance(call, Ask) else self.spec.owners.get(role_of(call), "")
+
     @property
     def _engines(self) -> dict[str, AbstractEngine]:
         return {"": self.inner, **self.others}
@@ -254,7 +266,7 @@ class Runner(AbstractEngineAround):
             flow.answer(number, lengthened(asked.call, answer))
         for number, asked in flow.asked.items():
             if asked.key is not None:
-                self.drawing[_role(asked.call), asked.key] = (flow, number)
+                self.drawing[self._owner(asked.call), asked.key] = (flow, number)
 
     def _finish(self, flow: Flow) -> None:
         attempt = flow.attempt
@@ -294,7 +306,7 @@ class Runner(AbstractEngineAround):
         row = flow.last
         for asked in list(flow.asked.values()):
             if asked.key is not None:
-                drawn = self._cancel(_role(asked.call), asked.key)
+                drawn = self._cancel(self._owner(asked.call), asked.key)
                 row = self._row(flow, asked, drawn) if drawn is not None and not isinstance(asked.call, Ask) else row
             if asked.under_way is not None:
                 DESK.give_up(asked.under_way)
@@ -318,7 +330,7 @@ class Runner(AbstractEngineAround):
         if fault := unusable(asked.call, self.workflow, flow.attempt, self.policy):
             raise refused(self.workflow, asked.strand.steps, asked.call, fault)
         call, key = asked.call, self._place(flow, asked)
-        if key is not None and (_role(call), key) in self.drawing:
+        if key is not None and (self._owner(call), key) in self.drawing:
             asked.key = None  # it is not this call that it is being drawn for
             twice = "a row that is already being sampled; use Fork to branch off a row"
             raise refused(self.workflow, asked.strand.steps, call, twice)
@@ -339,7 +351,7 @@ class Runner(AbstractEngineAround):
             asked.key = None  # until the engine has taken it
             self._draw(flow, call, key)
             asked.key = key
-            self.drawing[_role(call), key] = (flow, number)
+            self.drawing[self._owner(call), key] = (flow, number)
 
     def _place(self, flow: Flow, asked: OpenCall) -> Key | None:
         """Number its row, or add it to the history of its environment: the same again when a journal is replayed."""
@@ -352,7 +364,7 @@ class Runner(AbstractEngineAround):
             if self.words.fits(call, self._sampling(flow, call)):
                 asked.key = row_key(attempt.group, call.row.sample, call.row.row)
         elif isinstance(call, Draw | Fork | Ask):
-            sample = _sample(flow, call)
+            sample = sample_of(flow, call)
             asked.key = row_key(attempt.group, sample, flow.row(sample))
         elif not isinstance(call, Write | Stop | Encode | Decode):
             raise wrong(
@@ -383,12 +395,12 @@ class Runner(AbstractEngineAround):
         request = Request(
             group=attempt.group,
             task=task if row is None else row.task,
-            sample=_sample(flow, call),
+            sample=sample_of(flow, call),
             sampling=asked,
             seed=attempt.seed,
             row=key[1] // row_key(0, 0, 1)[1],
         )
-        engine = self._engines[_role(call)]
+        engine = self._engines[self._owner(call)]
         if row is None or not begun:
             engine.submit(request)
         else:
@@ -408,7 +420,8 @@ class Runner(AbstractEngineAround):
         call, wanted = asked.call, self._sampling(flow, asked.call)
         if isinstance(call, Ask):
             return replace(whole, role=call.role)
-        row = replace(whole, sampling=wanted, stop=PAUSED if self.words.paused(call, whole, wanted) else whole.stop)
+        stop = PAUSED if self.words.paused(call, whole, wanted) else whole.stop
+        row = replace(whole, sampling=wanted, stop=stop, role=role_of(call))
         if isinstance(call, Fork):
             return branched(call.row, call.at, len(call.forced), row)
         if isinstance(call, Draw) and call.row is not None:
@@ -427,12 +440,12 @@ class Runner(AbstractEngineAround):
         found = [
             (number, asked)
             for number, asked in flow.asked.items()
-            if asked.key is not None and not isinstance(asked.call, Ask) and _sample(flow, asked.call) == call.sample
+            if asked.key is not None and not isinstance(asked.call, Ask) and sample_of(flow, asked.call) == call.sample
         ]
         for number, asked in found:
             assert asked.key is not None
-            drawn = self._cancel("", asked.key)
-            del self.drawing["", asked.key]
+            drawn = self._cancel(owner := self._owner(asked.call), asked.key)
+            del self.drawing[owner, asked.key]
             before = asked.call.row if isinstance(asked.call, Draw) else None
             row = before if drawn is None else self._row(flow, asked, drawn)
             flow.at_once.append((number, None if row is None else replace(row, stop="cancelled")))
@@ -484,16 +497,3 @@ class Runner(AbstractEngineAround):
         asked = flow.asked[number]
         assert asked.under_way is not None
         return asked.under_way, flow.seats[asked.call.seat].deadline(asked.call, asked.entry)
-
-
-def _role(call: object) -> str:
-    return call.role if isinstance(call, Ask) else ""
-
-
-def _sample(flow: Flow, call: Any) -> int:
-    """The sample that the call concerns."""
-    if isinstance(call, Ask):
-        return flow.attempt.sample
-    if isinstance(call, Draw) and call.row is not None:
-        return call.row.sample
-    return flow.attempt.sample if call.sample is None else call.sample

@@ -34,6 +34,10 @@ class SelfPlay(AbstractWorkflow):
     def whole(self) -> bool:
         return True
 
+    @property
+    def players(self) -> frozenset[str]:
+        return frozenset(map(_role, range(SEATS)))
+
     def __call__(self, attempt: Attempt) -> Steps:
         count = len(attempt.samples)
         if count % SEATS:
@@ -47,7 +51,7 @@ class SelfPlay(AbstractWorkflow):
             drawn = yield [self._draw(attempt, at, turn) for at, turn in turns.items()]
             actions: list[str | None] = [None] * len(moments)
             for (at, turn), row in zip(turns.items(), drawn, strict=True):
-                rows[SEATS * at + turn.seat].append(replace(row, stop="stop", role=f"seat {turn.seat}"))
+                rows[SEATS * at + turn.seat].append(replace(row, stop="stop"))
                 actions[at] = row.text
             begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
             moments = begun.observation
@@ -57,7 +61,8 @@ class SelfPlay(AbstractWorkflow):
 
     def _draw(self, attempt: Attempt, match: int, turn: Turn) -> Draw:
         task = replace(attempt.task, prompt=f"{turn.seen}\n")
-        return Draw(task=task, sample=attempt.samples[SEATS * match + turn.seat], sampling=attempt.sampling, most=1)
+        sample, role = attempt.samples[SEATS * match + turn.seat], _role(turn.seat)
+        return Draw(task=task, sample=sample, sampling=attempt.sampling, most=1, role=role)
 
 
 def exploitability(policy: TokenPolicy, name: str) -> float:
@@ -70,6 +75,10 @@ def exploitability(policy: TokenPolicy, name: str) -> float:
             logprob_N = policy.evaluate(Tokens.stack(rows)).logprob_NS[:, 0]
         chances[seen] = dict(zip(legal, logprob_N.exp().tolist(), strict=True))
     return nash_conv(name, chances)
+
+
+def _role(seat: int) -> str:
+    return f"seat {seat}"
 
 
 def _spent(rows: list[Rollout]) -> int:

@@ -35,8 +35,9 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.optimizers import AbstractOptimizer
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
+from gimbal.learning.separate import by_role
 from gimbal.ops.paths import walk
-from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch
 from gimbal.rewards.base import AbstractReward
 
@@ -127,8 +128,9 @@ class Models:
         forward: Forward,
         ranks: AbstractRanks,
         seed: int,
+        owners: Mapping[str, str],
     ) -> None:
-        self.specs, self.modules = specs, dict(modules)
+        self.specs, self.modules, self.owners = specs, dict(modules), owners
         self.forward, self.ranks, self.seed = forward, ranks, seed
         self.optimizers = {
             name: spec.optimizer.over(modules[name]) for name, spec in specs.items() if spec.optimizer is not None
@@ -159,8 +161,27 @@ class Models:
     def evaluated(
         self, batch: TrainBatch, columns: Collection[str] = (), policy: AbstractPolicy | None = None
     ) -> dict[str, Tensor]:
-        """``logprob_NS`` and the columns asked for, without gradient, of the policy being trained or another."""
-        return self.in_micro_batches(batch, self.forward.columns_of(policy or self.policy, columns))
+        """``logprob_NS`` and the columns asked for, without gradient, of the models being trained or another policy."""
+        if policy is not None:
+            return self.in_micro_batches(batch, self.forward.columns_of(policy, columns))
+
+        def columns_of(micro: TrainBatch) -> Mapping[str, Tensor]:
+            found = self.evaluate(micro, columns)
+            return {"logprob_NS": found.logprob_NS, **found.columns}
+
+        return self.in_micro_batches(batch, columns_of)
+
+    def evaluate(self, micro: TrainBatch, columns: Collection[str] = (), *, checkpointing: bool = False) -> Evaluation:
+        """With gradient, of one micro-batch: each row by the model of its role."""
+
+        def evaluate(name: str, rows: TrainBatch) -> Evaluation:
+            assert rows.decisions is not None
+            model = self.modules[name or POLICY]
+            assert isinstance(model, AbstractPolicy), name
+            temperature = self.forward.temperature
+            return model.evaluate(rows.decisions, temperature=temperature, columns=columns, checkpointing=checkpointing)
+
+        return by_role(micro, self.owners, evaluate)
 
     def in_micro_batches(
         self, batch: TrainBatch, columns_of: Callable[[TrainBatch], Mapping[str, Tensor]]
@@ -236,6 +257,11 @@ class AbstractUpdate(AbstractPart, ABC):
     optimization: Optimization = Optimization()
     controllers: Mapping[str, AbstractController] = field(default_factory=dict)
     stability: Stability | None = None
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        """The model of each role with weights of its own; all other rows are the policy's."""
+        return {}
 
     @abstractmethod
     def models(self) -> Mapping[str, ModelSpec]:
@@ -336,7 +362,7 @@ def assembled(
         if name not in modules:
             modules[name] = copy.deepcopy(modules[spec.follows]).requires_grad_(False)
     forward = Forward(temperature=temperature, tokens=update.optimization.microbatch_tokens)
-    models = Models(specs, modules, forward=forward, ranks=ranks, seed=seed)
+    models = Models(specs, modules, forward=forward, ranks=ranks, seed=seed, owners=update.owners)
     models.parts = dict(update.init(models))
     return models
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from gimbal.learning import preview
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.renewal import RenewedReference
+from gimbal.learning.separate import SeparateWeights, owners
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
@@ -44,7 +45,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     correction, objective, aggregation, step_size.
 
     The reference is the initial policy; at each version in ``reference_resets``, or on ``renewal``, it becomes the current
-    policy.
+    policy. ``separate`` gives roles of the workflow weights of their own, by the name of each model.
     """
 
     objective: AbstractObjective
@@ -60,6 +61,11 @@ class AbstractPolicyGradient(AbstractUpdate):
     step_size: AbstractStepSize | None = None
     reference_resets: tuple[int, ...] = ()
     renewal: RenewedReference | None = None
+    separate: Mapping[str, SeparateWeights] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        return owners(self.separate)
 
     @property
     def summed(self) -> tuple[AbstractObjective, ...]:
@@ -79,6 +85,9 @@ class AbstractPolicyGradient(AbstractUpdate):
             specs[CRITIC] = ModelSpec(load=self.critic.load, optimizer=None if self.critic.fitted else own)
         if "reference_NS" in column_needs(self) or of_reference(column_needs(self)):
             specs[REFERENCE] = ModelSpec(first=True)
+        for name, own in self.separate.items():
+            rate = self.optimization.learning_rate if own.learning_rate is None else own.learning_rate
+            specs[name] = ModelSpec(optimizer=replace(self.optimization, learning_rate=rate).of_policy())
         return specs
 
     def init(self, models: Models) -> dict[str, Stateful]:
@@ -225,6 +234,8 @@ class AbstractPolicyGradient(AbstractUpdate):
             if number == 0:
                 weight_NS = weight_NS * micro.facts["correction"]
             term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
+            for name, value in _by_role(weight_NS * terms.loss_NS.detach(), share_NS > 0, micro).items():
+                metrics[name] += value
             if number == 0 and logprob_NS.requires_grad and not term.requires_grad and term.item() != 0:
                 wanted = (
                     "a loss of the logprob_NS that it is given, with its gradient; columns of the batch are constants"
@@ -235,7 +246,8 @@ class AbstractPolicyGradient(AbstractUpdate):
                 metrics |= _of_objective(term, logprob_NS, share_NS, micro)
             for name, value_NS in terms.metrics.items():
                 metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
-        return Loss(of=(POLICY, CRITIC) if CRITIC in models.optimizers else (POLICY,), value=loss, metrics=metrics)
+        of = (POLICY, *([CRITIC] if CRITIC in models.optimizers else []), *self.separate)
+        return Loss(of=of, value=loss, metrics=metrics)
 
     def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
         """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
@@ -244,10 +256,9 @@ class AbstractPolicyGradient(AbstractUpdate):
         assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
         decisions = micro.decisions
         assert decisions is not None
-        evaluation = models.policy.evaluate(
-            decisions,
-            temperature=models.forward.temperature,
-            columns=(needs & models.policy.provides) | (critic.reads if critic is not None and valued else frozenset()),
+        evaluation = models.evaluate(
+            micro,
+            (needs & models.policy.provides) | (critic.reads if critic is not None and valued else frozenset()),
             checkpointing=self.optimization.checkpointing,
         )
         micro = micro.evaluated(evaluation.columns)
@@ -336,6 +347,14 @@ def _of_objective(
     if micro.advantage_NS is not None:
         metrics["signal_frac"] = float((share_NS * (micro.advantage_NS != 0)).sum())
     return metrics
+
+
+def _by_role(loss_NS: Float[Tensor, "N S"], counted_NS: Bool[Tensor, "N S"], micro: TrainBatch) -> Metrics:
+    """What each role adds to a term of the loss, where there are several."""
+    if micro.role_N is None or len(micro.roles) < 2:
+        return {}
+    own = {role: counted_NS & (micro.role_N == place)[:, None] for place, role in enumerate(micro.roles)}
+    return {f"role/{role}/loss": float(ops.masked_sum(loss_NS, own_NS)) for role, own_NS in own.items()}
 
 
 def _reached(loss: Tensor, logprob_NS: Float[Tensor, "N S"]) -> Bool[Tensor, "N S"]:

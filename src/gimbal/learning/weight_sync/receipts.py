@@ -92,7 +92,7 @@ def _of(who: str) -> str:
 
 def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Receipts:
     """Load these weights into an engine that is not shared. NotDelivered if it does not hold them afterwards."""
-    engine.load(version, source.state_dict())
+    engine.load(version, trained(source).state_dict())
     receipts = Receipts(source)
     receipts.arrived(engine, version)
     return receipts
@@ -101,6 +101,14 @@ def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, versi
 @contextmanager
 def running(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Iterator[None]:
     """An unshared engine with these weights: it must hold them when the body begins, and still when it ends."""
-    receipts = load(engine, source, version)
+    source = trained(source)
+    if lacking := sorted(engine.members.keys() - source.members.keys()):
+        raise ValueError(
+            f"{lacking[0]} has weights of its own in this run (separate), and only the policy's were given: use gimbal eval RUN, or "
+            "drop separate"
+        )
+    pairs = [(engine, source), *((engine.members[name], source.members[name]) for name in engine.members)]
+    loaded = [(load(one, of, version), one) for one, of in pairs]
     yield
-    receipts.still(engine)
+    for receipts, one in loaded:
+        receipts.still(one)

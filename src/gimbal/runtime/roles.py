@@ -1,0 +1,89 @@
+"""Which runs may give roles weights of their own (``separate``), and what is refused, by name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.native import Native
+from gimbal.learning import preview
+from gimbal.learning.learner import Learner
+from gimbal.learning.proximal.behavior import Behavior
+from gimbal.learning.proximal.recompute import Recompute
+from gimbal.learning.ranks import several
+from gimbal.learning.updates.base import POLICY
+from gimbal.learning.updates.policy_gradient import ANCHOR, CRITIC, REFERENCE, AbstractPolicyGradient
+from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.policies.token import CausalLM
+from gimbal.runtime.base import Local
+from gimbal.runtime.run import AbstractRun
+
+NAME = re.compile(r"\w[\w -]*")  # it names a directory, and ends names of metrics
+TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR, *inspect.signature(Learner.__init__).parameters}
+
+
+def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+    """Refusals of a run in which roles have weights of their own; nothing for any other."""
+    if not method.separate:
+        return
+    yield from _named(method, run)
+    first = next(iter(method.separate))
+    for what, way in _unsupported(method, run, whole):
+        yield Refusal(
+            f"separate gives {first} weights of its own, which does not work with {what}: {way}, or drop separate"
+        )
+
+
+def _named(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
+    """Each model has a name of its own, and roles that the workflow has and no other model takes."""
+    players, driver = run.workflow.players, type(run.workflow).__name__
+    known = ", ".join(sorted(players)) or "none"
+    for name, one in method.separate.items():
+        if not NAME.fullmatch(name) or name in TAKEN | run.workflow.roles.keys():
+            yield Refusal(
+                f"separate names a model {name!r}, which is taken or no word: name it otherwise, with roles=(...)"
+            )
+        if unknown := [role for role in one.roles or (name,) if role not in players]:
+            yield Refusal(
+                f"separate.{name} is for the role {unknown[0]!r}, but {driver} has the roles {known}: name one of them"
+            )
+    counted = Counter(role for name, one in method.separate.items() for role in one.roles or (name,))
+    if twice := [role for role, count in counted.items() if count > 1]:
+        yield Refusal(f"separate gives the role {twice[0]!r} two models: leave it with one of them")
+    if players and players <= counted.keys():
+        yield Refusal("separate leaves no role for the policy, which nothing would train: take one role out of it")
+
+
+def _unsupported(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[tuple[str, str]]:
+    """What trains or serves one model only, and what to type instead."""
+    held_out = run.held_out
+    engines = {"engine": run.engine, "held_out.engine": None if held_out is None else held_out.engine}
+    for field, engine in engines.items():
+        if engine is not None and not isinstance(engine, Native):
+            yield f"{field}={type(engine).__name__}()", f"use {field}=Native()"
+    if not isinstance(run.runtime, Local):
+        yield f"runtime={type(run.runtime).__name__}()", "use runtime=Local()"
+    if several():
+        yield "a learner in several processes", "start it without torchrun"
+    if isinstance(run.policy, CausalLM) and run.policy.lora is not None:
+        yield "LoRA", "use policy.lora=none"
+    if method.critic is not None:
+        yield f"the critic {type(method.critic).__name__}", "use a group estimator such as GroupNormalized"
+    if method.stability is not None:
+        yield "Stability, which measures the policy's steps", "use stability=none"
+    if not isinstance(method.anchor, Recompute | Behavior):
+        yield f"the anchor {type(method.anchor).__name__}", "use anchor=Recompute()"
+    for part in method.readers:
+        if any(name == "reference_NS" or name.startswith("reference/") for name in part.needs):
+            yield f"{type(part).__name__}, whose reference is of the policy", f"drop {type(part).__name__}"
+        if part.needs & (preview.COLUMNS | {"score_norm_N"}):
+            yield f"{type(part).__name__}, which reads gradients of the policy", f"drop {type(part).__name__}"
+    if isinstance(run.sync, Sparse) and run.sync.directory:
+        yield "sync.directory, which holds one model", "leave it empty"
+    if run.devices is not None:
+        yield "devices", "use devices=none"
+    if run.faults is not None:
+        yield "faults", "use faults=none"

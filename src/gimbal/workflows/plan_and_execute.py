@@ -1,0 +1,62 @@
+"""Two roles: one plans, and another executes the plan in a context of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from gimbal.records import Drop, Episode
+from gimbal.rewards.asking import fill
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
+
+PLANNER, EXECUTOR = "planner", "executor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanAndExecute(AbstractWorkflow):
+    """The role "planner" answers the prompt, and the role "executor" goes on from its plan (ReMA, arXiv:2503.09501, in one turn each;
+    the executor's context as in CoDA, arXiv:2512.12716).
+
+    y ~ pi_executor(. | template(x, m)),  m ~ pi_planner(. | x);  both rows are one episode and earn its score.
+
+    The planner ends at one of ``stop``, or as any row does. What the first group of the pattern ``plan`` finds in its text, at the last
+    place, is handed over: the executor's prompt is ``template``, with {plan}, {prompt} and the task's columns filled in. Without a match
+    nobody executes, and the planner's text is what is scored.
+
+    By default both roles share the policy, and their prompts tell them apart; ``separate={"executor": SeparateWeights()}`` of the run
+    trains two models.
+
+    - a pattern that never matches: SingleTurn.
+
+    Confidence: verified (two roles, one outcome); ours: the pattern.
+    """
+
+    template: str = "{prompt}{plan}\n"
+    plan: str = r"(?s)(.+)"
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            groups = re.compile(self.plan).groups
+        except re.error as error:
+            raise ValueError(f"PlanAndExecute.plan is {self.plan!r}, which is no regular expression: {error}") from error
+        if groups < 1:
+            raise ValueError(f"PlanAndExecute.plan is {self.plan!r}; it must have a group, such as (.+), of what is handed over")
+
+    @property
+    def players(self) -> frozenset[str]:
+        return frozenset({PLANNER, EXECUTOR})
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        planned = yield Draw(task=attempt.task, sampling=attempt.sampling, stop=self.stop, role=PLANNER)
+        if planned is None:
+            return Drop("unplanned")
+        planned = replace(planned, stop="stop") if planned.stop == "paused" else planned
+        found = re.findall(self.plan, planned.text)
+        if not found:
+            return Episode.of(planned)
+        plan = found[-1] if isinstance(found[-1], str) else found[-1][0]
+        columns = {name: value for name, value in attempt.task.columns.items() if name != "messages"}
+        task = replace(attempt.task, prompt=fill(self.template, attempt.task, {"plan": plan}), columns=columns)
+        executed = yield Draw(task=task, sampling=attempt.sampling, role=EXECUTOR)
+        return Episode(rows=(planned, executed))
