@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 HELP = """\
-gimbal export RUN [--step N | --best] DIRECTORY
+gimbal export RUN [--step N | --best] [--role NAME] DIRECTORY
 
 Writes the final model of RUN in the layout of transformers: config.json, safetensors, the tokenizer, README.md (a model card) with
 the recipe and the run's results, and recipe.yaml. A denoising model gets the layout of diffusers: transformer/ or unet/, and
@@ -17,6 +17,7 @@ adapter_config.json names the base as you gave it. Read them before you upload t
 
   --step N           export this checkpoint (keep_checkpoints and keep_every decide which ones are kept)
   --best             export the model with the best evaluation (held_out.save_best)
+  --role NAME        export this model of the run's `separate` instead of the policy
   --dtype TYPE       store weights as bfloat16, float16 or float32 (default: as trained)
   --adapter          export the LoRA adapter without merging it, for peft or vLLM
   --runs DIRECTORY   look up run names there instead of in runs"""
@@ -25,7 +26,7 @@ adapter_config.json names the base as you gave it. Read them before you upload t
 def export(argv: Sequence[str]) -> int:
     from gimbal.cli.words import parse
 
-    arguments = parse(argv, ("help", "best", "adapter"), ("step", "dtype", "runs"))
+    arguments = parse(argv, ("help", "best", "adapter"), ("step", "role", "dtype", "runs"))
     if "help" in arguments.flags:
         print(HELP)
         return 0
@@ -46,13 +47,27 @@ def export(argv: Sequence[str]) -> int:
         raise ValueError(f"{target} already exists and is not empty; give a new directory")
     recipe, run = config.load(directory, AbstractRun)
     model, step = chosen(directory, arguments.flag("step"), "best" in arguments.flags)
+    if role := arguments.flag("role"):
+        model = of_role(run, model, role)
     with durable.named(target):
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
         card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
         (target / "README.md").write_text(card, encoding="utf-8")
         config.save(config.public(directory / config.RECIPE_FILE), target / config.RECIPE_FILE)
-    print(f"{target}: the model of {directory} after step {step}{', its adapter merged in' if merged else ''}")
+    whose = f"{role} of " if role else ""
+    print(f"{target}: the model of {whose}{directory} after step {step}{', its adapter merged in' if merged else ''}")
     return 0
+
+
+def of_role(run: Any, model: Path, role: str) -> Path:
+    """The path of a model that was trained beside the policy."""
+    from gimbal.runtime.run import Run
+
+    names = list(run.separate) if isinstance(run, Run) else []
+    if role not in names:
+        known = f"it has models of its own for {', '.join(names)}" if names else "all its roles share the policy: drop --role"
+        raise ValueError(f"--role is {role}, but {known}")
+    return model / role
 
 
 def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
