@@ -13,8 +13,8 @@ mean paired difference over seeds (t, 4 degrees of freedom) leaves out 0. An int
 **Limits.** The two roles' tasks are alike (a sum in the words that gimbal-tiny was taught), which favours shared weights: what one role
 learns helps the other. One model of a million weights, one task, one budget.
 
-Written before its runs. A pilot of *separate* at 3e-4 (20 steps, seed 0, 78,000 tokens; held-out pass@1 0.087) chose tasks of four terms
-and showed what a step costs; it is in no table.
+Written before its runs. A pilot of *separate* at 3e-4 (20 steps, seed 0, 78,000 tokens; held-out pass@1 0.087) showed what a step
+costs; it is in no table.
 
     python claims/roles.py       # goes on from claims/roles.json; about ten minutes of one idle core
 """

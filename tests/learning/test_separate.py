@@ -188,7 +188,9 @@ def test_resumed_from_the_middle_it_is_the_uninterrupted_run(single_thread, tmp_
     assert written(tmp_path / "whole") == written(tmp_path / "cut")
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
     own = [tmp_path / name / "model" / "executor" / "model.safetensors" for name in ("whole", "cut")]
-    assert own[0].read_bytes() == own[1].read_bytes() != (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    assert (
+        own[0].read_bytes() == own[1].read_bytes() != (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    )
     steps = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert max(step["staleness/max"] for step in steps) == age
     assert all(step["sync/receipts"] == step["sync/receipts/executor"] == 1 for step in steps)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from small import Digits, described
 
-from gimbal.advantages import GAE, KLReward, Whitened
+from gimbal.advantages import GAE, GroupNormalized, KLReward, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
@@ -47,7 +47,9 @@ from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.renewal import RenewedReference
-from gimbal.objectives import TruncatedWeight, ValueLoss
+from gimbal.learning.separate import SeparateWeights
+from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.objectives import KLPenalty, TruncatedWeight, ValueLoss
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.pivot_mask import PivotMask
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
@@ -64,6 +66,7 @@ from gimbal.rewards.expected import Expected
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
+from gimbal.runtime.faults import Faults
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut
 from gimbal.workflows.aborting import Aborting
@@ -74,6 +77,7 @@ from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
+from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
@@ -91,6 +95,8 @@ TRAINED, HELD = Split(tasks=ROWS, side="train", held_out=3.0), Split(tasks=ROWS,
 ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(precision="bfloat16")}
 
 SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_config={"hidden_size": 128}))
+
+TWO = {"workflow": PlanAndExecute(), "separate": {"executor": SeparateWeights()}}
 
 REFUSALS = [
     (
@@ -300,5 +306,64 @@ REFUSALS = [
         {"tasks": TRAINED, "held_out": HeldOut(tasks=HELD)},
         "split in different ways",
         {"held_out": HeldOut(tasks=replace(HELD, seed=0))},
+    ),
+    *(
+        ({**TWO, **changes}, f"separate gives executor weights of its own.*{reason}", cure)
+        for changes, reason, cure in (
+            ({"engine": VLLM()}, r"engine=VLLM\(\): use engine=Native", {"engine": Native()}),
+            (
+                {"held_out": HeldOut(tasks=ROWS, engine=VLLMServer(url="http://localhost:1"))},
+                r"held_out.engine=VLLMServer\(\): use held_out.engine=Native",
+                {"held_out": None},
+            ),
+            ({"runtime": Ray()}, r"runtime=Ray\(\): use runtime=Local", {"runtime": Local()}),
+            ({"policy": CausalLM(lora=LoRA())}, "LoRA: use policy.lora=none", {"policy": CausalLM()}),
+            (CRITIC, "the critic HiddenValue: use a group estimator", {"critic": None, "advantage": GroupNormalized()}),
+            ({"stability": Stability()}, "Stability.*use stability=none", {"stability": None}),
+            (
+                {"anchor": SamplingVersion()},
+                r"the anchor SamplingVersion: use anchor=Recompute",
+                {"anchor": Recompute()},
+            ),
+            ({"regularisers": (KLPenalty(),)}, "KLPenalty, whose reference.*drop KLPenalty", {"regularisers": ()}),
+            (
+                {"masks": (CurvatureMask(learning_rate=1e-3),)},
+                "CurvatureMask, which reads gradients.*drop CurvatureMask",
+                {"masks": ()},
+            ),
+            ({"sync": Sparse(directory="d")}, "sync.directory.*leave it empty", {"sync": Sparse()}),
+            ({"devices": Devices()}, "devices: use devices=none", {"devices": None}),
+            ({"faults": Faults(dropped_samples=0.5)}, "faults: use faults=none", {"faults": None}),
+        )
+    ),
+    (
+        {**TWO, "separate": {"policy": SeparateWeights(roles=("executor",))}},
+        "'policy', which is taken or no word",
+        {"separate": {"second": SeparateWeights(roles=("executor",))}},
+    ),
+    (
+        {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},
+        "'critic', which is taken or no word",
+        {"separate": {}},
+    ),
+    (
+        {**TWO, "separate": {"judge": SeparateWeights()}},
+        "for the role 'judge', but PlanAndExecute has the roles executor, planner",
+        {"separate": {"executor": SeparateWeights()}},
+    ),
+    (
+        {**TWO, "workflow": SingleTurn()},
+        "'executor', but SingleTurn has the roles none",
+        {"workflow": PlanAndExecute()},
+    ),
+    (
+        {**TWO, "separate": {name: SeparateWeights(roles=("executor",)) for name in ("a", "b")}},
+        "the role 'executor' two models",
+        {"separate": {"a": SeparateWeights(roles=("executor",))}},
+    ),
+    (
+        {**TWO, "separate": {name: SeparateWeights() for name in ("planner", "executor")}},
+        "leaves no role for the policy",
+        {"separate": {"executor": SeparateWeights()}},
     ),
 ]

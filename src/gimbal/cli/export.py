@@ -65,7 +65,11 @@ def of_role(run: Any, model: Path, role: str) -> Path:
 
     names = list(run.separate) if isinstance(run, Run) else []
     if role not in names:
-        known = f"it has models of its own for {', '.join(names)}" if names else "all its roles share the policy: drop --role"
+        known = (
+            f"it has models of its own for {', '.join(names)}"
+            if names
+            else "all its roles share the policy: drop --role"
+        )
         raise ValueError(f"--role is {role}, but {known}")
     return model / role
 

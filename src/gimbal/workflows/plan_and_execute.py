@@ -19,9 +19,9 @@ class PlanAndExecute(AbstractWorkflow):
 
     y ~ pi_executor(. | template(x, m)),  m ~ pi_planner(. | x);  both rows are one episode and earn its score.
 
-    The planner ends at one of ``stop``, or as any row does. What the first group of the pattern ``plan`` finds in its text, at the last
-    place, is handed over: the executor's prompt is ``template``, with {plan}, {prompt} and the task's columns filled in. Without a match
-    nobody executes, and the planner's text is what is scored.
+    The planner ends at one of ``stop``, or as any row does. What the first group of the pattern ``plan`` finds in its text, at the
+    last place, is handed over: the executor's prompt is ``template``, with {plan}, {prompt} and the task's columns filled in. Without
+    a match nobody executes, and the planner's text is what is scored.
 
     By default both roles share the policy, and their prompts tell them apart; ``separate={"executor": SeparateWeights()}`` of the run
     trains two models.
@@ -39,9 +39,13 @@ class PlanAndExecute(AbstractWorkflow):
         try:
             groups = re.compile(self.plan).groups
         except re.error as error:
-            raise ValueError(f"PlanAndExecute.plan is {self.plan!r}, which is no regular expression: {error}") from error
+            raise ValueError(
+                f"PlanAndExecute.plan is {self.plan!r}, which is no regular expression: {error}"
+            ) from error
         if groups < 1:
-            raise ValueError(f"PlanAndExecute.plan is {self.plan!r}; it must have a group, such as (.+), of what is handed over")
+            raise ValueError(
+                f"PlanAndExecute.plan is {self.plan!r}; it must have a group, such as (.+), of what is handed over"
+            )
 
     @property
     def players(self) -> frozenset[str]:
