@@ -39,6 +39,8 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
+import roles  # noqa: E402
+import roles_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -130,6 +132,7 @@ def pages() -> dict[str, str]:
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
+    text += "\n" + roles_page.section(campaign.load(roles.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))

@@ -88,7 +88,8 @@ def desk(tmp_path, monkeypatch, recorded):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
     (tmp_path / "corridor.py").write_text(re.search(r"```python\n(import gymnasium.*?)```", DATA, re.S)[1] + registered)
-    blocks.write_files(blocks.read("method.md"), tmp_path)
+    for page in ("agent.md", "method.md"):
+        blocks.write_files(blocks.read(page), tmp_path)
     own_update = re.search(
         r"```python\n(from [^`]*class BatchReinforce.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.S
     )

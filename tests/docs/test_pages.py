@@ -144,5 +144,5 @@ def test_the_agent_of_the_page_is_trained(desk, single_thread, capsys):
     page = blocks.read("agent.md")
     blocks.write_files(page, desk)
     heard = run(page, capsys, [('"node agent.js"', "agent.py:solve")], given={"max_length": "64"})
-    assert len(heard) == 3 and all("1 step" in said for said in heard)
+    assert len(heard) == 5 and all("1 step" in said for said in heard)
     assert (desk / "runs/stable-0/model/model.safetensors").is_file()

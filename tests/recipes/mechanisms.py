@@ -429,6 +429,12 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         start=from_tuned,
     ),
+    "rema": of(
+        "grpo",
+        prompts=16,
+        workflow=differs("role/executor/reward").by(workflow=SingleTurn(), separate={}),
+        separate=above("grad_norm/executor"),
+    ),
     "remix": of(
         "grpo",
         5,
