@@ -25,7 +25,7 @@ TASK = Task(id="t", prompt="12 + 23 + 34 =\n", answer="69")
 def drawn(workflow, task=TASK, samples=3, **owners):
     engine = Driven(engine=Native(slots=4, precision="float32"), workflow=workflow, owners=owners).start(POLICY)
     engine.load(0, POLICY.state_dict())
-    for member in engine.members.values():
+    for member in engine.separate.values():
         member.load(0, POLICY.state_dict())
     for sample in range(samples):
         request = Request(group=0, task=task, sample=sample, sampling=Sampling(max_length=24), seed=0)

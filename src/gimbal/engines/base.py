@@ -184,7 +184,7 @@ class AbstractEngine(ABC):
         return []
 
     @property
-    def members(self) -> Mapping[str, AbstractEngine]:
+    def separate(self) -> Mapping[str, AbstractEngine]:
         """The engines of models that are trained beside the policy, by name: each is loaded, and proved, by itself."""
         return {}
 
@@ -267,8 +267,8 @@ class AbstractEngineAround(AbstractEngine):
         return self.inner.heard(wait=wait)
 
     @property
-    def members(self) -> Mapping[str, AbstractEngine]:
-        return self.inner.members
+    def separate(self) -> Mapping[str, AbstractEngine]:
+        return self.inner.separate
 
     def metrics(self) -> Mapping[str, float]:
         return self.inner.metrics()

@@ -46,7 +46,7 @@ class AbstractTrained(ABC):
         """Of these decisions by the present weights, without gradient, float32, on the CPU."""
 
     @property
-    def members(self) -> Mapping[str, AbstractTrained]:
+    def separate(self) -> Mapping[str, AbstractTrained]:
         """The models that are trained beside the policy, for roles with weights of their own, by name."""
         return {}
 
@@ -54,12 +54,12 @@ class AbstractTrained(ABC):
 class OfPolicy(AbstractTrained):
     """A policy in this process, and those of roles with weights of their own."""
 
-    def __init__(self, policy: AbstractPolicy, members: Mapping[str, AbstractPolicy] | None = None) -> None:
-        self.policy, self._members = policy, dict(members or {})
+    def __init__(self, policy: AbstractPolicy, separate: Mapping[str, AbstractPolicy] | None = None) -> None:
+        self.policy, self._separate = policy, dict(separate or {})
 
     @property
-    def members(self) -> Mapping[str, AbstractTrained]:
-        return {name: OfPolicy(policy) for name, policy in self._members.items()}
+    def separate(self) -> Mapping[str, AbstractTrained]:
+        return {name: OfPolicy(policy) for name, policy in self._separate.items()}
 
     @property
     def compute(self) -> torch.dtype | None:
@@ -154,7 +154,7 @@ class AbstractLocalLearner(AbstractLearner):
 
     def save(self, directory: Path) -> None:
         self.policy.save(directory)
-        for name, one in self.members.items():
+        for name, one in self.separate.items():
             assert isinstance(one, OfPolicy), type(one)
             (directory / name).mkdir(parents=True, exist_ok=True)
             one.policy.save(directory / name)

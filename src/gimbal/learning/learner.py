@@ -77,7 +77,7 @@ class Learner(AbstractLocalLearner):
         return self.models.version
 
     @property
-    def members(self) -> Mapping[str, AbstractTrained]:
+    def separate(self) -> Mapping[str, AbstractTrained]:
         return {name: OfPolicy(self.models[name]) for name in dict.fromkeys(self.models.owners.values())}
 
     @property
@@ -120,7 +120,7 @@ class Learner(AbstractLocalLearner):
         ended = method.stepped(self.models, batch)
         times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
         self.models.seconds.clear()
-        own = {f"lr/{name}": self.models.optimizers[name].param_groups[0]["lr"] for name in self.members}
+        own = {f"lr/{name}": self.models.optimizers[name].param_groups[0]["lr"] for name in self.separate}
         return metrics | self.reports | ended | times | {"lr": self.learning_rate} | own
 
     def _passes(self, batch: TrainBatch) -> Metrics:

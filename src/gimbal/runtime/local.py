@@ -122,7 +122,7 @@ class Trainer:
             surplus=run.surplus,
         )
         pairs = {"": (self.learner, self.engine)}
-        pairs |= {name: (one, self.engine.members[name]) for name, one in self.learner.members.items()}
+        pairs |= {name: (one, self.engine.separate[name]) for name, one in self.learner.separate.items()}
         self.deliveries = {
             name: Delivery(name, *pair, self.faults.around_sync(run.sync.start(), run.seed))
             for name, pair in pairs.items()
@@ -153,7 +153,7 @@ class Trainer:
             self._proved()
             return
         self.learner.load_state(saved["learner"])
-        states = {"": saved, **saved.get("members", {})}
+        states = {"": saved, **saved.get("separate", {})}
         for name, one in self.deliveries.items():
             one.sync.load_state_dict(states[name]["sync"])
         self._deliver()  # before the pipeline: rollouts under way go on in an engine that holds weights
@@ -256,7 +256,7 @@ class Trainer:
             "pipeline": self.pipeline.state_dict(),
             "store": self.store.state_dict(),
             **states.pop(""),
-            **({"members": states} if states else {}),
+            **({"separate": states} if states else {}),
             "sources": self.sources,
             "totals": dict(totals),
         }

@@ -23,11 +23,11 @@ def learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks
         total_steps=run.steps,
         seed=run.seed,
         ranks=ranks,
-        **members(run, policy),
+        **separate(run, policy),
     )
 
 
-def members(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPolicy]:
+def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPolicy]:
     """The models of the run's ``separate``, by name, as they begin. ValueError for one of another architecture than the policy."""
     learns, where = run.learns, next(policy.parameters()).device
     found: dict[str, AbstractPolicy] = {}

@@ -83,7 +83,7 @@ class Runner(AbstractEngineAround):
         self.seconds = self.idle = 0.0  # since the last metrics: in steps, and of these with nothing to draw
 
     @property
-    def members(self) -> Mapping[str, AbstractEngine]:
+    def separate(self) -> Mapping[str, AbstractEngine]:
         return self.trained
 
     @property

@@ -102,12 +102,12 @@ def load(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, versi
 def running(engine: AbstractEngine, source: AbstractPolicy | AbstractTrained, version: int = 0) -> Iterator[None]:
     """An unshared engine with these weights: it must hold them when the body begins, and still when it ends."""
     source = trained(source)
-    if lacking := sorted(engine.members.keys() - source.members.keys()):
+    if lacking := sorted(engine.separate.keys() - source.separate.keys()):
         raise ValueError(
             f"{lacking[0]} has weights of its own in this run (separate), and only the policy's were given: use gimbal eval RUN, or "
             "drop separate"
         )
-    pairs = [(engine, source), *((engine.members[name], source.members[name]) for name in engine.members)]
+    pairs = [(engine, source), *((engine.separate[name], source.separate[name]) for name in engine.separate)]
     loaded = [(load(one, of, version), one) for one, of in pairs]
     yield
     for receipts, one in loaded:
