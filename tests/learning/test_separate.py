@@ -24,7 +24,7 @@ from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.policies.base import Evaluation
 from gimbal.policies.token import CausalLM
 from gimbal.records import Episode, TrainBatch
-from gimbal.runtime import checkpoint
+from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.evaluate import evaluate_held_out
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut, Run
@@ -243,3 +243,9 @@ def test_it_can_be_typed(single_thread):
     run = config.override(two(separate={}), {"separate.executor": "SeparateWeights(learning_rate=3e-4)"})
     assert run.separate == {"executor": SeparateWeights(learning_rate=3e-4)}
     assert config.override(run, {"optimization": Optimization()}).owners == {"executor": "executor"}
+
+
+def test_several_learner_processes_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="a learner in several processes: start it without torchrun"):
+        compose.check(two())

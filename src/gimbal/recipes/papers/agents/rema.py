@@ -17,7 +17,8 @@ def rema() -> Run:
     """ReMA (arXiv:2503.09501): a planner and an executor, two models with one outcome; each learns from its own rows.
 
     The planner adds the first two terms of a sum of four, and the executor, which sees its result and not the sum, ends it. One turn
-    each, and both learn in every step; the published runs alternate every 10 steps. `separate={}` is one model for both.
+    each, so that the published ratio of turns is one of sequences; both learn in every step, where published runs alternate every 10.
+    On-policy except for staleness, as grpo. `separate={}` is one model for both roles.
     """
     run = grpo()
     held_out = replace(held_out_tasks(size=256), parameters=FOUR)
