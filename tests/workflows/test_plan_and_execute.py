@@ -42,6 +42,13 @@ def test_the_executor_reads_the_plan_and_not_the_prompt():
     assert (planned.row, executed.row) == (0, 1) and executed.task.id == TASK.id
 
 
+def test_in_a_chat_the_executor_is_asked_in_one():
+    chat = replace(TASK, prompt="", columns={"messages": [{"role": "user", "content": "12 + 23 ="}], "unit": "m"})
+    planned, executed = drawn(PlanAndExecute(template="{prompt} {plan} {unit}"), chat)[0].rows
+    (message,) = executed.task.columns["messages"]
+    assert message == {"role": "user", "content": f"user: 12 + 23 = {planned.text} m"} and not executed.task.prompt
+
+
 def test_two_engines_of_equal_weights_draw_what_one_does():
     one, two = drawn(PlanAndExecute()), drawn(PlanAndExecute(), executor="executor")
     for shared, apart in zip(one, two, strict=True):

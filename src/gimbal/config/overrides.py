@@ -162,10 +162,13 @@ def _unknown(run: Any, key: str) -> ValueError:
         return ValueError(f"{key}: {head} is None in this recipe; give a whole part first, {head}=PART(...)")
     named_so = [path for path in known if path.rpartition(".")[2] == last]
     ranked: Iterable[str] = named_so or known
-    hint = nearest(key, ranked) or (f"; did you mean {named_so[0]}?" if named_so else "")
+    # A bare name may be nearer to the last name of a path than to any whole path.
+    hint = nearest(key, ranked) if head or named_so else ""
+    hint = hint or (f"; did you mean {named_so[0]}?" if named_so else "")
     if not hint and (close := nearest(last, {path.rpartition(".")[2] for path in known})):
         name = close.removeprefix("; did you mean ").removesuffix("?")
-        hint = f"; did you mean {next(path for path in known if path.rpartition('.')[2] == name)}?"
+        named = (path for path in known if path.rpartition(".")[2] == name)
+        hint = f"; did you mean {min(named, key=lambda path: path.count('.'))}?"
     names = (path.rpartition(".")[2] for path in known)
     return UnknownKey(key, f"there is no key {key}{hint or ' (--help lists them)'}", names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from gimbal.records import Drop, Episode
+from gimbal.records import Episode, Task
 from gimbal.rewards.asking import fill
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
 
@@ -53,14 +53,17 @@ class PlanAndExecute(AbstractWorkflow):
 
     def __call__(self, attempt: Attempt) -> Steps:
         planned = yield Draw(task=attempt.task, sampling=attempt.sampling, stop=self.stop, role=PLANNER)
-        if planned is None:
-            return Drop("unplanned")
         planned = replace(planned, stop="stop") if planned.stop == "paused" else planned
         found = re.findall(self.plan, planned.text)
         if not found:
             return Episode.of(planned)
         plan = found[-1] if isinstance(found[-1], str) else found[-1][0]
-        columns = {name: value for name, value in attempt.task.columns.items() if name != "messages"}
-        task = replace(attempt.task, prompt=fill(self.template, attempt.task, {"plan": plan}), columns=columns)
-        executed = yield Draw(task=task, sampling=attempt.sampling, role=EXECUTOR)
+        executed = yield Draw(task=self._handed(attempt.task, plan), sampling=attempt.sampling, role=EXECUTOR)
         return Episode(rows=(planned, executed))
+
+    def _handed(self, task: Task, plan: str) -> Task:
+        """What the executor is asked: a chat of one message where the planner was asked in a chat."""
+        text = fill(self.template, task, {"plan": plan})
+        if "messages" not in task.columns:
+            return replace(task, prompt=text)
+        return replace(task, prompt="", columns={**task.columns, "messages": [{"role": "user", "content": text}]})
