@@ -1,5 +1,7 @@
 """One policy at both seats: who earns what, and what becomes of a match that breaks."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (the extra games)")
@@ -10,9 +12,13 @@ from gimbal.dataflow.packing import pack
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.environments import games
 from gimbal.environments.games import Deals, Game, Plays, Table, decisions, nash_conv, uniform
+from gimbal.learning.separate import SeparateWeights
 from gimbal.policies.loading import PLAYER
 from gimbal.policies.token import CausalLM, Sampling, Tokens
+from gimbal.recipes.papers.agents.kuhn import kuhn
 from gimbal.records import Drop, Group, Rollout, Task
+from gimbal.runtime import compose
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.self_play import SelfPlay, exploitability
 
@@ -212,3 +218,16 @@ def test_what_a_seat_sees_tells_its_decisions_apart():
 def test_what_is_no_game_for_two_is_refused(name, sentence):
     with pytest.raises(ValueError, match=sentence):
         games.loaded(name)
+
+
+def test_the_seats_may_be_two_players_who_both_learn(single_thread):
+    run = kuhn()
+    optimization = replace(run.optimization, learning_rate=1e-3)
+    small = {"prompts_per_step": 4, "regularisers": (), "reference_resets": (), "optimization": optimization}
+    trainer = Trainer(replace(run, **small, separate={"seat 1": SeparateWeights()}))
+    compose.check(trainer.run)
+    models, before = trainer.learner.models, Trainer(replace(run, **small)).learner.policy.state_dict()
+    metrics, _, batch = trainer.advance()
+    assert set(batch.roles) == {"seat 0", "seat 1"} and metrics["grad_norm"] > 0 < metrics["grad_norm/seat 1"]
+    for name in ("policy", "seat 1"):
+        assert any(not torch.equal(weight, before[key]) for key, weight in models[name].state_dict().items()), name

@@ -16,7 +16,7 @@ from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Draw, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlay(AbstractWorkflow):
-    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all with the same deal and the same policy.
+    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all with the same deal.
 
     A seat's observations are its prompt, rebuilt for each decision, and the first sampled token is the number of its action: an episode
     has one row per decision of its seat. Each seat earns its return in the game on its last decision, and ``role`` of its rows is
@@ -25,6 +25,7 @@ class SelfPlay(AbstractWorkflow):
     - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``).
     - If the game of a match fails, neither seat has an episode, and other matches continue: ``environment_error``.
     - A seat that never acts has no episode either: ``unplayed``.
+    - One policy plays both, unless the run's ``separate`` has a model for "seat 0" or "seat 1".
     """
 
     game: Game = Game()
