@@ -377,7 +377,9 @@ def test_a_full_disk_says_how_to_go_on(trained, monkeypatch, capsys):
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY, "--name", "it"]) == 2
     said = capsys.readouterr().err
-    assert "the disk is full; free some space" in said and said.endswith("continue with: gimbal train --resume runs/it\n")
+    assert "the disk is full; free some space" in said and said.endswith(
+        "continue with: gimbal train --resume runs/it\n"
+    )
 
 
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])
