@@ -12,9 +12,12 @@ import torch
 from gimbal.engines.base import Request
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.ops import philox
+from gimbal.ops.colored import colored
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import Sampling
 
 CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
@@ -184,6 +187,63 @@ def test_a_resumed_engine_goes_on_to_the_same_bits(spec, tasks):
     assert rest.keys() == again.keys() and all(same(rest[key], again[key]) for key in rest)
 
 
+def segments(color, resumed_at=()):
+    """The rows of an episode of 30 steps in segments of 7, drawn by an engine that is made anew before some of its steps."""
+    policy, rows, steps = SquashedGaussian(observations=3, actions=2, bound=2.0).load(0), [], 0
+    tasks = Gymnasium(environment=f"{__file__}:Pushed")
+
+    def made():
+        engine = Episodes(slots=1, segment=7, color=color).start(policy)
+        engine.load(0, policy.state_dict())
+        return engine
+
+    engine = made()
+    for index in range(5):  # the task of all but the first counts for nothing: the episode goes on
+        engine.submit(request(tasks, index))
+        while engine.in_flight:
+            if steps in resumed_at:
+                state = pickle.loads(pickle.dumps(engine.state_dict()))
+                engine = made()
+                engine.load_state_dict(state)
+            rows += [finished.rollout for finished in engine.step()]
+            steps += 1
+    assert [row.length for row in rows] == [7, 7, 7, 7, 2]
+    return policy, tasks, rows
+
+
+class Pushed(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+    action_space = gymnasium.spaces.Box(-2.0, 2.0, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        self.at = np.zeros(3)
+        return self.at, {}
+
+    def step(self, action):
+        self.at = 0.9 * self.at + np.append(action, 1.0)
+        return self.at, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("color", [0.0, 1.0])
+def test_noise_lasts_over_the_segments_of_an_episode(color):
+    policy, tasks, rows = segments(color)
+    white = [policy.noise(philox("episode", *request(tasks, index).stream), 7) for index in range(5)]
+    noise_TA = torch.cat(white) if not color else colored(torch.cat(white), 0, color)
+    seen_TO = torch.cat([row.decisions.observation_NSO[0] for row in rows])
+    action_TA, logprob_T = zip(
+        *(policy.draw(o[None], e[None], torch.ones(1)) for o, e in zip(seen_TO, noise_TA, strict=False)), strict=True
+    )
+    assert torch.equal(torch.cat([row.decisions.action_NSA[0] for row in rows]), torch.cat(action_TA).detach())
+    assert torch.equal(torch.cat([row.behavior_S for row in rows]), torch.cat(logprob_T).detach())
+
+
+def test_colored_noise_is_resumed_to_the_same_bits():
+    """Within segments, between two of them, and twice in one."""
+    rest, again = segments(1.0)[2], segments(1.0, resumed_at=(3, 7, 16, 18, 29))[2]
+    assert all(same(one, other) for one, other in zip(rest, again, strict=True))
+    assert not same(segments(0.0)[2][1], rest[1])
+
+
 class Unrepeatable(gymnasium.Env):
     """Its state hangs on something that no seed resets."""
 
@@ -325,3 +385,5 @@ def test_bad_input_is_refused_in_words():
             engine.step()
     with pytest.raises(ValueError, match="slots"):
         Episodes(slots=0)
+    with pytest.raises(ValueError, match=r"0 \(white noise\), 1 \(pink\)"):
+        Episodes(color=-1.0)

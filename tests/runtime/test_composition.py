@@ -28,6 +28,7 @@ from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import MaskStale
+from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -44,6 +45,7 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.mbpo import mbpo
+from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
@@ -117,6 +119,11 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
+    "set engine.color=0": replace(pendulum(), engine=Episodes(color=1.0), held_out=None),
+    "is of noise on real actions, and Greedy takes choices": replace(dqn(), engine=replace(dqn().engine, color=1.0)),
+    "would explore in the evaluation as well": replace(
+        sac(), engine=Episodes(color=1.0), held_out=replace(sac().held_out, engine=None)
+    ),
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),
     "the world of a planning policy, but SquashedGaussian has none": replace(pets(), policy=sac().policy),
@@ -172,6 +179,7 @@ def test_what_does_not_go_with_denoising_is_refused(said):
 def test_what_does_not_go_with_single_decisions_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(OFF_POLICY[said])
+    assert check(replace(sac(), engine=Episodes(color=1.0))) == check(replace(td3(), engine=Episodes(color=1.0))) == []
     assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == []
 
 

@@ -73,11 +73,11 @@ def from_a_buffer():
 
 
 def in_a_world():
-    """With the weights, moments and units of a learned world."""
+    """With the weights, moments and units of a learned world, and noise that lasts over the segments of an episode."""
     run = mbpo()
     small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
     store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
-    return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
+    return replace(run, engine=replace(run.engine, segment=7, color=1.0), store=store, **small)
 
 
 def recorded():
