@@ -13,7 +13,7 @@ from gimbal.engines.base import Request
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.ops import philox
-from gimbal.ops.colored import colored
+from gimbal.ops.correlated import correlated
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
@@ -187,13 +187,13 @@ def test_a_resumed_engine_goes_on_to_the_same_bits(spec, tasks):
     assert rest.keys() == again.keys() and all(same(rest[key], again[key]) for key in rest)
 
 
-def segments(color, resumed_at=()):
+def segments(correlation, resumed_at=()):
     """The rows of an episode of 30 steps in segments of 7, drawn by an engine that is made anew before some of its steps."""
     policy, rows, steps = SquashedGaussian(observations=3, actions=2, bound=2.0).load(0), [], 0
     tasks = Gymnasium(environment=f"{__file__}:Pushed")
 
     def made():
-        engine = Episodes(slots=1, segment=7, color=color).start(policy)
+        engine = Episodes(slots=1, segment=7, correlation=correlation).start(policy)
         engine.load(0, policy.state_dict())
         return engine
 
@@ -224,11 +224,11 @@ class Pushed(gymnasium.Env):
         return self.at, 1.0, False, False, {}
 
 
-@pytest.mark.parametrize("color", [0.0, 1.0])
-def test_noise_lasts_over_the_segments_of_an_episode(color):
-    policy, tasks, rows = segments(color)
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_noise_lasts_over_the_segments_of_an_episode(correlation):
+    policy, tasks, rows = segments(correlation)
     white = [policy.noise(philox("episode", *request(tasks, index).stream), 7) for index in range(5)]
-    noise_TA = torch.cat(white) if not color else colored(torch.cat(white), 0, color)
+    noise_TA = torch.cat(white) if not correlation else correlated(torch.cat(white), None, correlation)
     seen_TO = torch.cat([row.decisions.observation_NSO[0] for row in rows])
     action_TA, logprob_T = zip(
         *(policy.draw(o[None], e[None], torch.ones(1)) for o, e in zip(seen_TO, noise_TA, strict=False)), strict=True
@@ -237,9 +237,9 @@ def test_noise_lasts_over_the_segments_of_an_episode(color):
     assert torch.equal(torch.cat([row.behavior_S for row in rows]), torch.cat(logprob_T).detach())
 
 
-def test_colored_noise_is_resumed_to_the_same_bits():
+def test_noise_that_lasts_is_resumed_to_the_same_bits():
     """Within segments, between two of them, and twice in one."""
-    rest, again = segments(1.0)[2], segments(1.0, resumed_at=(3, 7, 16, 18, 29))[2]
+    rest, again = segments(0.9)[2], segments(0.9, resumed_at=(3, 7, 16, 18, 29))[2]
     assert all(same(one, other) for one, other in zip(rest, again, strict=True))
     assert not same(segments(0.0)[2][1], rest[1])
 
@@ -385,5 +385,5 @@ def test_bad_input_is_refused_in_words():
             engine.step()
     with pytest.raises(ValueError, match="slots"):
         Episodes(slots=0)
-    with pytest.raises(ValueError, match=r"0 \(white noise\), 1 \(pink\)"):
-        Episodes(color=-1.0)
+    with pytest.raises(ValueError, match=r"from 0 \(none\) to 1"):
+        Episodes(correlation=-0.5)

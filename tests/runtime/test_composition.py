@@ -119,10 +119,12 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
-    "set engine.color=0": replace(pendulum(), engine=Episodes(color=1.0), held_out=None),
-    "is of noise on real actions, and Greedy takes choices": replace(dqn(), engine=replace(dqn().engine, color=1.0)),
-    "would explore in the evaluation as well": replace(
-        sac(), engine=Episodes(color=1.0), held_out=replace(sac().held_out, engine=None)
+    "set engine.correlation=0": replace(pendulum(), engine=Episodes(correlation=0.9), held_out=None),
+    "is of noise on real actions, and Greedy takes choices": replace(
+        dqn(), engine=replace(dqn().engine, correlation=0.9)
+    ),
+    "would shape the evaluation as well": replace(
+        sac(), engine=Episodes(correlation=0.9), held_out=replace(sac().held_out, engine=None)
     ),
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),
@@ -179,7 +181,11 @@ def test_what_does_not_go_with_denoising_is_refused(said):
 def test_what_does_not_go_with_single_decisions_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(OFF_POLICY[said])
-    assert check(replace(sac(), engine=Episodes(color=1.0))) == check(replace(td3(), engine=Episodes(color=1.0))) == []
+    assert (
+        check(replace(sac(), engine=Episodes(correlation=0.9)))
+        == check(replace(td3(), engine=Episodes(correlation=0.9)))
+        == []
+    )
     assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == []
 
 

@@ -77,7 +77,7 @@ def in_a_world():
     run = mbpo()
     small = {"max_staleness": 0, "checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
     store = Transitions(capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
-    return replace(run, engine=replace(run.engine, segment=7, color=1.0), store=store, **small)
+    return replace(run, engine=replace(run.engine, segment=7, correlation=0.9), store=store, **small)
 
 
 def recorded():

@@ -18,7 +18,7 @@ class ActionValueNetwork(nn.Module):
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int) -> None:
         super().__init__()
-        self.bound, self.inputs = bound, inputs
+        self.bound, self.inputs, self.members = bound, inputs, members
         self.weights, self.biases = ensemble((inputs, *hidden, 1), members, seed)
 
     def forward(self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K M"]:
@@ -28,7 +28,7 @@ class ActionValueNetwork(nn.Module):
                 f"the critic reads {self.inputs} numbers, but observation and action have {x_KI.shape[1]}: set "
                 "update.critic.observations and update.critic.actions"
             )
-        x_MKI = x_KI.expand(len(self.weights[0]), -1, -1)
+        x_MKI = x_KI.expand(self.members, -1, -1)
         return through(x_MKI, self.weights, self.biases, nn.functional.relu)[..., 0].T
 
 

@@ -23,7 +23,7 @@ from gimbal.environments.base import Moment
 from gimbal.environments.gym import Environment, Registered
 from gimbal.environments.minari import Minari
 from gimbal.ops import philox
-from gimbal.ops.colored import colored
+from gimbal.ops.correlated import correlated
 from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
@@ -42,9 +42,7 @@ class Play:
     seed: int
     observation: np.ndarray  # the present one
     actions: list[Tensor] = field(default_factory=list)
-    white: list[Tensor] = field(
-        default_factory=list
-    )  # of each step so far and of its row's to come, if noise is colored
+    noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
     earned: float = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -53,8 +51,8 @@ class Play:
             "task": self.task,
             "seed": self.seed,
             "actions": [action_A.clone() for action_A in self.actions],  # each is a view of a whole step's
-            "white": [white_A.clone() for white_A in self.white],
             "observation": self.observation.tolist(),
+            "noise": self.noise_A,
         }
 
 
@@ -136,7 +134,7 @@ class EpisodeEngine(AbstractEngine):
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
         self._form = Form(dtype=dtype)
         self._slots, self._deadline, self._segment = spec.slots, spec.deadline, spec.segment
-        self._color = spec.color
+        self._correlation = spec.correlation
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
         self._queue: deque[Request] = deque()
@@ -211,6 +209,7 @@ class EpisodeEngine(AbstractEngine):
     def _leave(self, play: LiveEpisode, *, paused: bool) -> None:
         """Its environment is for the next request: in the middle of its episode, or to be reset."""
         if paused:
+            play.stream.noise_A = play.noise_SA[play.length - 1].clone()
             self._paused.append(play.stream)
         else:
             self._idle.append(play.stream.environment)
@@ -265,9 +264,7 @@ class EpisodeEngine(AbstractEngine):
                 )
             stream, moments = self._replayed(saved["stream"])
             begun = len(stream.actions) - len(saved["versions"])
-            play = self._play(
-                saved["request"], replace(stream, actions=stream.actions[:begun], white=stream.white[:begun])
-            )
+            play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
             play.observations[0] = moments[begun].observation
             play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
             rest = zip(stream.actions[begun:], saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
@@ -292,7 +289,7 @@ class EpisodeEngine(AbstractEngine):
                 raise ValueError(f"an episode in progress could not be replayed to where it was: {moment.error}")
             moments.append(moment)
         stream.actions = list(saved["actions"])
-        stream.white = list(saved.get("white", ()))  # checkpoints of before colored noise have none
+        stream.noise_A = saved.get("noise")  # a checkpoint from before noise could last has none
         stream.observation = moments[-1].observation
         if stream.observation.tolist() != saved["observation"]:
             raise ValueError(
@@ -314,10 +311,8 @@ class EpisodeEngine(AbstractEngine):
     def _play(self, request: Request, stream: Play) -> LiveEpisode:
         most = request.sampling.max_length
         noise_SA = self._policy.noise(philox("episode", *request.stream), min(most, self._segment or most))
-        if self._color:
-            first = len(stream.white)
-            stream.white += noise_SA.unbind()
-            noise_SA = colored(torch.stack(stream.white), first, self._color)
+        if self._correlation:
+            noise_SA = correlated(noise_SA, stream.noise_A, self._correlation)
         return LiveEpisode(
             request=request,
             stream=stream,
@@ -382,19 +377,16 @@ class Episodes(AbstractEngineSpec):
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
     turn, counted, and leaves the statistics.
 
-    ``color`` = beta ties the noise of an episode's actions together, over its segments too: its power spectrum is 1 / f^beta
-    (``ops.colored``). 0 is white noise, drawn for each step by itself; 1 is pink (Eberhard et al. 2023); 2 is red, a random walk. The
-    noise of one step is distributed as before, and recorded log-probabilities are those of the policy, as if steps were independent:
-    only off-policy updates, which read none, take such data. Published: pink noise, by a Fourier transform of whole episodes.
-
-    Confidence: verified; ours: a filter that needs no later steps.
+    ``correlation`` is that of the noise of an action with the noise of the next, over the segments of an episode too
+    (``ops.correlated``): 0 is white noise, drawn for each action by itself. The noise of one action is distributed as before, and
+    recorded log-probabilities are the policy's, as if steps were independent: only off-policy updates, which read none, take such data.
     """
 
     slots: int = 16
     segment: int = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
     deadline: float = 60.0
-    color: float = 0.0
+    correlation: float = 0.0
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
@@ -402,9 +394,9 @@ class Episodes(AbstractEngineSpec):
             raise ValueError(f"engine.segment is {self.segment}; it counts steps, or is 0 for whole episodes")
         if self.deadline <= 0:
             raise ValueError(f"engine.deadline is {self.deadline}; it must be a number of seconds above 0")
-        if not 0 <= self.color <= 2:
+        if not 0 <= self.correlation <= 1:
             raise ValueError(
-                f"engine.color is {self.color}; it is 0 (white noise), 1 (pink), or another number up to 2 (red)"
+                f"engine.correlation is {self.correlation}; it is that of the noise of successive actions, from 0 (none) to 1"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -414,20 +406,21 @@ class Episodes(AbstractEngineSpec):
                 "the tasks are recorded episodes, and Episodes would act in their environment and ignore them: begin with td3_bc, iql, "
                 "cql or bc and leave engine as it is, or act with tasks='Gymnasium(environment=...)'"
             )
-        if not self.color:
+        if not self.correlation:
             return
         if not whole.run.learns.off_policy:
             yield Refusal(
-                "engine.color ties an action's noise to earlier ones, and the recorded log-probabilities leave that out: only updates "
-                "that read none take it (sac, td3); set engine.color=0"
+                "engine.correlation ties the noise of an action to the one before, and the recorded log-probabilities leave that out: "
+                "only updates that read none take it (sac, td3); set engine.correlation=0"
             )
         if not whole.run.policy.family.densities:
             yield Refusal(
-                f"engine.color is of noise on real actions, and {type(whole.run.policy).__name__} takes choices: set engine.color=0"
+                f"engine.correlation is of noise on real actions, and {type(whole.run.policy).__name__} takes choices: set "
+                "engine.correlation=0"
             )
         held_out = whole.run.held_out
         if held_out is not None and (held_out.engine or whole.run.engine) is self:
-            yield Refusal("engine.color would explore in the evaluation as well: set held_out.engine='Episodes()'")
+            yield Refusal("engine.correlation would shape the evaluation as well: set held_out.engine='Episodes()'")
 
     def start(self, policy: AbstractPolicy) -> EpisodeEngine:
         if not isinstance(policy, AbstractControlPolicy):

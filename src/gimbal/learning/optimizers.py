@@ -182,6 +182,9 @@ class Alike(torch.optim.Optimizer):
                 maximize=False,
             )
 
+    # What torch would wrap around a step, for its profiler and for hooks, takes as long as the step.
+    step.hooked = True  # pyrefly: ignore
+
     def _begun(self, weight: nn.Parameter) -> dict[str, Tensor]:
         moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
         self.state[weight] = {"step": torch.zeros((), dtype=torch.float32, device=weight.device), **moments}

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.dataflow.packing import micro_batches
+from gimbal.ops.weights import weights_of
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import TrainBatch
 
@@ -80,7 +81,7 @@ class SingleProcess(AbstractRanks):
         return logprob_NS.new_zeros(())
 
     def clip(self, module: nn.Module, max_norm: float) -> float:
-        weights = [weight for weight in module.parameters() if weight.grad is not None]
+        weights = [weight for weight in weights_of(module) if weight.grad is not None]
         if not weights:
             return 0.0
         norms = torch._foreach_norm([weight.grad for weight in weights if weight.grad is not None])

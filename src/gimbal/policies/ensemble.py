@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.ops.weights import weights_of
 from gimbal.policies.control import filled
 
 
@@ -32,7 +33,7 @@ def through(
     activation: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "M K J"]:
     """The layers' output; ``activation`` is between them."""
-    for number, (weight_MIJ, bias_M1J) in enumerate(zip(weights, biases, strict=True)):
+    for number, (weight_MIJ, bias_M1J) in enumerate(zip(weights_of(weights), weights_of(biases), strict=True)):
         x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
         x_MKI = x_MKI if number == len(weights) - 1 else activation(x_MKI)
     return x_MKI

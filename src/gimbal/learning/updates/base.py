@@ -37,6 +37,7 @@ from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.learning.separate import by_role
 from gimbal.ops.paths import walk
+from gimbal.ops.weights import weights_of
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch
 from gimbal.rewards.base import AbstractReward
@@ -199,9 +200,9 @@ class Models:
         yield
         self.seconds[what] += time.perf_counter() - start
 
-    def trained(self, names: Iterable[str]) -> list[nn.Parameter]:
-        """The weights of these models that training moves. Not kept: a sharded model's are other tensors during a pass."""
-        return [weight for name in names for weight in self.modules[name].parameters() if weight.requires_grad]
+    def trained(self, names: Iterable[str]) -> list[Tensor]:
+        """The weights of these models that training moves."""
+        return [weight for name in names for weight in weights_of(self.modules[name]) if weight.requires_grad]
 
     @torch.no_grad()
     def follow(self, moved: Collection[str]) -> None:
@@ -209,7 +210,7 @@ class Models:
         for name, spec in self.specs.items():
             if spec.follows in moved and spec.rate:
                 own, other = self.modules[name], self.modules[spec.follows]
-                torch._foreach_lerp_([*own.parameters()], [*other.parameters()], spec.rate)
+                torch._foreach_lerp_(weights_of(own), weights_of(other), spec.rate)
                 for statistic, newer in zip(own.buffers(), other.buffers(), strict=True):
                     statistic.copy_(newer)
 
