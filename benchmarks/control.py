@@ -50,7 +50,18 @@ SMALL = {"learning_rate": 1e-3, "batch_size": 128, "policy_kwargs": {"net_arch":
 CASES = {
     "sac": Case("sac", 5_000, "SAC", SMALL, {}),
     "td3": Case("td3", 10_000, "TD3", SMALL, {}),
-    "mountain": Case("sac", 20_000, "SAC", SMALL, {"environment": "MountainCarContinuous-v0", "steps": "2000"}),
+    "mountain": Case(
+        "sac",
+        20_000,
+        "SAC",
+        SMALL,
+        {
+            "environment": "MountainCarContinuous-v0",
+            "steps": "2000",
+            "engine.correlation": "0.9",
+            "update.temperature_learning_rate": "3e-4",
+        },
+    ),
     "dqn": Case(
         "dqn",
         50_000,
