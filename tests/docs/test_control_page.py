@@ -24,7 +24,11 @@ RECIPES = re.findall(r"^\| (`[a-z_0-9`, ]+`) \|", PAGE, re.MULTILINE)
 # What a setting needs to act within some steps.
 VALUES = {"store.capacity": "=30", "learning_starts": "=70"}
 BESIDE = {"max_staleness": ["engine.slots=8"]}
-RECIPE = {"world.ends": "mbpo"}  # for all others dqn
+RECIPE = {  # for all others dqn
+    "world.ends": "mbpo",
+    "engine.correlation": "sac",
+    "update.temperature_learning_rate": "sac",
+}
 SMALL = ["steps=4", "learning_starts=20", "store.minibatch=8", "policy.hidden=(8,)", "held_out=none", "threads=1"]
 
 
@@ -55,6 +59,7 @@ def test_the_page_has_settings():
         "store.n",
         "store.preference",
         "world.ends",
+        "engine.correlation",
     } <= keys
     assert len(TABLE) == 4 and len(RECIPES) >= 6
 
