@@ -485,8 +485,7 @@ class TrainBatch:
         return replace(self, **moved)
 
 
-# Listed once: of each minibatch it took as long as picking its rows.
-COLUMNS = tuple(item.name for item in fields(TrainBatch))
+COLUMNS = tuple(item.name for item in fields(TrainBatch))  # once, not for each minibatch
 CARRY_GRADIENT = frozenset(item.name for item in fields(TrainBatch) if item.metadata == GRADIENT)
 
 
