@@ -214,7 +214,7 @@ def launch(
             # All ranks must make the same calls: the others have joined and would wait for this one forever.
             if resume and not several() and (done := finished(run, directory)) is not None:
                 recipes.tell(
-                    f"{directory} is finished ({done.steps} steps). To train longer: {resuming(directory)} steps={2 * run.steps}"
+                    f"{directory} is finished ({_counted(done.steps, 'step')}). To train longer: {resuming(directory)} steps={2 * run.steps}"
                 )
                 return Result(directory=directory, run=run, summary=done)
             if resume:

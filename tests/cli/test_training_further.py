@@ -36,7 +36,7 @@ def test_training_further(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     train("--resume", "further")
     assert capsys.readouterr().err == (
-        "gimbal: runs/further is finished (1 steps). To train longer: gimbal train --resume runs/further steps=2\n"
+        "gimbal: runs/further is finished (1 step). To train longer: gimbal train --resume runs/further steps=2\n"
     )
     train("--resume", "further", "steps=3")
     assert (
