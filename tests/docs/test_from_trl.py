@@ -58,7 +58,7 @@ def test_names_of_the_second_table_are_refused_with_what_to_write():
 
 def test_every_name_that_is_explained_names_keys_that_there_are():
     known = {path.rpartition(".")[2] for name in ("grpo", "kl_reward") for path in paths(recipes.load(name))}
-    known |= {"num_generations", "reward", "regularisers", "reference_resets"}
+    known |= {"num_generations", "reward", "regularisers", "reference_resets", "reference_rate"}
     for name, told in EXPLAINED.items():
         for key in re.findall(r"(?<![\w-])([a-z_]+(?:\.[a-z_]+)*)=", told):
             assert key.rpartition(".")[2] in known | {

@@ -60,6 +60,16 @@ def test_a_renewed_reference_is_the_policy_of_that_version():
     assert kl[1] > 1e-4 and kl[2] < 1e-9 < kl[3]
 
 
+def test_a_moving_reference_is_the_average_of_the_policies():
+    trainer = Trainer(kl_run(reference_rate=0.25))
+    trainer.begin()
+    average = weights(trainer.learner.policy)
+    for _ in range(3):
+        trainer.advance()
+        average = average + 0.25 * (weights(trainer.learner.policy) - average)
+    torch.testing.assert_close(weights(trainer.learner.models["reference"]), average)
+
+
 def test_until_then_nothing_is_changed():
     plain, renewed = (Trainer(kl_run(reference_resets=at)) for at in ((), (2,)))
     for same in (True, True, False):
@@ -70,9 +80,11 @@ def test_until_then_nothing_is_changed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 3])
-def test_the_reference_survives_a_save(tmp_path, steps):
-    run = kl_run(reference_resets=(2,))
+@pytest.mark.parametrize(
+    "steps, moves", [(1, {"reference_resets": (2,)}), (3, {"reference_resets": (2,)}), (2, {"reference_rate": 0.25})]
+)
+def test_the_reference_survives_a_save(tmp_path, steps, moves):
+    run = kl_run(**moves)
     trainer = Trainer(run)
     trainer.begin()
     for _ in range(steps):

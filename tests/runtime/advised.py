@@ -189,7 +189,8 @@ ADVICE = [
         "its pull fades far away",
         {"objective": GaussianTrust(clip_low=0.2, clip_high=0.2)},
     ),
-    ({"reference_resets": (2,)}, "that no part reads", {"regularisers": (KLPenalty(),)}),
+    ({"reference_resets": (2,)}, "renews a reference that no part reads", {"regularisers": (KLPenalty(),)}),
+    ({"reference_rate": 0.1}, "moves a reference that no part reads", {"regularisers": (KLPenalty(),)}),
     ({"curriculum": Hinted()}, "still fill batches", {"filters": (Superseded(),)}),
     (
         {"reward_shaping": (RelativeLength(right="digits"),), "filters": (ZeroVariance(),)},

@@ -113,6 +113,11 @@ REFUSALS = [
         },
     ),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
+    (
+        {"reference_rate": 1.5, "regularisers": (KLPenalty(),)},
+        "set it from 0",
+        {"reference_rate": 0.1, "regularisers": (KLPenalty(),)},
+    ),
     ({**PUSHED, "workflow": Agent(program="cat")}, "an agent talks to a language model", {"workflow": SingleTurn()}),
     ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),

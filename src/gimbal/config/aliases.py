@@ -142,6 +142,7 @@ EXPLAINED = {
     **dict.fromkeys(
         ("sync_ref_model", "ref_model_sync_steps"), "reference_resets=[10, 20] renews the reference after these steps"
     ),
+    "ref_model_mixup_alpha": "reference_rate=0.1 moves the reference a tenth of the way to the policy after each update",
     "fp16": "training in float16 is not supported: policy.mixed_precision=bf16",
     "repetition_penalty": "gimbal trains the distribution it samples from; sampling.temperature shapes it",
     **dict.fromkeys(("deepspeed", "fsdp", "n_gpus_per_node", "num_gpus", "tensor_model_parallel_size"), _GPUS),

@@ -136,6 +136,18 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     yield from _fast(method, run)
     if method.reference_resets and REFERENCE_MODEL not in method.models():
         yield Advice("reference_resets renews a reference that no part reads")
+    yield from _moving(method)
+
+
+def _moving(method: AbstractPolicyGradient) -> Iterator[Verdict]:
+    """A reference that follows the policy."""
+    if not 0 <= method.reference_rate < 1:
+        yield Refusal(
+            f"reference_rate is {method.reference_rate}, but it is the part of the way to the policy that the reference moves "
+            "after each update: set it from 0 (off) to below 1"
+        )
+    if method.reference_rate and REFERENCE_MODEL not in method.models():
+        yield Advice("reference_rate moves a reference that no part reads")
 
 
 def _able(sampler: Driven, where: str) -> Iterator[Verdict]:

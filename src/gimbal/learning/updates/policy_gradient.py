@@ -45,7 +45,9 @@ class AbstractPolicyGradient(AbstractUpdate):
     correction, objective, aggregation, step_size.
 
     The reference is the initial policy; at each version in ``reference_resets``, or on ``renewal``, it becomes the current
-    policy. ``separate`` gives roles of the workflow weights of their own, by the name of each model.
+    policy. After each update its weights move by ``reference_rate`` of the way to the policy's (a moving magnet, arXiv:2206.05825;
+    TRL's ref_model_mixup_alpha): it is their exponential average over about 1 / ``reference_rate`` updates; 0 is off.
+    ``separate`` gives roles of the workflow weights of their own, by the name of each model.
     """
 
     objective: AbstractObjective
@@ -60,6 +62,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     critic: AbstractCriticSpec | None = None
     step_size: AbstractStepSize | None = None
     reference_resets: tuple[int, ...] = ()
+    reference_rate: float = 0.0
     renewal: RenewedReference | None = None
     separate: Mapping[str, SeparateWeights] = field(default_factory=dict)
 
@@ -84,7 +87,8 @@ class AbstractPolicyGradient(AbstractUpdate):
             own = self.optimization.adamw(self.optimization.critic_learning_rate)
             specs[CRITIC] = ModelSpec(load=self.critic.load, optimizer=None if self.critic.fitted else own)
         if "reference_NS" in column_needs(self) or of_reference(column_needs(self)):
-            specs[REFERENCE] = ModelSpec(first=True)
+            rate = self.reference_rate
+            specs[REFERENCE] = ModelSpec(follows=POLICY, rate=rate) if rate else ModelSpec(first=True)
         for name, own in self.separate.items():
             rate = self.optimization.learning_rate if own.learning_rate is None else own.learning_rate
             specs[name] = ModelSpec(optimizer=replace(self.optimization, learning_rate=rate).of_policy())
