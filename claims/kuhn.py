@@ -6,7 +6,8 @@ of OpenSpiel, is what both seats together could win by the best answer to the po
 It is exact, at the weights of the last step; its course is taken every 25 steps and counts for nothing.
 
 *resets*: the recipe as it was before. The reference is set to the policy at steps 100 and 200 instead of following it, with KL 0.2
-instead of 0.4, 400 steps of 24 deals of 4 matches instead of 300 of 48 deals of 8, and gradients clipped to a norm of 1 instead of 100.
+instead of 0.4, 400 steps of 24 deals of 4 matches instead of 300 of 64 deals of 8, and gradients clipped to a norm of 1 instead of 100.
+*fewer*: the recipe with 48 deals instead of 64, as it was for a day.
 *leduc*: the recipe on Leduc poker, with 936 information states instead of 12 (the uniform policy: 4.747).
 
 **Seconds** are of the training steps, of the processor and by the clock on the wall; one thread. The machine has two cores, and other
@@ -15,12 +16,13 @@ programs shared them (the load is recorded), so the bar is of the processor.
 **Rule.** The acceptance point is reached if in each of the 5 seeds of *kuhn* NashConv is at most 0.1 after the last step, in at most
 300 seconds of the processor, and in each seed of *leduc* at most 1.0. Median and worst are reported beside it.
 
-The rule is as it was, and was first held against *resets*, with the same seeds. That setting came from a search in tabular form (a
+The rule is as it was. It was held against *resets* first and then against *fewer*, with the same seeds; *fewer* was stopped after four
+of them, as one had missed the bar. That setting came from a search in tabular form (a
 logit for each of 12 decisions: 0.05 in the median and 0.09 at worst). The setting of *kuhn* was chosen without these seeds and
 written down before its first run: of about 90 settings in a linear model of the first weights' gradients (0.3 seconds a run), the
 best ones with the model itself on matches that were simulated for all states at once, seeds 10 to 14. There 64 deals of 8 matches
-end at 0.062 to 0.077 after 300 steps (five seeds), 24 deals at 0.080 and 0.084 after 400 (two). *kuhn* has 48 deals for the sake of
-the seconds; it was not run before, and neither was *leduc*.
+end at 0.062 to 0.077 after 300 steps (five seeds), 24 deals at 0.080 and 0.084 after 400 (two). *fewer* had 48 deals for the sake of
+the seconds, which nobody had tried; *kuhn* has the 64 of the trials. Neither it nor *leduc* was run before.
 
     python claims/kuhn.py           # goes on from claims/kuhn.json
 """
@@ -46,7 +48,7 @@ from gimbal.workflows.self_play import SelfPlay, exploitability
 
 RECORD = Path(__file__).with_suffix(".json")
 KUHN, LEDUC = "kuhn_poker", "leduc_poker"
-ARMS: Mapping[str, int] = {"resets": 5, "kuhn": 5, "leduc": 1}  # seeds
+ARMS: Mapping[str, int] = {"resets": 5, "fewer": 4, "kuhn": 5, "leduc": 1}  # seeds
 EVERY = 25  # steps between points of the course
 
 
@@ -56,6 +58,8 @@ def run_of(arm: str, seed: int) -> Run:
         optimization = replace(run.optimization, max_grad_norm=1.0)
         pull = {"regularisers": (ExactKL(coef=0.2),), "reference_rate": 0.0, "reference_resets": (100, 200)}
         return replace(run, prompts_per_step=24, num_generations=8, steps=400, optimization=optimization, **pull)
+    if arm == "fewer":
+        return replace(run, prompts_per_step=48)
     if arm == "leduc":
         return replace(run, tasks=Deals(game=LEDUC), workflow=SelfPlay(game=Game(name=LEDUC)))
     return run

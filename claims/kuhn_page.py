@@ -9,7 +9,7 @@ from typing import Any
 import kuhn
 
 Runs = Sequence[Mapping[str, Any]]
-BARS: Mapping[str, float] = {"resets": 0.1, "kuhn": 0.1, "leduc": 1.0}  # most NashConv of each arm
+BARS: Mapping[str, float] = {"resets": 0.1, "fewer": 0.1, "kuhn": 0.1, "leduc": 1.0}  # most NashConv of each arm
 SECONDS = 300.0  # of the processor
 
 

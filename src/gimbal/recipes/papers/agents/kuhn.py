@@ -26,7 +26,7 @@ def kuhn() -> Run:
         workflow=SelfPlay(game=Game(name="kuhn_poker")),
         tasks=Deals(game="kuhn_poker"),
         sampling=Sampling(max_length=1),
-        prompts_per_step=48,
+        prompts_per_step=64,
         num_generations=16,
         max_staleness=0,
         objective=ClippedRatio(),
