@@ -213,9 +213,8 @@ def launch(
 
             # All ranks must make the same calls: the others have joined and would wait for this one forever.
             if resume and not several() and (done := finished(run, directory)) is not None:
-                recipes.tell(
-                    f"{directory} is finished ({_counted(done.steps, 'step')}). To train longer: {resuming(directory)} steps={2 * run.steps}"
-                )
+                longer = f"{resuming(directory)} steps={2 * run.steps}"
+                recipes.tell(f"{directory} is finished ({_counted(done.steps, 'step')}). To train longer: {longer}")
                 return Result(directory=directory, run=run, summary=done)
             if resume:
                 check_writable(directory)
