@@ -10,10 +10,9 @@ from gimbal.runtime.run import UpdateRun
 
 
 def drtune() -> UpdateRun:
-    """DRTune (2024): `draft` with three equally distant steps of the whole path, no gradient into the network's input, and paths that
-    end at one of the last four steps, at random.
+    """DRTune (2024): `draft` with three equally distant steps of the path, and no gradient into the network's input.
 
-    On-policy. The reward is that of the clean sample that the last of them predicts.
+    On-policy. Paths end at one of the last four steps, at random; the reward is that of the clean sample that is predicted there.
     """
     run = draft()
     return replace(
