@@ -16,7 +16,7 @@ CASES = {
     "objective=broken.py:Objective(fault='shape')": "Objective (broken.py, line 21) returned a Tensor of shape [4, 1]; it must "
     "return a tensor of one number for each decision, here of shape [4, 6], in the first step",
     "advantage=broken.py:Advantage()": "Advantage (broken.py, line 32) returned [1.0]; it must return a tensor of one number for",
-    "advantage=broken.py:NotFinite()": "NotFinite (broken.py, line 101) returned nan; it must return a finite number for each decision",
+    "advantage=broken.py:NotFinite()": "the advantages of step 1 are not finite after NotFinite: see what it divides by",
     "workflow=broken.py:Workflow(fault='call')": "Workflow (broken.py, line 40) yielded 'draw'; it must yield a call",
     "workflow=broken.py:Workflow(fault='row')": "Workflow (broken.py, line 40) returned a Rollout; it must return an Episode or a Drop",
     "workflow=broken.py:Workflow(fault='exits')": "Workflow (workflow) raised SystemExit: 0 (broken.py, line 43), in the first step",

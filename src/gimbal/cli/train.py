@@ -217,7 +217,9 @@ def evaluate(argv: Sequence[str]) -> int:
     runs = Path(arguments.flags.get("runs", api.RUNS))
     run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
     trained, changes = run.tasks, dict(arguments.overrides)
-    if "held_out" in changes:  # only these rows are read, so what is said of tasks is said of them
+    if (
+        "held_out" in changes and "tasks" not in changes
+    ):  # only its rows are read, so what is said of tasks is said of them
         changes = {f"held_out.{key}" if key.startswith("tasks.") else key: value for key, value in changes.items()}
     run = configured(run, changes, recipes.tell)
     if "keep" in arguments.flags:

@@ -72,14 +72,6 @@ def shaped(part: Any, value: Any, like: Any) -> Any:
     return value
 
 
-def finite(part: Any, value: Any, mask: Any) -> Any:
-    """The same, where every number that counts is finite; NaN and infinities are refused."""
-    if bool((counted := value[mask]).isfinite().all()):
-        return value
-    wanted = "a finite number for each decision: see what it divides by, and takes the logarithm of"
-    raise wrong(part, "__call__", float(counted[~counted.isfinite()][0]), wanted)
-
-
 def told(value: Any) -> str:
     """A value for a message: a tensor or an array by its shape, a record by its class."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):

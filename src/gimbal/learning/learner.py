@@ -23,11 +23,13 @@ from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
 from gimbal.learning.updates.base import (
+    BROKEN,
     POLICY,
     AbstractUpdate,
     Loss,
     Metrics,
     NotFinite,
+    NotFiniteAdvantage,
     Signals,
     Unmeasured,
     assembled,
@@ -184,6 +186,11 @@ class Learner(AbstractLocalLearner):
         own = loss.value.item()  # read once: on an accelerator each reading waits for it
         if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
+            if parts := [name.removeprefix(BROKEN) for name in self.reports if name.startswith(BROKEN)]:
+                raise NotFiniteAdvantage(
+                    f"the advantages of step {self.version + 1} are not finite after {parts[0]}: see what it divides by, and takes the "
+                    "logarithm of; the update was not applied"
+                )
             raise NotFinite(
                 f"the loss of step {self.version + 1} is {value}; the update was not applied. "
                 "Look at the largest log-ratio in metrics.jsonl; a lower learning rate or a correction usually fixes it"

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -229,7 +230,7 @@ class Summary:
             saved = read_file(path)
             return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
         except (TypeError, ValueError) as error:
-            way = f"remove it, and gimbal train --resume {path.parent} writes it again"
+            way = f"remove it, and gimbal train --resume {shlex.quote(str(path.parent))} writes it again"
             raise ValueError(f"{path} is no complete summary of a run ({error}): {way}") from error
 
 

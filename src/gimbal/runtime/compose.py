@@ -275,10 +275,13 @@ def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:
     """Everything that staleness admits is dispatched before the first step."""
-    count = (run.max_staleness + 1) * run.prompts_per_step * run.num_generations * run.oversampling
+    ahead, key = run.max_staleness, "max_staleness"
+    if run.staleness.admission is not None:
+        ahead, key = run.staleness.admission, "staleness.admission"
+    count = (ahead + 1) * run.prompts_per_step * run.num_generations * run.oversampling
     if count > MOST_OUTSTANDING:
         yield Refusal(
-            f"max_staleness={run.max_staleness} allows {count:.3g} rollouts in flight or waiting at once, but gimbal holds at most "
+            f"{key}={ahead} allows {count:.3g} rollouts in flight or waiting at once, but gimbal holds at most "
             f"{MOST_OUTSTANDING:,}: lower it (in {run.steps} steps nothing gets older than {max(0, run.steps - 1)}), "
             "prompts_per_step or num_generations"
         )

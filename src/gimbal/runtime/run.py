@@ -138,8 +138,8 @@ class AbstractRun(ABC):
             raise ValueError("set max_staleness and prompts_per_step of the run, not of its staleness rule")
         if not 0 <= (self.staleness.admission or 0) <= self.max_staleness:
             raise ValueError(
-                f"staleness.admission is {self.staleness.admission}, and max_staleness {self.max_staleness}; samplers may be 0 to "
-                "max_staleness versions ahead"
+                f"staleness.admission is {self.staleness.admission}; samplers may be 0 to max_staleness versions ahead: set it to "
+                f"{self.max_staleness} or below, or to none"
             )
         if self.oversampling < 1:
             raise ValueError(f"oversampling is {self.oversampling}; it must be 1 (no extra groups) or above")

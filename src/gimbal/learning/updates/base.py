@@ -49,6 +49,11 @@ class NotFinite(ValueError):
     """A loss or gradient was NaN or infinite. The update was not applied (earlier ones of the same step may have been)."""
 
 
+class NotFiniteAdvantage(NotFinite):
+    """The same, because of advantages: no learning rate helps."""
+
+
+BROKEN = "not_finite/"  # before the name of a part, in the metrics of a step in which its numbers were not finite
 POLICY = "policy"  # the model that samplers draw by; every update has it
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage, AbstractRewardShaping
-from gimbal.config.own import finite, shaped, wrong
+from gimbal.config.own import shaped, wrong
 from gimbal.controllers.base import AbstractStepSize
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
@@ -26,7 +26,7 @@ from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.separate import SeparateWeights, owners
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.base import BROKEN, POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
 from gimbal.policies.base import AbstractPolicy
@@ -147,17 +147,17 @@ class AbstractPolicyGradient(AbstractUpdate):
         reports: Metrics = {}
         for reward_shape in self.reward_shaping:
             reports |= reward_shape.report(batch)
-            shaped_NS = shaped(reward_shape, reward_shape(batch), batch.mask_NS)
-            batch = replace(batch, reward_NS=finite(reward_shape, shaped_NS, batch.mask_NS))
+            reward_NS = shaped(reward_shape, reward_shape(batch), batch.mask_NS)
+            batch = replace(batch, reward_NS=_told(reports, reward_shape, reward_NS, batch))
         reports |= self.advantage.report(batch)
-        batch = replace(batch, advantage_NS=finite(self.advantage, self.advantage.of_rows(batch), batch.mask_NS))
+        batch = replace(batch, advantage_NS=_told(reports, self.advantage, self.advantage.of_rows(batch), batch))
         if has_critic:
             # Before any shaping: the critic predicts returns, not what the method makes of them.
             batch = replace(batch, target_NS=batch.column("advantage_NS", self) + batch.column("value_NS", self))
         for shape in self.shaping:
             reports |= shape.report(batch)
             advantage_NS = shaped(shape, shape(batch), batch.mask_NS)
-            batch = replace(batch, advantage_NS=finite(shape, advantage_NS, batch.mask_NS))
+            batch = replace(batch, advantage_NS=_told(reports, shape, advantage_NS, batch))
         return batch, reports
 
     def _refuse_rows(self) -> None:
@@ -308,6 +308,17 @@ class AbstractPolicyGradient(AbstractUpdate):
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradient(AbstractPolicyGradient):
     """Only the learning half of a run, for a ``Learner`` in another loop."""
+
+
+def _told(
+    reports: Metrics, part: AbstractAdvantage | AbstractRewardShaping, value_NS: Float[Tensor, "N S"], batch: TrainBatch
+) -> Float[Tensor, "N S"]:
+    """The part's numbers. The first part whose numbers are not finite, though the critic's are, is named in the reports."""
+    known = any(name.startswith(BROKEN) for name in reports)
+    whole = batch.value_NS is None or bool(batch.value_NS.isfinite().all())
+    if not known and whole and not bool(value_NS[batch.mask_NS].isfinite().all()):
+        reports[f"{BROKEN}{type(part).__name__}"] = 1.0
+    return value_NS
 
 
 def column_needs(method: AbstractPolicyGradient) -> frozenset[str]:
