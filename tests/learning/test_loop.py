@@ -5,7 +5,7 @@ import math
 import shutil
 import sys
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Shallow, small_run
 
+from gimbal.advantages.base import AbstractAdvantage
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers import AdaptiveKL, Fallback, Linear, Region, Smoothed, Stability
 from gimbal.critics.tokens import HiddenValue
@@ -111,6 +112,28 @@ def test_a_step_that_is_not_finite_is_undone_and_the_run_goes_on(batch):
     assert metrics["loop/not_finite"] == 1.0 and metrics["loop/kept"] == 0.0 and learner.version == 1
     assert torch.equal(weights(learner.policy), before)
     assert learner.step(learner.prepare(batch))["loop/moved"] > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rare(AbstractAdvantage):
+    """Infinite where it is asked for."""
+
+    broken: list[bool] = field(default_factory=list)
+
+    def __call__(self, batch):
+        return batch.mask_NS * (float("inf") if self.broken.pop(0) else 1.0)
+
+
+def test_a_part_whose_numbers_are_not_finite_is_named_and_its_step_undone(batch):
+    learner = Learner(
+        Shallow().load(), small_run(optimization=FAST, stability=Stability(), advantage=Rare(broken=[True, False]))
+    )
+    metrics = learner.step(learner.prepare(batch))
+    assert metrics["not_finite/Rare"] == metrics["loop/not_finite"] == 1.0 and metrics["loop/kept"] == 0.0
+    assert "not_finite/Rare" not in learner.step(learner.prepare(batch))
+    alone = Learner(Shallow().load(), small_run(optimization=FAST, advantage=Rare(broken=[True])))
+    with pytest.raises(NotFinite, match="the advantages of step 1 are not finite after Rare: .* not applied"):
+        alone.step(alone.prepare(batch))
 
 
 def test_data_from_further_away_gets_shorter_steps(batch):
