@@ -132,7 +132,7 @@ def test_a_part_whose_numbers_are_not_finite_is_named_and_its_step_undone(batch)
     assert metrics["not_finite/Rare"] == metrics["loop/not_finite"] == 1.0 and metrics["loop/kept"] == 0.0
     assert "not_finite/Rare" not in learner.step(learner.prepare(batch))
     alone = Learner(Shallow().load(), small_run(optimization=FAST, advantage=Rare(broken=[True])))
-    with pytest.raises(NotFinite, match="the advantages of step 1 are not finite after Rare: .* not applied"):
+    with pytest.raises(NotFinite, match=r"the advantages of step 1 are not finite after Rare: .* not applied"):
         alone.step(alone.prepare(batch))
 
 
