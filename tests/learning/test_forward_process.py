@@ -173,7 +173,7 @@ def test_gdro_of_two_is_diffusion_dpo_of_twice_its_beta(base):
     learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=1e-3), pairs)
     rows = forward_process.noised(learner.models, batch)
     s_NK = -beta * (rows.missed(rows.said(learner.policy)) - rows.missed(rows.said(base))).detach()
-    loss = -torch.nn.functional.logsigmoid(s_NK[0::2] - s_NK[1::2]).mean() / 2
+    loss = (-1 / 2 * torch.nn.functional.logsigmoid(s_NK[0::2] - s_NK[1::2])).mean()
     assert learner.forward_backward(batch)["gdro/loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
@@ -187,7 +187,7 @@ def test_gdro_at_the_reference_is_by_the_wanted_shares_less_equal_ones(base):
         left = order[i:]
         weight_N[left] += torch.tensor([REWARDS[n] for n in left]).div(0.5).softmax(0) - 1 / len(left)
     told = learner.forward_backward(batch)
-    assert told["gdro/loss"] == pytest.approx(sum(math.log(k) for k in range(2, ROWS + 1)) / ROWS, rel=1e-5)
+    assert told["gdro/loss"] == pytest.approx(1 / ROWS * math.log(math.factorial(ROWS)), rel=1e-5)
     assert told["gdro/spread"] == 0
     learner.policy.zero_grad()
     torch.testing.assert_close(gradient_of(learner, batch), plain(base, learner, batch, weight_N), atol=1e-5, rtol=1e-3)
@@ -196,16 +196,66 @@ def test_gdro_at_the_reference_is_by_the_wanted_shares_less_equal_ones(base):
 
 
 def test_gdro_without_softness_is_the_likelihood_of_the_ranking(base):
-    """Plackett-Luce, by autograd, at a policy that is not the reference."""
+    """- (1 / k) log of Plackett-Luce, by autograd, at a policy that is not the reference."""
     beta = 5.0
     learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=1e-4), REWARDS, [0] * ROWS)
     rows, policy = forward_process.noised(learner.models, batch), copy.deepcopy(learner.policy)
     s_NK = -beta * (rows.missed(rows.said(policy)) - rows.missed(rows.said(base)).detach())
     s_NK = s_NK[sorted(range(ROWS), key=lambda n: -REWARDS[n])]
-    loss = sum(s_NK[i:].logsumexp(0) - s_NK[i] for i in range(ROWS)).mean() / ROWS
+    loss = (-1 / ROWS * sum(s_NK[i] - s_NK[i:].logsumexp(0) for i in range(ROWS))).mean()
     loss.backward()
     theirs = torch.cat([w.grad.flatten() for w in policy.parameters() if w.grad is not None])
     torch.testing.assert_close(gradient_of(learner, batch), theirs, atol=1e-5, rtol=1e-3)
+
+
+def surveyed(learner, batch):
+    """(what each sample's matching loss is multiplied by at each draw, gamma's part of it)"""
+    facts = learner.method.survey(learner.models, batch)[0].facts
+    return facts["forward/pull"], facts["forward/best"]
+
+
+def test_gdro_gives_tied_samples_equal_weights(base):
+    """At the reference, where s is 0: the softmax of each good one is over all, and the lowest have none of their own."""
+    update = DiffusionGDRO(draws=DRAWS, beta=1.0, tau=0.05, gamma=0.6)
+    learner = Learner(copy.deepcopy(base), update, first=lambda: copy.deepcopy(base))
+    pull_NK, best_N = surveyed(learner, learner.prepare(made.finished([1.0, 1, 1, 0, 0, 0], [0] * ROWS, side=8)))
+    good = 3 * (1 / 3 - 1 / 6)
+    torch.testing.assert_close(pull_NK, torch.tensor([good] * 3 + [-good] * 3)[:, None].expand(-1, DRAWS))
+    torch.testing.assert_close(best_N, torch.tensor([0.2] * 3 + [0.0] * 3))
+
+
+def test_gdro_does_not_depend_on_the_order_of_tied_samples(base):
+    update = DiffusionGDRO(draws=DRAWS, beta=5.0, tau=0.5, gamma=0.6)
+    learner, batch = shifted(base, update, [1.0, 0.5, 1.0, 0.0, 0.5, 0.0], [0] * ROWS)
+    order = torch.tensor([5, 4, 3, 2, 1, 0])
+    for here, there in zip(surveyed(learner, batch), surveyed(learner, batch.select(order)), strict=True):
+        torch.testing.assert_close(here[order], there)
+
+
+def test_gdro_of_equal_rewards_learns_nothing(base):
+    """Off the reference as well, and with gamma; a group whose rewards differ learns beside it."""
+    update = DiffusionGDRO(draws=DRAWS, gamma=0.5)
+    learner, batch = shifted(base, update, [1.0] * ROWS)
+    assert not gradient_of(learner, batch).any()
+    assert learner.forward_backward(batch)["gdro/loss"] == 0
+    learner, batch = shifted(base, update, [1.0, 1.0, 0.3, 0.3, 1.0, 0.0])
+    told = [fact.reshape(ROWS, -1).any(-1).tolist() for fact in surveyed(learner, batch)]
+    assert told == [[False] * 4 + [True] * 2, [False] * 4 + [True, False]]
+
+
+def test_gdro_without_ties_is_by_rank(base):
+    beta, tau, gamma = 5.0, 0.5, 0.6
+    learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=tau, gamma=gamma), REWARDS, [0] * ROWS)
+    pull_NK, best_N = surveyed(learner, batch)
+    s_NK = -beta * learner.method.behind(learner.models, batch)
+    order = sorted(range(ROWS), key=lambda n: -REWARDS[n])
+    wanted_NK = torch.zeros_like(pull_NK)
+    for i in range(ROWS - 1):
+        left = order[i:]
+        share_G1 = torch.tensor([REWARDS[n] for n in left]).div(tau).softmax(0)[:, None]
+        wanted_NK[left] += beta * (share_G1 - s_NK[left].softmax(0))
+    torch.testing.assert_close(pull_NK, wanted_NK, atol=1e-5, rtol=1e-4)
+    assert best_N.tolist() == pytest.approx([gamma * (n == order[0]) for n in range(ROWS)])
 
 
 def test_dpo_of_equal_rewards_learns_nothing(base):

@@ -310,14 +310,16 @@ class DiffusionDPO(AbstractForwardProcess):
 class DiffusionGDRO(AbstractForwardProcess):
     """Ranks a group's samples by their rewards, as Diffusion-DPO ranks pairs (GDRO, arXiv:2601.02036).
 
-    s_i = - beta (md |v - v*|^2 - md |v_ref - v*|^2), one time and noise for the whole group; with its k samples sorted by reward,
-    q_i(j) = softmax over j >= i of A_j / tau, and
-    loss = sum_{i < k} [log sum_{m >= i} exp(s_m) - sum_{j >= i} q_i(j) s_j] + gamma md |v - v*|^2 of the best, over k.
+    s_i = - beta (md |v - v*|^2 - md |v_ref - v*|^2), one time and noise for the whole group of k samples;
+    q_i(j) = softmax of A_j / tau over the j with A_j <= A_i; with i over the samples above the lowest,
+    loss = (1 / k) (sum_i [log sum_{j: A_j <= A_i} exp(s_j) - sum_j q_i(j) s_j] + gamma md |v - v*|^2 of the best).
 
-    - groups of two, tau to 0, gamma = 0: - log sigmoid(s_1 - s_2), Diffusion-DPO with twice this beta.
-    - tau to 0: the Plackett-Luce likelihood of the ranking.
-    - policy = reference: loss = sum_{i < k} log(k - i + 1), and a gradient by q minus equal shares.
+    - groups of two, tau to 0, gamma = 0: - (1 / 2) log sigmoid(s_1 - s_2), Diffusion-DPO with twice this beta.
+    - tau to 0, no ties: - (1 / k) log of the Plackett-Luce likelihood of the ranking.
+    - policy = reference: a gradient by q minus equal shares; loss = (1 / k) log k! without ties.
     - tau to infinity there: no gradient, whatever the rewards.
+    - tied samples: their order decides nothing, and the best ones share gamma.
+    - all rewards of a group equal: no loss.
 
     A is centred within the group, which no softmax sees, so tau is in the units of the reward. beta must fit the spread of d: the
     metric ``gdro/spread`` is the mean standard deviation of s in a group, and should be about 1.
@@ -353,21 +355,18 @@ class DiffusionGDRO(AbstractForwardProcess):
         pull_NK, best_N, losses, spreads = torch.zeros_like(s_NK), torch.zeros_like(size_N), [], []
         for g in range(int(group_N.max()) + 1):
             rows = (group_N == g).nonzero()[:, 0]
-            rows = rows[size_N[rows].argsort(descending=True, stable=True)]
-            own_GK, wanted_II = s_NK[rows], self._wanted(size_N[rows])
-            later_IIK = own_GK.expand(len(rows), -1, -1).masked_fill(wanted_II.isneginf()[..., None], -math.inf)
-            wanted_II = wanted_II.softmax(-1)
-            pull_NK[rows] = self.beta * (wanted_II[..., None] - later_IIK.softmax(1))[:-1].sum(0)
-            best_N[rows[0]] = self.gamma
-            losses.append((later_IIK.logsumexp(1) - wanted_II @ own_GK)[:-1].sum(0).mean() / len(rows))
+            own_GK, own_G = s_NK[rows], size_N[rows]
+            # By value and not by rank, so that the order of tied samples decides nothing.
+            better_II, ranked_G = own_G > own_G[:, None], own_G > own_G.min()
+            wanted_II = (own_G / self.tau).expand_as(better_II).masked_fill(better_II, -math.inf).softmax(-1)
+            among_IIK = own_GK.expand(len(rows), -1, -1).masked_fill(better_II[..., None], -math.inf)
+            pull_NK[rows] = self.beta * (wanted_II[..., None] - among_IIK.softmax(1))[ranked_G].sum(0)
+            best_G = ranked_G & (own_G == own_G.max())
+            best_N[rows] = self.gamma * best_G / best_G.sum().clamp(min=1)
+            losses.append((among_IIK.logsumexp(1) - wanted_II @ own_GK)[ranked_G].sum(0).mean() / len(rows))
             spreads.append(own_GK.std(0, correction=0).mean())
         told = {"gdro/loss": float(torch.stack(losses).mean()), "gdro/spread": float(torch.stack(spreads).mean())}
         return minibatch.with_columns({"forward/pull": pull_NK, "forward/best": best_N}), told
-
-    def _wanted(self, size_G: Float[Tensor, " G"]) -> Float[Tensor, "G G"]:
-        """A_j / tau in row i and column j >= i, -inf before."""
-        rows = size_G.expand(len(size_G), -1) / self.tau
-        return rows.masked_fill(torch.ones_like(rows, dtype=torch.bool).tril(-1), -math.inf)
 
     def matched(
         self, models: Models, batch: TrainBatch, noised: Noised

@@ -29,15 +29,16 @@ NOISE, PLACE = "reward_gradient/noise", "reward_gradient/place"  # facts: [N, co
 class GradientSteps:
     """Which of the S denoising steps carry the gradient of a reward, and what is cut off.
 
-    A path ends at a step drawn from the last ``late``: the reward is of the sample, or of the clean sample that the network predicts
-    there. ``count`` steps up to it carry gradient: the last ones, or, ``spaced``, equally distant ones from a random first.
+    Paths end at a step drawn from the last ``late``: the reward is of the sample, or of the clean sample that the network predicts
+    there. ``count`` steps up to it carry gradient: the last ones, or, ``spaced``, equally distant ones from a random first. One draw a
+    learner step, for all paths, minibatches and epochs.
     ``detached``: the network's input carries none, so a step passes it on unchanged, and no Jacobian of the network is multiplied. The
     result is noised again to where the last step began, ``copies`` times, and the rewards of all predictions are averaged.
 
     - DRaFT-K (arXiv:2309.17400): ``count`` K; with K = S it is the full gradient.
     - DRaFT-LV: ``count`` 1, ``copies`` 2.
     - ReFL (arXiv:2304.05977): ``count`` 1, ``late`` above 1; with ``late`` 1 it is DRaFT-1.
-    - DRTune (2024): ``spaced`` and ``detached``, ``late`` above 1.
+    - DRTune (arXiv:2405.00760): ``spaced`` and ``detached``, ``late`` above 1.
 
     With S = 1 all are the same but DRaFT-LV.
     """
@@ -71,7 +72,7 @@ class GradientSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardGradient(AbstractUpdate):
-    """Ascends the reward's own gradient through steps of the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune.
+    """Ascends the reward's gradient through the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune (arXiv:2405.00760).
 
     loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x ends the path, walked again from
     the recorded state before the first step that carries gradient, with its recorded noises. For an ODE of a flow and all steps,

@@ -10,9 +10,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def drtune() -> UpdateRun:
-    """DRTune (2024): `draft` with three equally distant steps of the path, and no gradient into the network's input.
+    """DRTune (arXiv:2405.00760): `draft` with three equally distant steps, and no gradient into the network's input.
 
-    On-policy. Paths end at one of the last four steps, at random; the reward is that of the clean sample that is predicted there.
+    On-policy. All paths of a learner step end at the same one of the last four steps, drawn at random; the reward is that of the clean
+    sample that is predicted there.
     """
     run = draft()
     return replace(

@@ -12,8 +12,8 @@ from gimbal.runtime.run import UpdateRun
 def refl() -> UpdateRun:
     """ReFL (arXiv:2304.05977): `draft` with the reward of the clean sample that one of the last four steps predicts, at random.
 
-    On-policy. Published: one of the last 11 of 25 steps, rewards up to a limit (`update.limit`), and a pre-training loss, which is
-    left out.
+    On-policy. One draw a learner step, for all paths. Published: one of the last 11 of 25 steps, rewards up to a limit
+    (`update.limit`), and a pre-training loss, which is left out.
     """
     run = draft()
     return replace(
