@@ -18,6 +18,7 @@ from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
+from gimbal.learning.base import OfPolicy
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
@@ -450,7 +451,7 @@ def resuming(directory: Path) -> str:
 def evaluate(run: AbstractRun) -> EvalResult:
     """Evaluate the policy that the run names; nothing is trained."""
     policy = run.policy.load(run.seed).to(device.prepare(run.threads))
-    return evaluate_held_out(run, policy)
+    return evaluate_held_out(run, policy, weights=OfPolicy(policy, policies.separate(run, policy)))
 
 
 def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:

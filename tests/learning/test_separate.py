@@ -199,6 +199,27 @@ def test_resumed_from_the_middle_it_is_the_uninterrupted_run(single_thread, tmp_
     assert {"role/planner/reward", "role/executor/length", "grad_norm/executor"} <= steps[0].keys()
 
 
+def test_it_is_resumed_where_the_model_that_a_role_began_with_is_gone(single_thread, tmp_path):
+    initial = tmp_path / "initial"
+    trained(small_run(policy=CausalLM()), 1).learner.save(initial)
+    run = two(policy=CausalLM(model=str(initial)), separate={"executor": SeparateWeights(model=str(initial))})
+    trainer = trained(run, 1)
+    saved = trainer.save(tmp_path / "run", {})
+    shutil.rmtree(initial)
+    again = Trainer(run, resume=saved)
+    again.begin()
+    assert torch.equal(bits(again.learner.models["executor"]), bits(trainer.learner.models["executor"]))
+    again.advance()
+
+
+def test_the_work_of_every_engine_is_counted(single_thread):
+    trainer = trained(two(), 1)
+    own = trainer.engine.separate["executor"]
+    assert trainer._computed == trainer.engine.computed + own.computed > trainer.engine.computed > 0
+    own.metrics = lambda: {"perf/mine": 3.0}
+    assert trainer.advance()[0]["perf/mine/executor"] == 3.0
+
+
 def test_a_version_that_does_not_reach_one_role_stops_the_run(single_thread, monkeypatch):
     trainer = trained(two(), 1)
     sync = trainer.deliveries["executor"].sync
@@ -237,6 +258,24 @@ def test_an_evaluation_without_the_weights_of_a_role_is_refused(single_thread):
     policy = run.policy.load()
     with pytest.raises(ValueError, match="executor has weights of its own in this run"):
         evaluate_held_out(run, policy, weights=Trainer(two(separate={})).learner)
+    with pytest.raises(ValueError, match="executor has weights of its own in this run"):
+        evaluate_held_out(run, policy)  # else beside another role as it began
+
+
+@pytest.mark.parametrize("model", ["/nowhere/at/all", "./nowhere"])
+def test_a_missing_model_is_refused_before_the_run_by_the_name_of_its_entry(model):
+    run = two(policy=CausalLM(), separate={"executor": SeparateWeights(model=model)})
+    with pytest.raises(ValueError, match=r"^separate.executor.model: there is no model directory") as refused:
+        compose.accepted(run)
+    assert "give separate.executor.model=DIRECTORY" in str(refused.value)
+    with pytest.raises(ValueError, match=r"^separate.executor.model: there is no model directory"):
+        Trainer(run)
+
+
+def test_a_name_of_the_learners_own_parameters_is_free(single_thread):
+    name = "temperature"
+    trainer = trained(two(separate={name: SeparateWeights(roles=("executor",))}), 1)
+    assert list(trainer.learner.separate) == [name]
 
 
 def test_it_can_be_typed(single_thread):

@@ -347,6 +347,11 @@ REFUSALS = [
         {"separate": {"second": SeparateWeights(roles=("executor",))}},
     ),
     (
+        {**TWO, "separate": {"executor ": SeparateWeights(roles=("executor",))}},
+        "'executor ', which is taken or no word",
+        {"separate": {"executor": SeparateWeights()}},
+    ),
+    (
         {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},
         "'critic', which is taken or no word",
         {"separate": {}},

@@ -10,20 +10,29 @@ from small import small_run
 
 from gimbal import config
 from gimbal.config import Text
-from gimbal.engines.base import AbstractEngineSpec
+from gimbal.engines.base import AbstractEngineSpec, Request, drained
 from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
+from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes import load
+from gimbal.recipes.papers.agents.rema import rema
+from gimbal.records import Episode, Task
 from gimbal.runtime.compose import check
 from gimbal.runtime.run import Run
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.branching import Branching
+from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.retrying import Retrying
+from gimbal.workflows.runner import Driven
+from gimbal.workflows.self_play import SelfPlay
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
+
+POLICY = CausalLM().load()
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,37 @@ def test_what_drives_groups_is_not_put_into_what_takes_samples():
     for make in (lambda: Branching(inside=Branching()), lambda: Guided(others=Branching())):
         with pytest.raises(ValueError, match="whole groups"):
             make()
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        Branching(inside=rema().workflow),
+        Retrying(inside=rema().workflow),
+        Guided(others=rema().workflow),
+        Tempered(inside=rema().workflow),
+        Tempered(inside=SelfPlay()),
+    ],
+    ids=repr,
+)
+def test_the_players_of_a_workflow_inside_another_are_its_own(wrapper):
+    inside = wrapper.others if isinstance(wrapper, Guided) else wrapper.inside
+    assert wrapper.players == inside.players != frozenset()
+    engine = Driven(engine=Native(slots=4, precision="float32", entropy=True), workflow=wrapper).start(POLICY)
+    engine.load(0, POLICY.state_dict())
+    tasks = Deals(count=1) if isinstance(inside, SelfPlay) else rema().tasks
+    for sample in range(2):
+        engine.submit(Request(group=0, task=tasks[0], sample=sample, sampling=Sampling(max_length=24), seed=0))
+    outcomes = [item.outcome for _, item in drained(engine).items()]
+    assert {row.role for outcome in outcomes if isinstance(outcome, Episode) for row in outcome.rows} <= inside.players
+
+
+@pytest.mark.parametrize(
+    "make", [lambda w: Branching(inside=w), lambda w: Guided(others=w), lambda w: Tempered(inside=w)]
+)
+def test_what_the_workflow_inside_cannot_use_is_refused_before_the_run(make):
+    with pytest.raises(ValueError, match="completion"):
+        make(Demonstrated()).accepts(Task(id="t", prompt="1 + 1 ="))
 
 
 @pytest.mark.parametrize(

@@ -111,5 +111,23 @@ def test_a_role_that_is_not_the_workflows_or_the_rows_is_refused():
     assert {outcome.last.role for outcome in drawn(Wrong("a", "a"), a="m")} == {"a"}
 
 
+class Renamed(AbstractWorkflow):
+    """Says afterwards that another role has acted."""
+
+    players = frozenset({"a", "b"})
+
+    def __call__(self, attempt):
+        row = yield Draw(task=attempt.task, sampling=attempt.sampling, role="a", most=2)
+        return Episode.of(replace(row, role="b"))
+
+
+def test_a_row_does_not_train_weights_that_did_not_draw_it():
+    for owners in ({"a": "m"}, {"b": "m"}, {"a": "m", "b": "n"}):
+        with pytest.raises(ValueError, match="a row of role 'b' that 'a' drew with other weights"):
+            drawn(Renamed(), **owners)
+    for owners in ({}, {"a": "m", "b": "m"}):
+        assert {outcome.last.role for outcome in drawn(Renamed(), **owners)} == {"b"}
+
+
 def test_the_recipe_gives_the_executor_a_model():
     assert rema().owners == {"executor": "executor"} and rema().separate == {"executor": SeparateWeights()}

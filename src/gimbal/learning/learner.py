@@ -45,7 +45,7 @@ class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
     ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
-    (``critic=...``, ``reference=...``); ``first`` makes the initial policy of the run. ``temperature`` is the sampling temperature.
+    (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial policy of the run. ``temperature`` is the sampling temperature.
     ``total_steps`` is where a decaying learning rate ends; ``seed`` orders minibatches; ``ranks`` are the processes that share the
     work.
     """
@@ -60,6 +60,7 @@ class Learner(AbstractLocalLearner):
         seed: int = 0,
         ranks: AbstractRanks = SingleProcess(),
         first: Callable[[], nn.Module] | None = None,
+        separate: Mapping[str, AbstractPolicy] | None = None,
         **models: nn.Module | None,
     ) -> None:
         self.policy, self.ranks = policy, ranks
@@ -68,7 +69,7 @@ class Learner(AbstractLocalLearner):
         self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
         self.memories = memories(method)
         moves_the_policy(method)
-        given = {**models, POLICY: policy}
+        given = {**models, **(separate or {}), POLICY: policy}
         self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
         self.models.parts |= self.memories  # saved and resumed with what else is remembered
         self.loop = None if method.stability is None else Loop(method.stability, self.models)

@@ -44,7 +44,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import roles
+from gimbal.runtime import policies, roles
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -208,7 +208,7 @@ def accepted(
     Every row is checked (a sample above 100,000); of other tasks, which may be generated on demand, only the first.
     """
     if policy is None:
-        run.policy.check_files()
+        policies.check_files(run)
     held_out, doubts = run.held_out, list[str]()
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
     for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:

@@ -26,7 +26,6 @@ from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
 from gimbal.rewards.scoring import answered, follow_ups, of_all, score
-from gimbal.runtime.policies import separate
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -81,8 +80,8 @@ def evaluate_held_out(
     rewards: Sequence[AbstractReward] | None = None,
 ) -> EvalResult:
     """Evaluate these weights (default: the policy's own) with a dedicated engine. ``rewards``: the run's own, if they are
-    open."""
-    source = OfPolicy(policy, separate(run, policy)) if weights is None else weights
+    open. ValueError without the weights of a role that has its own."""
+    source = OfPolicy(policy) if weights is None else weights
     held_out = run.held_out
     if held_out is None:
         raise ValueError("this run has no held-out tasks; give some: held_out=FILE.jsonl")

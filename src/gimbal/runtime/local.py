@@ -71,7 +71,9 @@ class Trainer:
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         self.policy = policies.own(policy)  # what engines are made of; the one that is trained is the learner's
-        self.learner: AbstractLearner = joining.lead(ranks, policy, partial(policies.learner, run, self.device))
+        self.learner: AbstractLearner = joining.lead(
+            ranks, policy, partial(policies.learner, run, self.device, resume=resume)
+        )
         self.host = run.runtime.open(
             Wanted(
                 engine=run.sampler,
@@ -175,9 +177,9 @@ class Trainer:
         # A policy gradient's controllers reach the whole run.
         present = self.learner.method if isinstance(self.run, Run) else self.run
         self.pipeline.oversampling = get_at(present, "oversampling")
-        before = self.engine.computed
+        before = self._computed
         groups, seen = self.pipeline.next_batch(version)
-        computed = None if before is None else (self.engine.computed or 0) - before
+        computed = None if before is None else (self._computed or 0) - before
         self._checked(lambda one: one.proof.receipts.heard(one.engine))  # what a wrong sampler drew is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
@@ -268,6 +270,12 @@ class Trainer:
         self.host.close()
         for reward in self.rewards:
             reward.close()
+
+    @property
+    def _computed(self) -> int | None:
+        """Tokens that the engines of all models computed; None if one does not count them."""
+        counts = [one.engine.computed for one in self.deliveries.values()]
+        return None if None in counts else sum(map(int, counts))
 
     def _judge(self, group: Group) -> Group | Drop:
         return score(group, self.rewards)

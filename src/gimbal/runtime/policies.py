@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +11,16 @@ import torch
 
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
+from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
-from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.runtime.run import AbstractRun, Run
 
 
-def learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks) -> Learner:
+def learner(
+    run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks, *, resume: Path | None = None
+) -> Learner:
+    """``resume``: the checkpoint whose models of roles it begins with; those of the run may be gone."""
     return Learner(
         policy,
         run.learns,
@@ -23,22 +29,53 @@ def learner(run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks
         total_steps=run.steps,
         seed=run.seed,
         ranks=ranks,
-        **separate(run, policy),
+        separate=separate(run if resume is None else at(run, resume / "model"), policy),
     )
 
 
 def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPolicy]:
     """The models of the run's ``separate``, by name, as they begin. ValueError for one of another architecture than the policy."""
-    learns, where = run.learns, next(policy.parameters()).device
+    where = next(policy.parameters()).device
     found: dict[str, AbstractPolicy] = {}
-    for name, one in (learns.separate if isinstance(learns, AbstractPolicyGradient) else {}).items():
-        spec = run.policy.at(Path(one.model)) if one.model else run.policy
-        found[name] = own(spec.load(run.seed).to(where))
+    for name, one in _models(run).items():
+        with _named(name):
+            found[name] = own(_spec(run, one).load(run.seed).to(where))
         if shapes(found[name]) != shapes(policy):
             raise ValueError(
                 f"separate.{name}.model is {one.model}, which has other tensors than the policy: all roles need the same architecture"
             )
     return found
+
+
+def check_files(run: AbstractRun) -> None:
+    """ValueError where the policy, or a role's model, has nothing to load (``AbstractPolicySpec.check_files``)."""
+    run.policy.check_files()
+    for name, one in _models(run).items():
+        with _named(name):
+            _spec(run, one).check_files()
+
+
+def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
+    return run.learns.separate if isinstance(run.learns, AbstractPolicyGradient) else {}
+
+
+def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
+    # A Path drops a leading "./", without which a missing directory would be looked for on the hub.
+    return (
+        run.policy.at(Path(one.model).absolute() if one.model.startswith(".") else Path(one.model))
+        if one.model
+        else run.policy
+    )
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """A refusal of its files says which entry names them."""
+    try:
+        yield
+    except ValueError as error:
+        field = f"separate.{name}.model"
+        raise ValueError(f"{field}: {str(error).replace('policy.model', field)}") from error
 
 
 def shapes(policy: AbstractPolicy) -> dict[str, torch.Size]:

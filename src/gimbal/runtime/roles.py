@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.native import Native
 from gimbal.learning import preview
-from gimbal.learning.learner import Learner
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
@@ -21,8 +19,8 @@ from gimbal.policies.token import CausalLM
 from gimbal.runtime.base import Local
 from gimbal.runtime.run import AbstractRun
 
-NAME = re.compile(r"\w[\w -]*")  # it names a directory, and ends names of metrics
-TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR, *inspect.signature(Learner.__init__).parameters}
+NAME = re.compile(r"\w([\w -]*\w)?")  # it names a directory, and ends names of metrics
+TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR}
 
 
 def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:

@@ -7,7 +7,7 @@ bug in gimbal, or train on decisions that were never sampled.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
@@ -169,12 +169,19 @@ def _of_acting(call: Act) -> Iterator[str]:
         yield f"after={told(after)}; it is (seat, how many actions)"
 
 
-def checked(workflow: AbstractWorkflow, outcome: Episode | Drop, sample: int) -> Episode | Drop:
-    """The result of an attempt at this sample; a Drop if it has nothing to train on."""
+def checked(
+    outcome: Episode | Drop,
+    sample: int,
+    workflow: AbstractWorkflow,
+    owners: Mapping[str, str],
+    roles: Mapping[tuple[int, int], str],
+) -> Episode | Drop:
+    """The result of an attempt at this sample; a Drop if it has nothing to train on. ``owners``: the model of each role with weights of
+    its own; ``roles``: who drew each row, by (sample, row)."""
     if isinstance(outcome, Drop):
         return outcome
     name = type(workflow).__name__
-    if fault := _of_rows(outcome, sample, workflow):
+    if fault := _of_rows(outcome, sample, workflow) or _of_owners(outcome, owners, roles):
         raise OwnError(f"{name} returned an episode with {fault}")
     if outcome.error or any(bool(row.mask_S.any()) for row in outcome.rows):
         return outcome
@@ -193,6 +200,15 @@ def _of_rows(episode: Episode, sample: int, workflow: AbstractWorkflow) -> str:
             row.validate()
         except AssertionError as error:
             return f"a row that differs from what was sampled: {error}"
+    return ""
+
+
+def _of_owners(episode: Episode, owners: Mapping[str, str], roles: Mapping[tuple[int, int], str]) -> str:
+    """A row trains the model of its role, which must be the one that drew it."""
+    for row in episode.rows:
+        drew = roles.get((row.sample, row.row), "")
+        if owners.get(row.role, "") != owners.get(drew, ""):
+            return f"a row of role {told(row.role)} that {told(drew)} drew with other weights; name who acts in Draw(role=...)"
     return ""
 
 

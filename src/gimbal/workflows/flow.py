@@ -57,6 +57,7 @@ class Flow:
         self.idle = 0  # how often a generator went on since the last new decision
         self.drawn = 0  # decisions
         self.rows: dict[int, int] = {}  # begun so far, by sample
+        self.roles: dict[Key, str] = {}  # that drew each row, by (sample, row)
         self.seats: dict[int, Seat] = {}
         self.gone: set[int] = set()  # samples that were cancelled
         self.last: Rollout | None = None  # the row that was heard of last
@@ -101,6 +102,8 @@ class Flow:
         asked = self.asked.pop(number)
         if isinstance(answer, Rollout):
             self.last = answer
+            if isinstance(asked.call, Draw | Fork):
+                self.roles[answer.sample, answer.row] = answer.role
         if new := _new(asked.call, answer):
             self.idle, self.drawn = 0, self.drawn + new
         self.journal.append((number, shortened(asked.call, answer)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gimbal.composition import GUIDES, Advice, Composition, Verdict
 from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.records import Task
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.single import SingleTurn
@@ -34,6 +35,13 @@ class Guided(AbstractWorkflow):
     @property
     def requires(self) -> frozenset[str]:
         return self.others.requires
+
+    @property
+    def players(self) -> frozenset[str]:
+        return self.others.players
+
+    def accepts(self, task: Task) -> None:
+        self.others.accepts(task)
 
     def effects(self) -> frozenset[str]:
         return super().effects() | {GUIDES}

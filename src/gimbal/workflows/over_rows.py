@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import FORK
+from gimbal.records import Task
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.single import SingleTurn
 
@@ -42,6 +43,13 @@ class AbstractOverRows(AbstractWorkflow):
     @property
     def requires(self) -> frozenset[str]:
         return self.inside.requires | {FORK}
+
+    @property
+    def players(self) -> frozenset[str]:
+        return self.inside.players
+
+    def accepts(self, task: Task) -> None:
+        self.inside.accepts(task)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from evaluated_otherwise(self.biased, whole)

@@ -279,7 +279,10 @@ class Runner(AbstractEngineAround):
                 else "an Episode or a Drop"
             )
             raise wrong(self.workflow, "__call__", flow.outcome, f"{each} (Episode.of(row))")
-        outcomes = [checked(self.workflow, *pair) for pair in zip(outcomes, attempt.samples, strict=True)]
+        outcomes = [
+            checked(*pair, self.workflow, self.spec.owners, flow.roles)
+            for pair in zip(outcomes, attempt.samples, strict=True)
+        ]
         self._end(flow)
         for sample, outcome in zip(attempt.samples, outcomes, strict=True):
             if sample not in flow.gone:

@@ -9,7 +9,7 @@ from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.composition import ABSORBS_DISCREPANCY, TEMPERS, Composition, Refusal, Verdict
 from gimbal.engines.base import RECORD
 from gimbal.objectives.base import AbstractCorrection
-from gimbal.records import Rollout
+from gimbal.records import Rollout, Task
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.single import SingleTurn
 
@@ -55,6 +55,13 @@ class Tempered(AbstractWorkflow):
     @property
     def requires(self) -> frozenset[str]:
         return self.inside.requires | {RECORD}
+
+    @property
+    def players(self) -> frozenset[str]:
+        return self.inside.players
+
+    def accepts(self, task: Task) -> None:
+        self.inside.accepts(task)
 
     def effects(self) -> frozenset[str]:
         return super().effects() | {TEMPERS}

@@ -48,7 +48,8 @@ class Delivery:
         return self._named(self.proof(self.engine, version))
 
     def metrics(self) -> dict[str, float]:
-        return self._named(self.sync.metrics())
+        of_engine = self.engine.metrics() if self.name else {}  # the policy's are read with what surrounds its engine
+        return self._named({**of_engine, **self.sync.metrics()})
 
     def state_dict(self) -> dict[str, Any]:
         return {"proof": self.proof.state_dict(), "sync": self.sync.state_dict()}
