@@ -15,6 +15,7 @@ from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
+from gimbal.environments.games import Deals
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes import load
 from gimbal.recipes.papers.agents.rema import rema
@@ -81,11 +82,12 @@ def test_the_players_of_a_workflow_inside_another_are_its_own(wrapper):
     assert wrapper.players == inside.players != frozenset()
     engine = Driven(engine=Native(slots=4, precision="float32", entropy=True), workflow=wrapper).start(POLICY)
     engine.load(0, POLICY.state_dict())
-    tasks = Deals(count=1) if isinstance(inside, SelfPlay) else rema().tasks
-    for sample in range(2):
+    tasks = Deals() if isinstance(inside, SelfPlay) else rema().tasks
+    for sample in range(4):
         engine.submit(Request(group=0, task=tasks[0], sample=sample, sampling=Sampling(max_length=24), seed=0))
     outcomes = [item.outcome for _, item in drained(engine).items()]
-    assert {row.role for outcome in outcomes if isinstance(outcome, Episode) for row in outcome.rows} <= inside.players
+    acted = {row.role for outcome in outcomes if isinstance(outcome, Episode) for row in outcome.rows}
+    assert acted and acted <= inside.players  # a match may end with the first action
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,17 @@ class PlanAndExecute(AbstractWorkflow):
         return frozenset({PLANNER, EXECUTOR})
 
     def __call__(self, attempt: Attempt) -> Steps:
-        planned = yield Draw(task=attempt.task, sampling=attempt.sampling, stop=self.stop, role=PLANNER)
+        if attempt.fork is not None and attempt.fork[0].role == EXECUTOR:  # its plan counts where it was drawn
+            return Episode.of((yield attempt.begin()))
+        begin = attempt.begin(stop=self.stop)
+        planned = yield replace(begin, role=PLANNER) if isinstance(begin, Draw) else begin
         planned = replace(planned, stop="stop") if planned.stop == "paused" else planned
         found = re.findall(self.plan, planned.text)
         if not found:
             return Episode.of(planned)
         plan = found[-1] if isinstance(found[-1], str) else found[-1][0]
-        executed = yield Draw(task=self._handed(attempt.task, plan), sampling=attempt.sampling, role=EXECUTOR)
+        task = self._handed(attempt.task, plan)
+        executed = yield Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)
         return Episode(rows=(planned, executed))
 
     def _handed(self, task: Task, plan: str) -> Task:

@@ -279,10 +279,8 @@ class Runner(AbstractEngineAround):
                 else "an Episode or a Drop"
             )
             raise wrong(self.workflow, "__call__", flow.outcome, f"{each} (Episode.of(row))")
-        outcomes = [
-            checked(*pair, self.workflow, self.spec.owners, flow.roles)
-            for pair in zip(outcomes, attempt.samples, strict=True)
-        ]
+        how = (self.workflow, self.spec.owners, flow.roles)
+        outcomes = [checked(*pair, *how) for pair in zip(outcomes, attempt.samples, strict=True)]
         self._end(flow)
         for sample, outcome in zip(attempt.samples, outcomes, strict=True):
             if sample not in flow.gone:
