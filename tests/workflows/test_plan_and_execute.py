@@ -15,6 +15,7 @@ from gimbal.recipes.papers.agents.rema import rema
 from gimbal.records import Episode, Group, Task
 from gimbal.report.metrics import role_metrics
 from gimbal.workflows.base import AbstractWorkflow, Draw
+from gimbal.workflows.branching import Branching
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.runner import Driven
 
@@ -109,6 +110,14 @@ def test_a_role_that_is_not_the_workflows_or_the_rows_is_refused():
         drawn(Wrong("a", "b"))
     assert {outcome.last.role for outcome in drawn(Wrong("a", ""), b="b")} == {"a"}
     assert {outcome.last.role for outcome in drawn(Wrong("a", "a"), a="m")} == {"a"}
+
+
+def test_a_branch_goes_on_as_the_role_whose_row_it_branches_off():
+    trunk, branch = drawn(Branching(inside=rema().workflow, trunks=1), rema().tasks[0], samples=2, executor="executor")
+    (row,) = branch.rows
+    kept = int((~row.mask_S).sum())
+    assert [one.role for one in trunk.rows] == ["planner", "executor"] and row.role == "executor"
+    assert 0 < kept < row.length and row.task == trunk.last.task and (row.sample, trunk.last.sample) == (1, 0)
 
 
 class Renamed(AbstractWorkflow):

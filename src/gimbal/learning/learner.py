@@ -45,8 +45,8 @@ class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
     ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
-    (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial policy of
-    the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed`` orders
+    (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial policy
+    of the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed`` orders
     minibatches; ``ranks`` are the processes that share the work.
     """
 

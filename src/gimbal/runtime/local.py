@@ -275,7 +275,7 @@ class Trainer:
     def _computed(self) -> int | None:
         """Tokens that the engines of all models computed; None if one does not count them."""
         counts = [one.engine.computed for one in self.deliveries.values()]
-        return None if None in counts else sum(map(int, counts))
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def _judge(self, group: Group) -> Group | Drop:
         return score(group, self.rewards)
