@@ -60,12 +60,12 @@ def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
 
 
 def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
-    # A Path drops a leading "./", without which a missing directory would be looked for on the hub.
-    return (
-        run.policy.at(Path(one.model).absolute() if one.model.startswith(".") else Path(one.model))
-        if one.model
-        else run.policy
-    )
+    if not one.model:
+        return run.policy
+    place = Path(
+        one.model
+    )  # which drops a leading "./", without which a missing directory would be looked for on the hub
+    return run.policy.at(place.absolute() if one.model.startswith(".") else place)
 
 
 @contextmanager
