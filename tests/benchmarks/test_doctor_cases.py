@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from gimbal.report.doctor import NOTHING
+from gimbal.report.files import Summary
 
 RUN = {
     "policy": {"class": "CausalLM"},
@@ -29,8 +30,18 @@ def write(directory, after, score=(0.3, 0.3), stopped=False):
     scores = [score[0] + (score[1] - score[0]) * step / 15 for step in range(16)]
     rows = [json.dumps({"step": step + 1, "reward/mean": value}) for step, value in enumerate(scores)]
     (directory / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    ends = {"steps": 16, "before": {"eval/pass@1": 0.367}, "after": {"eval/pass@1": after}}
-    (directory / "summary.json").write_text(json.dumps(ends))
+    Summary(
+        recipe="grpo",
+        seed=0,
+        steps=16,
+        seconds_training=1.0,
+        tokens_generated=1,
+        before={"eval/pass@1": 0.367},
+        after={"eval/pass@1": after},
+        max_age=0,
+        mean_discrepancy=None,
+        peak_memory_mb=1.0,
+    ).save(directory / "summary.json")
     if stopped:
         (directory / "stopped.json").write_text(json.dumps({"step": 16, "error": "Starved", "sentence": "so it was"}))
 
