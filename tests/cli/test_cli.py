@@ -350,7 +350,9 @@ def test_an_evaluation_reads_columns_as_training_does(trained, monkeypatch):
     monkeypatch.setattr(api, "evaluate", lambda run: (seen.append(run.held_out.tasks), result)[1])
     Path("rows.jsonl").write_text('{"question": "1 + 1 =", "answer": "2"}\n')
     assert cli.main(["eval", "gimbal-tiny", "held_out=rows.jsonl", "tasks.prompt=question"]) == 0
-    assert seen[0][0].prompt == "1 + 1 ="
+    Path("rows.jsonl").write_text('{"question": "1 + 1 ="}\n{"question": "1 + 2 ="}\n')
+    assert cli.main(["eval", "gimbal-tiny", "tasks=rows.jsonl", "held_out=1", "tasks.prompt=question"]) == 0
+    assert seen[0][0].prompt == "1 + 1 =" and seen[1][0].prompt in ("1 + 1 =", "1 + 2 =")
 
 
 @pytest.mark.parametrize("kind", [RewardError, Rewritten])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -217,9 +218,8 @@ def evaluate(argv: Sequence[str]) -> int:
     runs = Path(arguments.flags.get("runs", api.RUNS))
     run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
     trained, changes = run.tasks, dict(arguments.overrides)
-    if (
-        "held_out" in changes and "tasks" not in changes
-    ):  # only its rows are read, so what is said of tasks is said of them
+    # Where only rows given as held_out are read, what is said of tasks is said of them. A share is of the tasks themselves.
+    if "tasks" not in changes and not re.fullmatch(r"[\d.]*", changes.get("held_out", "")):
         changes = {f"held_out.{key}" if key.startswith("tasks.") else key: value for key, value in changes.items()}
     run = configured(run, changes, recipes.tell)
     if "keep" in arguments.flags:
