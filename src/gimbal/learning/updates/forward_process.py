@@ -126,9 +126,7 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
         return self.of_all(models, batch, apart)
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """``weight`` is the same for each sample, 1 in all."""
-        there_N = minibatch.mask_NS.any(-1).float()
-        return minibatch.with_columns({"weight": there_N / there_N.sum().clamp(min=1)}), {}
+        return weighed_alike(minibatch), {}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         weight_N = batch.facts["weight"]
@@ -373,6 +371,12 @@ class DiffusionGDRO(AbstractForwardProcess):
     ) -> tuple[Float[Tensor, "N K"], dict[str, Tensor]]:
         pull_NK, best_N = batch.facts["forward/pull"], batch.facts["forward/best"]
         return (pull_NK + best_N[:, None]) * noised.missed(noised.said(acting(models))), {"gdro/pull": pull_NK.abs()}
+
+
+def weighed_alike(minibatch: TrainBatch) -> TrainBatch:
+    """With the fact ``weight``: the same for each sample, 1 in all."""
+    there_N = minibatch.mask_NS.any(-1).float()
+    return minibatch.with_columns({"weight": there_N / there_N.sum().clamp(min=1)})
 
 
 def paths(batch: TrainBatch) -> Paths:

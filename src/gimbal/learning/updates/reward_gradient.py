@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.forward_process import REFERENCE, acting, paths
+from gimbal.learning.updates.forward_process import REFERENCE, acting, paths, weighed_alike
 from gimbal.policies import samplers
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.paths import Paths
@@ -143,9 +143,7 @@ class RewardGradient(AbstractUpdate):
         return batch.with_columns({name: fact.to(models.device) for name, fact in facts.items()}), {}
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        """``weight`` is the same for each sample, 1 in all."""
-        there_N = minibatch.mask_NS.any(-1).float()
-        return minibatch.with_columns({"weight": there_N / there_N.sum().clamp(min=1)}), {}
+        return weighed_alike(minibatch), {}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
