@@ -11,6 +11,8 @@ from gimbal.config import Text, dump, flatten, load, paths
 from gimbal.config.overrides import reachable
 from gimbal.controllers import Fallback, Region, Stability
 from gimbal.environments.dataset import Rows
+from gimbal.learning.separate import SeparateWeights
+from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import ExactKL
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun
@@ -244,3 +246,15 @@ def test_an_evaluation_of_a_run_on_written_answers_draws_its_own(tmp_path, monke
             recipes.load(name, {key: value for key, value in data.items() if key != "held_out.rewards"})
     written = recipes.load("dpo", {"tasks": Text("pairs.jsonl"), "held_out": Text("written.jsonl")})
     assert written.held_out.workflow == written.workflow and written.held_out.engine == written.engine
+
+
+def test_roles_references_admission_and_noise_as_they_are_typed():
+    typed = {"workflow": "PlanAndExecute()", "separate": '{"executor": SeparateWeights(learning_rate=1e-5)}'}
+    typed |= {"max_staleness": "16", "staleness.admission": "4"}
+    run = recipes.load("grpo", {key: Text(value) for key, value in typed.items()})
+    assert run.separate == {"executor": SeparateWeights(learning_rate=1e-5)} and run.staleness.admission == 4
+    run = recipes.load("rema", {"separate.executor.learning_rate": Text("2e-5")})
+    assert run.separate == {"executor": SeparateWeights(learning_rate=2e-5)}
+    assert recipes.load("grpo", {"beta": Text(".05"), "reference_rate": Text(".01")}).reference_rate == 0.01
+    assert recipes.load("sac", {"engine.correlation": Text("0.9")}).engine.correlation == 0.9
+    assert recipes.load("draft", {"update.steps.count": Text("10")}).update.steps == GradientSteps(count=10)
