@@ -343,17 +343,17 @@ REFUSALS = [
     ),
     (
         {**TWO, "separate": {"policy": SeparateWeights(roles=("executor",))}},
-        "'policy', which is taken or no word",
+        "'policy', which is reserved or not a plain name",
         {"separate": {"second": SeparateWeights(roles=("executor",))}},
     ),
     (
         {**TWO, "separate": {"executor ": SeparateWeights(roles=("executor",))}},
-        "'executor ', which is taken or no word",
+        "'executor ', which is reserved or not a plain name",
         {"separate": {"executor": SeparateWeights()}},
     ),
     (
         {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},
-        "'critic', which is taken or no word",
+        "'critic', which is reserved or not a plain name",
         {"separate": {}},
     ),
     (

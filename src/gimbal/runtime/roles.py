@@ -42,7 +42,8 @@ def _named(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict
     for name, one in method.separate.items():
         if not NAME.fullmatch(name) or name in TAKEN | run.workflow.roles.keys():
             yield Refusal(
-                f"separate names a model {name!r}, which is taken or no word: name it otherwise, with roles=(...)"
+                f"separate names a model {name!r}, which is reserved or not a plain name: choose another, and list its roles with "
+                "roles=(...)"
             )
         if unknown := [role for role in one.roles or (name,) if role not in players]:
             yield Refusal(
