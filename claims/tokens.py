@@ -84,6 +84,7 @@ from gimbal.runtime.run import Run
 RECORD = Path(__file__).with_suffix(".json")
 RATES, TUNING, SEEDS, P = (3e-5, 1e-4, 3e-4), 100, (0, 1, 2, 3, 4), 0.01
 BUDGET, MARKS, SHARE = 36_000, 4, 0.9  # tokens; evaluations; of what plain ends with
+HALF = 0.5  # of what plain gains, on *sparse*
 MOST_STEPS = 400  # no run comes near it
 VERDICTS = ("supported", "refuted", "undecided")
 DUET = 1500  # tokens a step, three quarters of what plain spends
@@ -132,7 +133,8 @@ KINDS: Mapping[str, Mapping[str, int]] = {
     "sparse": {"min_terms": 4, "max_terms": 8, "min_digits": 1, "max_digits": 2},
 }
 SIZES = {"spread": 256, "again": 64, "sparse": 64}
-START = {"spread": 0.14, "again": 0.14, "sparse": 0.05}  # of the first policy's answers to 512 such questions
+ENDINGS = {"sparse": "?\n"}  # of a prompt, where not the one that gimbal-tiny was made with
+START = {"spread": 0.14, "again": 0.14, "sparse": 0.03}  # of the first policy's answers to 512 such questions
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,18 @@ class Job:
 
 
 def held_out(kind: str) -> ReasoningGym:
-    return replace(held_out_tasks(size=128), parameters=KINDS[kind])
+    return asked(held_out_tasks(size=128), kind)
+
+
+def asked(tasks: ReasoningGym, kind: str) -> ReasoningGym:
+    return replace(tasks, parameters=KINDS[kind], suffix=ENDINGS.get(kind, tasks.suffix))
 
 
 def run_of(job: Job) -> Run:
     base = grpo()
     plain = replace(
         base,
-        tasks=replace(training_tasks(size=SIZES[job.kind]), parameters=KINDS[job.kind], exclude=held_out(job.kind)),
+        tasks=replace(asked(training_tasks(size=SIZES[job.kind]), job.kind), exclude=held_out(job.kind)),
         held_out=None,
         sampling=Sampling(max_length=80),
         engine=Native(slots=64, precision="float32"),
@@ -248,7 +254,10 @@ def fresh(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Mappin
 
 def target(runs: Sequence[Mapping[str, Any]], kind: str) -> float | None:
     rate = best(runs, kind, "plain")
-    return None if rate is None else SHARE * tuning(runs, kind, "plain")[rate]["marks"][-1][2]
+    if rate is None:
+        return None
+    end = tuning(runs, kind, "plain")[rate]["marks"][-1][2]
+    return START[kind] + HALF * (end - START[kind]) if kind == "sparse" else SHARE * end
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,6 @@ class Rollout:
     decisions taken over), None if it began at the prompt; with its own sample, it split off the previous row of its episode.
     ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
     ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
-    ``row`` is its index within the episode, ``role`` the actor, where there are several.
     """
 
     task: Task
@@ -168,11 +167,12 @@ class Rollout:
     entropy_S: Float[Tensor, " S"] | None = None
     rival_S: Int[Tensor, " S"] | None = None  # the likeliest other token that does not end the text
     rival_logprob_S: Float[Tensor, " S"] | None = None
+    state_H: Float[Tensor, " H"] | None = None  # a hidden state that its workflow read
     part_S: Int[Tensor, " S"] | None = None
     turn_S: Int[Tensor, " S"] | None = None
     fork: tuple[int, int] | None = None
-    row: int = 0
-    role: str = ""
+    row: int = 0  # its index within the episode
+    role: str = ""  # the actor, where there are several
     inclusion: float = 1.0  # the probability with which it was kept, where its sampler gives rows up by chance
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting

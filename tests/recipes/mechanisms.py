@@ -49,6 +49,7 @@ from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.single import SingleTurn
 
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
@@ -87,6 +88,7 @@ MECHANISMS: dict[str, Mechanism] = {
         store=above("replay/share"),
         correction=differs("is_weight/max"),
     ),
+    "arrol": of("grpo", 4, sooner={Pruning: {"warm_up": 1}}, workflow=above("drops/rollouts/pruned")),
     "asyppo": of(
         "ppo",
         masks=below("mask/DisagreementMask"),

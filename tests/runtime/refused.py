@@ -78,6 +78,7 @@ from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
+from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
@@ -207,6 +208,11 @@ REFUSALS = [
             "held_out": HeldOut(tasks=training_tasks(size=4)),
         },
         "Aborting drops rollouts at random",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    (
+        {"workflow": Pruning(), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "Pruning drops rollouts by what it expects",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),

@@ -24,6 +24,7 @@ CONTINUE = "go on with a row"  # that left it, after it was told something
 FORK = "fork a row"  # draw another end to its beginning
 RECORD = "record entropy"  # of each distribution that it draws from
 RIVALS = "record rivals"  # the likeliest token beside each that was drawn, of those that end no text
+READ = "read hidden states"
 ROWS = 1 << 32  # more than there are samples in a group
 
 
@@ -136,6 +137,10 @@ class AbstractEngine(ABC):
             f"{type(self).__name__} cannot continue a row: use engine=Native() or engine=VLLM(), or workflow=SingleTurn()"
         )
 
+    def hidden(self, rollouts: Sequence[Rollout], at: int) -> Float[Tensor, "N H"]:
+        """The last hidden state behind the first ``at`` decisions of each, by the present weights. Only for an engine that can READ."""
+        raise ValueError(f"{type(self).__name__} cannot read hidden states: use engine=Native()")
+
     @abstractmethod
     def step(self) -> list[Finished]:
         """Draw the next decision of every live request; what ended is returned. Deterministic."""
@@ -234,6 +239,9 @@ class AbstractEngineAround(AbstractEngine):
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
         self.inner.extend(request, rollout, told, first=first)
+
+    def hidden(self, rollouts: Sequence[Rollout], at: int) -> Float[Tensor, "N H"]:
+        return self.inner.hidden(rollouts, at)
 
     def step(self) -> list[Finished]:
         return self.inner.step()

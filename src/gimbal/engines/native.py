@@ -26,6 +26,7 @@ from gimbal.engines.base import (
     CONTINUE,
     DRAW,
     FORK,
+    READ,
     RECORD,
     RIVALS,
     AbstractEngine,
@@ -99,7 +100,7 @@ class Native(AbstractEngineSpec):
 
     @property
     def can(self) -> frozenset[str]:
-        return frozenset({DRAW, CONTINUE, FORK, *[RECORD] * self.entropy, *[RIVALS] * self.rivals})
+        return frozenset({DRAW, CONTINUE, FORK, READ, *[RECORD] * self.entropy, *[RIVALS] * self.rivals})
 
     def start(self, policy: AbstractPolicy) -> NativeEngine:
         assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
@@ -246,6 +247,21 @@ class NativeEngine(AbstractEngine):
         logits_SV = self.copy.module(input_ids=ids_L[None], **pixels, use_cache=False).logits[0, first - 1 : -1].float()
         rows = Distributions.of([rollout.sampling] * len(logits_SV), self.device)
         return processed(logits_SV, rows).gather(-1, ids_L[first:, None])[:, 0]
+
+    @torch.no_grad()
+    def hidden(self, rollouts: Sequence[Rollout], at: int) -> Float[Tensor, "N H"]:
+        """One forward pass without the cache; its tokens count as computed."""
+        rows = [of for rollout in rollouts if isinstance(of := rollout.decisions, Tokens)]
+        ids = [row.ids_NL[0, : int(row.prompt_N[0]) + at].to(self.device) for row in rows]
+        self.decoder.computed += sum(map(len, ids))
+        pixels = self._pixels([path for row in rows for path in row.pictures_N])
+        # Padded on the right, which no causal model sees from the left.
+        found = self.copy.module.base_model(input_ids=pad_sequence(ids, batch_first=True), **pixels, use_cache=False)
+        return (
+            torch.stack([row_LH[len(own) - 1] for row_LH, own in zip(found.last_hidden_state, ids, strict=True)])
+            .float()
+            .cpu()
+        )
 
     @torch.inference_mode()
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:

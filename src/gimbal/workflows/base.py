@@ -129,6 +129,14 @@ class Decode:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Read:
+    """The last hidden state behind the first ``at`` decisions of each of these rows. Returns [N, H]."""
+
+    rows: tuple[Rollout, ...]
+    at: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stop:
     """Cancel the generation in progress for a sample. Its call returns the row so far (``stop`` "cancelled"), or None if there is
     nothing; this one returns the number of cancelled rows."""

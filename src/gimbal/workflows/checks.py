@@ -21,7 +21,7 @@ from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_chat
-from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Stop, Write
+from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Read, Stop, Write
 from gimbal.workflows.flow import Flow
 
 MOST_IDLE = 1_000  # consecutive continuations of an attempt without a new decision, per sample
@@ -88,6 +88,9 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
             yield f"role={told(call.role)}; the roles of this workflow are {', '.join(workflow.roles) or 'none'}"
         if not isinstance(call.task, Task):
             yield "no task; an Ask gives the other policy one"
+    elif isinstance(call, Read):
+        if not call.rows or not all(isinstance(row, Rollout) and 0 < call.at <= row.length for row in call.rows):
+            yield f"rows that have no decision {told(call.at)}; it reads rows that earlier calls returned, where they have come to"
     elif isinstance(call, Encode) and (call.task is None) == (call.row is None):
         yield "a task and a row, or neither; it encodes the prompt of a task, or what a row is told"
 

@@ -33,12 +33,12 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import attack_sandboxes, seat
-from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Decode, Draw, Encode, Fork, Stop, Write
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Read, Stop
 from gimbal.workflows.checks import checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, role_of, sample_of, saved
 from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
-from gimbal.workflows.words import Words
+from gimbal.workflows.words import SPOKEN, Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,14 +338,12 @@ class Runner(AbstractEngineAround):
         if isinstance(call, Act):
             asked.due = None if call.overlap is None else self.clock + call.overlap
             self._act(flow, number)
-        elif isinstance(call, Write):
-            flow.at_once.append((number, self.words.written(call, flow.attempt, self.inner.version)))
         elif isinstance(call, Stop):
             flow.at_once.append((number, self._stopped(flow, call)))
-        elif isinstance(call, Encode):
-            flow.at_once.append((number, self.words.encoded(call)))
-        elif isinstance(call, Decode):
-            flow.at_once.append((number, self.words.decoded(call)))
+        elif isinstance(call, SPOKEN):
+            flow.at_once.append((number, self.words.answered(call, flow.attempt, self.inner.version)))
+        elif isinstance(call, Read):
+            flow.at_once.append((number, self.inner.hidden(call.rows, call.at)))
         elif key is None:  # a row with no room for what it is told
             flow.at_once.append((number, replace(call.row, stop="length")))
         else:
@@ -367,7 +365,7 @@ class Runner(AbstractEngineAround):
         elif isinstance(call, Draw | Fork | Ask):
             sample = sample_of(flow, call)
             asked.key = row_key(attempt.group, sample, flow.row(sample))
-        elif not isinstance(call, Write | Stop | Encode | Decode):
+        elif not isinstance(call, SPOKEN | Stop | Read):
             raise wrong(
                 self.workflow, "__call__", call, "a call: attempt.begin(), Draw, Fork, Act, Ask, Stop or Write", "yield"
             )

@@ -9,6 +9,8 @@ from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Rollout
 from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, Write
 
+SPOKEN = Write | Encode | Decode  # calls that it answers
+
 
 class Words:
     """The tokenizer of one policy, for the workflow of this name."""
@@ -48,7 +50,7 @@ class Words:
         own = any(whole.text.count(stop) > before.count(stop) for stop in of_tokens(wanted).stop)
         return not own and ids[-1] not in policy.end_ids
 
-    def written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
+    def _written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
         policy = self.policy(call)
         ending = policy.end_ids[:1] if call.end else ()
         ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
@@ -66,7 +68,12 @@ class Words:
             text=call.text,
         )
 
-    def encoded(self, call: Encode) -> Encoded:
+    def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | Encoded | str:
+        if isinstance(call, Write):
+            return self._written(call, attempt, version)
+        return self._encoded(call) if isinstance(call, Encode) else self.policy(call).decode(list(call.ids))
+
+    def _encoded(self, call: Encode) -> Encoded:
         policy = self.policy(call)
         known = 0 if call.row is None else call.row.length + int(_tokens(call.row).prompt_N[0])
         try:
@@ -75,9 +82,6 @@ class Words:
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             return Encoded(refused=str(error))
         return Encoded(ids=tuple(ids), room=policy.context - known - len(ids))
-
-    def decoded(self, call: Decode) -> str:
-        return self.policy(call).decode(list(call.ids))
 
 
 def _tokens(row: Rollout) -> Tokens:
