@@ -31,6 +31,9 @@ CHANGES = {
     "duet": {"budget"},
     "sgpo": {"curriculum", "filters", "max_empty_batches"},
     "partial": {"max_staleness"},
+    "arrol": {"num_generations", "workflow"},
+    "latr": {"engine", "workflow"},
+    "prompt_gdro": {"curriculum", "rewards", "shaping"},
 }
 
 

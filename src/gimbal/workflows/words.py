@@ -50,7 +50,7 @@ class Words:
         own = any(whole.text.count(stop) > before.count(stop) for stop in of_tokens(wanted).stop)
         return not own and ids[-1] not in policy.end_ids
 
-    def _written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
+    def written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
         policy = self.policy(call)
         ending = policy.end_ids[:1] if call.end else ()
         ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
@@ -70,7 +70,7 @@ class Words:
 
     def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | Encoded | str:
         if isinstance(call, Write):
-            return self._written(call, attempt, version)
+            return self.written(call, attempt, version)
         return self._encoded(call) if isinstance(call, Encode) else self.policy(call).decode(list(call.ids))
 
     def _encoded(self, call: Encode) -> Encoded:
