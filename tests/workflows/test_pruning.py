@@ -1,7 +1,6 @@
 """Who is pruned, by what prediction, and that what is left, weighted, has the mean of all."""
 
 import itertools
-import pickle
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +19,8 @@ from gimbal.engines.native import Native
 from gimbal.ops import philox
 from gimbal.records import Drop, Group
 from gimbal.runtime import compose
+from gimbal.runtime.checkpoint import FORMAT
+from gimbal.runtime.checkpoint import load as load_checkpoint
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
 from gimbal.workflows.pruning import Pruning
@@ -222,7 +223,7 @@ def test_the_order_of_arrival_does_not_matter():
     assert torch.equal(one["count_2B"], other["count_2B"])
 
 
-def test_a_run_resumed_in_the_middle_prunes_the_same(made):
+def test_a_run_resumed_in_the_middle_prunes_the_same(made, tmp_path):
     def through(cut):
         live = started(made, small(keep=0.5, strength=2.0))
         found = {}
@@ -233,7 +234,8 @@ def test_a_run_resumed_in_the_middle_prunes_the_same(made):
                 found |= {item.key: item.outcome for item in live.step()}
                 steps += 1
                 if (index, steps) == cut:
-                    state = pickle.loads(pickle.dumps(live.state_dict()))
+                    torch.save(live.state_dict() | {"format": FORMAT}, tmp_path / "state.pt")
+                    state = load_checkpoint(tmp_path)
                     live = started(made, small(keep=0.5, strength=2.0))
                     live.load(index, made.state_dict())
                     live.load_state_dict(state)
