@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from gimbal.environments.gym import opened
-from gimbal.environments.recording import RecordedEpisode, Recording, joined
+from gimbal.environments.recording import COST, RecordedEpisode, Recording, joined
 from gimbal.ops import philox, stable_hash
 
+CART = "gimbal.environments.bounded_cart:BoundedCart"
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 
@@ -87,12 +88,13 @@ def _played(
     world: Any, rule: Rule, name: tuple[Any, ...], steps: int = 10**9, options: dict[str, Any] | None = None
 ) -> RecordedEpisode:
     generator, seed = philox("behavior", *name), stable_hash("behavior", *name) % 2**31
-    seen, _ = world.reset(seed=seed, options=options)
-    sights, actions, rewards, terminated, truncated = [seen], [], [], False, False
+    seen, info = world.reset(seed=seed, options=options)
+    sights, infos, actions, rewards, terminated, truncated = [seen], [info], [], [], False, False
     while not (terminated or truncated or len(rewards) == steps):
         actions.append(rule(seen, generator).astype(np.float32))
-        seen, reward, terminated, truncated, _ = world.step(actions[-1])
+        seen, reward, terminated, truncated, info = world.step(actions[-1])
         sights.append(seen)
+        infos.append(info)
         rewards.append(reward)
     return RecordedEpisode(
         observation_SO=np.stack(sights).astype(np.float32),
@@ -100,7 +102,37 @@ def _played(
         reward_S=np.array(rewards, np.float32),
         terminated=bool(terminated),
         seed=seed,
+        cost_S=np.array([info[COST] for info in infos], np.float32) if COST in info else None,
     )
+
+
+def cart(episodes: int = 500) -> Recording:
+    """Drives to places drawn at random, from any state there is. A quarter of the drivers ignore the bounds. The others stay inside if
+    they can: they brake as late as they may, and as hard."""
+    from gimbal.environments import bounded_cart as track
+
+    world = opened(CART)
+
+    def one(number: int) -> RecordedEpisode:
+        generator = philox("cart", number)
+        begin = generator.uniform(-1, 1, 2) * (track.WALL, track.FASTEST)
+        careful, goal = number % 4 > 0, [0.0]
+        reach = 0.95 * track.EDGE if careful else track.WALL
+
+        def rule(seen: Float[np.ndarray, " 2"], draws: np.random.Generator) -> Float[np.ndarray, " 1"]:
+            if draws.random() < 0.05 or not goal[0]:
+                goal[0] = draws.uniform(-reach, reach)
+            place, speed = (float(number) for number in seen)
+            force = np.clip(3 * (goal[0] - place) - speed + 0.5 * draws.standard_normal(), -1, 1)
+            after = speed + track.STEP * force
+            stands = place + track.STEP * after + after * abs(after) / 2  # where the hardest brake would then bring it to
+            if careful and abs(stands) > track.EDGE and stands * speed > 0:
+                force = -np.sign(speed)
+            return np.array([force])
+
+        return _played(world, rule, ("cart", number), options={"begin": begin})
+
+    return Recording(source=CART, episodes=tuple(one(number) for number in range(episodes)))
 
 
 def _mixed() -> Recording:
@@ -114,4 +146,5 @@ MADE: Mapping[str, Callable[[], Recording]] = {
     "gimbal/pendulum/expert-v0": lambda: pendulum("expert", EXPERT, 100),
     "gimbal/pendulum/mixed-v0": _mixed,
     "gimbal/maze/stitch-v0": stitch,
+    "gimbal/cart/bounds-v0": cart,
 }

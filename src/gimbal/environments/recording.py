@@ -2,6 +2,7 @@
 
     episode_0/observations  [S + 1, ...]   one more than there are actions: the last is what was seen after the last of them
              /actions, rewards, terminations, truncations   [S, ...]
+             /infos/cost    [S + 1]   where the environment tells it: what it costs to be where each observation was made
 
 Spaces that are no plain vector (Dict, Tuple, Discrete ...) are groups of such arrays, and read as one vector, as they are shown when
 a policy acts.
@@ -23,18 +24,22 @@ from gimbal.environments.gym import Environment
 
 DATA, METADATA = "main_data.hdf5", "metadata.json"
 LAYOUT = "0.5.0"  # of Minari, that others are told: readers of 0.4 and 0.5 take it
+COST = "cost"  # of ``infos``
 COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEpisode:
-    """S steps. ``terminated``: the environment ended it; else it was cut off, and there would have been more to be had."""
+    """S steps. ``terminated``: the environment ended it; else it was cut off, and there would have been more to be had. ``cost_S``: what
+    ``info["cost"]`` said with each observation, above 0 where a constraint is violated; None where nothing was said.
+    """
 
     reward_S: Float[np.ndarray, " S"]
     action_SA: Shaped[np.ndarray, "S A"]  # reals, or one number of a choice
     observation_SO: Float[np.ndarray, "S+1 O"]  # before each action, and after the last
     terminated: bool
     seed: int | None = None
+    cost_S: Float[np.ndarray, " S+1"] | None = None
 
     @property
     def length(self) -> int:
@@ -58,6 +63,11 @@ class Recording:
         """What it shows and takes, in the words of ``Environment.interface``."""
         does = f"{self.choices} choices" if self.choices else f"{self.episodes[0].action_SA.shape[1]} real actions"
         return f"{self.observations} observations, {does}"
+
+    @property
+    def costs(self) -> bool:
+        """Whether every episode tells its costs."""
+        return all(episode.cost_S is not None for episode in self.episodes)
 
     @property
     def steps(self) -> int:
@@ -132,15 +142,21 @@ def _episode(group: Any, metadata: Mapping[str, Any], where: str) -> RecordedEpi
     reward_S = np.asarray(group["rewards"]).reshape(-1).astype(np.float32)
     ended_S, cut_S = (np.asarray(group[name]).reshape(-1).astype(bool) for name in ("terminations", "truncations"))
     steps = len(reward_S)
+    cost_S = None
+    if (told := group.get(f"infos/{COST}")) is not None:
+        cost_S = np.asarray(told).reshape(-1).astype(np.float32)
     wanted = {"observations": steps + 1, "actions": steps, "terminations": steps, "truncations": steps}
     counts = (len(observation_SO), len(action_SA), len(ended_S), len(cut_S))
+    if cost_S is not None:
+        wanted, counts = {**wanted, f"infos/{COST}": steps + 1}, (*counts, len(cost_S))
     for (name, count), found in zip(wanted.items(), counts, strict=True):
         if found != count:
             raise ValueError(f"{where} has {steps} rewards and {found} {name}, where {count} belong: record it again")
     if not steps:
         raise ValueError(f"{where} has no steps: leave it out")
-    for name, values in (("observations", observation_SO), ("actions", action_SA), ("rewards", reward_S)):
-        if not np.isfinite(values).all():
+    numbers = {"observations": observation_SO, "actions": action_SA, "rewards": reward_S, f"infos/{COST}": cost_S}
+    for name, values in numbers.items():
+        if values is not None and not np.isfinite(values).all():
             raise ValueError(f"{where} has {name} that are NaN or infinite: leave this episode out")
     if (ended_S | cut_S)[:-1].any():
         raise ValueError(
@@ -153,6 +169,7 @@ def _episode(group: Any, metadata: Mapping[str, Any], where: str) -> RecordedEpi
         reward_S=reward_S,
         terminated=bool(ended_S[-1]),
         seed=None if seed is None else int(seed),
+        cost_S=cost_S,
     )
 
 
@@ -198,6 +215,8 @@ def write(recording: Recording, directory: Path, name: str) -> None:
             action = episode.action_SA[:, 0] if recording.choices else episode.action_SA
             ends = {"terminations": last_S & episode.terminated, "truncations": last_S & (not episode.terminated)}
             columns = {"observations": episode.observation_SO, "actions": action, "rewards": episode.reward_S, **ends}
+            if episode.cost_S is not None:
+                columns[f"infos/{COST}"] = episode.cost_S
             for column, values in columns.items():
                 group.create_dataset(column, data=values, chunks=True, maxshape=(None, *values.shape[1:]))
     low, high = world.limits

@@ -20,6 +20,8 @@ from gimbal.ops import philox
 from gimbal.policies.control import STEPS, Steps
 from gimbal.records import Group, TrainBatch
 
+COST_HERE, COST_AFTER = "cost/here", "cost/after"  # facts [N, 1]: of the observation before an action, and after it
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recordings(AbstractStoreSpec):
@@ -139,11 +141,19 @@ def rows_of(data: Recording) -> TrainBatch:
     last_K[torch.tensor(length_E).cumsum(0) - 1] = True
     ended_K = torch.tensor([episode.terminated for episode in episodes]).repeat_interleave(torch.tensor(length_E))
     zero_N1 = torch.zeros(data.steps, 1)
+    facts: dict[str, Tensor] = {}
+    if data.costs:
+        cost_E = [episode.cost_S for episode in episodes if episode.cost_S is not None]
+        facts = {
+            COST_HERE: stacked([cost_S[:-1] for cost_S in cost_E])[:, None],
+            COST_AFTER: stacked([cost_S[1:] for cost_S in cost_E])[:, None],
+        }
     return TrainBatch(
         mask_NS=torch.ones(data.steps, 1, dtype=torch.bool),
         behavior_NS=zero_N1,
         version_NS=torch.zeros(data.steps, 1, dtype=torch.long),
         reward_NS=stacked([episode.reward_S for episode in episodes])[:, None],
+        facts=facts,
         decisions=Steps(
             observation_NSO=stacked([episode.observation_SO[:-1] for episode in episodes])[:, None],
             action_NSA=stacked([episode.action_SA for episode in episodes])[:, None],
