@@ -30,8 +30,8 @@ COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEpisode:
-    """S steps. ``terminated``: the environment ended it; else it was cut off, and there would have been more to be had. ``cost_S``: what
-    ``info["cost"]`` said with each observation, above 0 where a constraint is violated; None where nothing was said.
+    """S steps. ``terminated``: the environment ended it; else it was cut off, and there would have been more to be had.
+    ``cost_S``: what ``info["cost"]`` said with each observation, above 0 where a constraint is violated; None where nothing was said.
     """
 
     reward_S: Float[np.ndarray, " S"]

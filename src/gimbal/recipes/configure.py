@@ -21,6 +21,7 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.dyna import Dyna
+from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
@@ -282,7 +283,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
         learns, at = learns.inside, "update.inside"
-    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ):
+    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ | FeasibilityGuided):
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}

@@ -30,9 +30,9 @@ DANGER, DANGER_CRITIC, DANGER_TARGET = "danger_value", "danger_critic", "danger_
 class FeasibilityGuided(AbstractOffPolicy):
     """Values of constraint and reward, each in-sample, and a policy by weighted imitation (FISOR, arXiv:2401.10700).
 
-    The constraint is h(o) = ``violation`` where the recorded cost of o is above 0, else -1. V_h(o) estimates the worst h on the best way
-    that the data show from o (Hamilton-Jacobi reachability, discounted), and o is *feasible* where V_h(o) <= 0. For each minibatch of
-    steps (o, a, r, o', ended), in this order, w being 1 / their number, A = min_m Q'_m(o, a) - V(o), H = max_m Q'_h,m(o, a):
+    The constraint is h(o) = ``violation`` where the recorded cost of o is above 0, else -1. V_h(o) estimates the worst h on the
+    best way that the data show from o (Hamilton-Jacobi reachability, discounted), and o is *feasible* where V_h(o) <= 0. For each
+    minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number, A = min_m Q'_m(o, a) - V(o), H = max_m Q'_h,m(o, a):
 
         danger_value    sum w |(1 - safe_expectile) - [H < V_h]| (H - V_h(o))^2                low: the best action's
         value           sum w |expectile - [A < 0]| A^2                                        high, as in ImplicitQ
@@ -51,7 +51,7 @@ class FeasibilityGuided(AbstractOffPolicy):
     Published: gamma .99, violation 25, both expectiles .9, beta 3, most 100, escape 5, most_escape 150, tau .005, all rates 3e-4, 256
     steps a minibatch; the policy is a diffusion model whose safest of 16 samples is played.
 
-    Confidence: verified; ours: a Gaussian policy, which takes the middle of several kept actions, and plays its mode (greedy) or a draw;
+    Confidence: verified; ours: a Gaussian policy, which takes the middle of several kept actions, and plays its mode or a draw;
     h(o') at an end, in place of h(o).
     """
 
