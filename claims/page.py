@@ -41,6 +41,8 @@ import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
+import safe  # noqa: E402
+import safe_page  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -135,6 +137,7 @@ def pages() -> dict[str, str]:
     text += "\n" + roles_page.section(campaign.load(roles.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
+    text += "\n" + safe_page.section(campaign.load(safe.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))

@@ -59,6 +59,24 @@ def test_what_is_written_is_what_is_read(there):
     same(Minari(dataset=str(there / "data")).recording, FEW)
 
 
+def test_costs_are_written_and_read_and_belong_to_the_observations_beside_an_action(tmp_path):
+    cost_S = [np.arange(e.length + 1, dtype=np.float32) for e in FEW.episodes]
+    told = replace(FEW, episodes=tuple(replace(e, cost_S=c) for e, c in zip(FEW.episodes, cost_S, strict=True)))
+    write(told, tmp_path / "told", "told-v0")
+    found = read(tmp_path / "told" / "data")
+    assert found.costs and not FEW.costs and "cost/here" not in rows_of(FEW).facts
+    rows = rows_of(found)
+    assert rows.facts["cost/here"][:, 0].tolist() == [0, 1, 2, 3, 0, 0, 1, 2]
+    assert rows.facts["cost/after"][:, 0].tolist() == [1, 2, 3, 4, 1, 1, 2, 3]
+    half = replace(told, episodes=(told.episodes[0], FEW.episodes[1]))
+    assert not half.costs and not rows_of(half).facts, "costs of some episodes are no constraint of all"
+    with h5py.File(tmp_path / "told" / "data" / DATA, "a") as file:
+        del file["episode_0/infos/cost"]
+        file["episode_0/infos/cost"] = np.zeros(4)
+    with pytest.raises(ValueError, match="4 rewards and 4 infos/cost, where 5 belong"):
+        read(tmp_path / "told" / "data")
+
+
 def test_a_data_set_is_found_by_the_name_that_minari_keeps_it_under(there, monkeypatch, tmp_path):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     shutil.move(there, tmp_path / "own" / "few-v0")

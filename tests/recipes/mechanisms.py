@@ -489,6 +489,16 @@ MECHANISMS: dict[str, Mechanism] = {
         expectile=differs("value/loss").by(update=replace(recipes.function("iql")().update, expectile=0.5)),
         update=differs("weight/mean").by(update=replace(recipes.function("iql")().update, beta=0.0)),
     ),
+    "fisor": of(
+        "sac",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Recordings(moves=8, minibatch=32)),
+        safe_expectile=differs("danger_value/loss").by(
+            update=replace(recipes.function("fisor")().update, safe_expectile=0.5)
+        ),
+        update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
+    ),
     "bc": of(
         "sac",
         2,

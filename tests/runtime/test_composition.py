@@ -53,6 +53,7 @@ from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
@@ -116,6 +117,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
     r"its largest value: set policy='Categorical": replace(dqn(), update=bc().update),
+    "has no density of real actions: policy='Gaussian": replace(fisor(), policy=td3().policy),
+    r"recorded costs, which only store='Recordings": replace(fisor(), store=Buffer()),
+    "says nothing of it: each episode must hold infos/cost": replace(iql(), update=fisor().update),
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
@@ -186,7 +190,7 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == check(replace(td3(), engine=Episodes(correlation=0.9)))
         == []
     )
-    assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == []
+    assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == check(fisor()) == []
 
 
 def test_what_goes_by_age_is_refused_where_an_update_takes_any():

@@ -32,7 +32,8 @@ class FeasibilityGuided(AbstractOffPolicy):
 
     The constraint is h(o) = ``violation`` where the recorded cost of o is above 0, else -1. V_h(o) estimates the worst h on the
     best way that the data show from o (Hamilton-Jacobi reachability, discounted), and o is *feasible* where V_h(o) <= 0. For each
-    minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number, A = min_m Q'_m(o, a) - V(o), H = max_m Q'_h,m(o, a):
+    minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number, A = min_m Q'_m(o, a) - V(o),
+    H = max_m Q'_h,m(o, a):
 
         danger_value    sum w |(1 - safe_expectile) - [H < V_h]| (H - V_h(o))^2                low: the best action's
         value           sum w |expectile - [A < 0]| A^2                                        high, as in ImplicitQ
