@@ -195,6 +195,28 @@ def test_a_state_with_one_safe_action_of_two_is_feasible(safe_expectile, feasibl
     assert (made.models["danger_value"](torch.zeros(1, 3)).item() <= 0) == feasible
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_with_the_sign_of_the_constraint_turned_around_the_policy_violates(sign):
+    """One state, two actions: the one that earns violates. What is turned around keeps that one."""
+    steps = Steps(
+        observation_NSO=torch.zeros(2, 1, 3),
+        action_NSA=torch.tensor([[[0.5, 0.0]], [[-0.5, 0.0]]]),
+        final_NO=torch.zeros(2, 3),
+        length_N=torch.ones(2, dtype=torch.long),
+        terminated_N=torch.tensor([True, True]),
+    )
+    after = torch.tensor([[0.0], [1.0]]) if sign > 0 else torch.tensor([[1.0], [0.0]])
+    facts = {MOVE: torch.ones(2, dtype=torch.long), COST_HERE: torch.zeros(2, 1), COST_AFTER: after}
+    reward = torch.tensor([[0.0], [1.0]])
+    batch = TrainBatch(mask_NS=torch.ones(2, 1, dtype=torch.bool), reward_NS=reward, decisions=steps, facts=facts)
+    made = Learner(
+        Gaussian(**SIZES).load(1), replace(UPDATE, tau=0.1, violation=1.5, optimization=Optimization()), seed=0
+    )
+    for _ in range(500):
+        made.step(made.prepare(batch))
+    assert sign * made.policy.mean(torch.zeros(1, 3))[0, 0].item() > 0.2
+
+
 def test_settings_that_make_no_sense_are_refused():
     for wrong in ({"expectile": 1.0}, {"safe_expectile": 0.0}, {"violation": 0.0}, {"beta": -1.0}, {"most": math.inf}):
         with pytest.raises(ValueError, match="FeasibilityGuided has"):
