@@ -59,7 +59,8 @@ ONLY = {
     "sklearn": "rewards/digits.py",
     "h5py": "environments/recording.py",
 }
-WORLDS = {("gymnasium", "environments/point_maze.py")}  # environments of our own are of its class
+# Environments of our own are of its class.
+WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "point_maze")}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

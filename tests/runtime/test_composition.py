@@ -118,7 +118,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
     r"its largest value: set policy='Categorical": replace(dqn(), update=bc().update),
     "FeasibilityGuided makes recorded actions likelier": replace(fisor(), policy=replace(td3().policy, observations=2)),
-    r"recorded costs, which only store='Recordings": replace(fisor(), store=Buffer()),
+    r"recorded costs, which only store='Recordings": replace(fisor(), store=Once()),
     "says nothing of it: each episode must hold infos/cost": replace(iql(), update=fisor().update),
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
