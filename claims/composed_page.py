@@ -22,6 +22,16 @@ HEADS = (
 )
 
 
+PAIRS = (
+    ("composed", "grpo"),
+    ("composed", "demo"),
+    ("mixed", "grpo"),
+    ("mixed", "demo"),
+    ("mixed", "composed"),
+    ("mixed", "trl"),
+)
+
+
 def section(runs: Runs) -> str:
     lines = ["## The recipe composed from what was found (`composed.py`)", "", _described(), ""]
     lines += [f"{len(runs)} of {composed.whole()} runs are recorded; `python claims/composed.py` goes on.", ""]
@@ -32,7 +42,7 @@ def section(runs: Runs) -> str:
         "| --- " * len(HEADS) + "|",
     ]
     lines += [row for arm in composed.ARMS for row in rows(runs, arm)]
-    return "\n".join([*lines, "", *(said(runs, other) for other in ("grpo", "demo")), ""])
+    return "\n".join([*lines, "", *(said(runs, *both) for both in PAIRS), ""])
 
 
 def _described() -> str:
@@ -67,12 +77,12 @@ def _spread(values: Sequence[float], form: str) -> str:
     return f"{middle} ({least} to {most})" if len(values) > 1 else middle
 
 
-def said(runs: Runs, other: str) -> str:
-    found = composed.compared(runs, other)
+def said(runs: Runs, arm: str, other: str) -> str:
+    found = composed.compared(runs, arm, other)
     if found is None:
-        return f"Beside *{other}*: not all seeds are recorded, so nothing is decided."
+        return f"*{arm}* beside *{other}*: not all seeds are recorded, so nothing is decided."
     (share, low, high), (time, least, most) = found.tokens, found.seconds
     return (
-        f"Beside *{other}*: *composed* needs {share:.2f} ({low:.2f} to {high:.2f}) of its tokens and {time:.2f} ({least:.2f} to "
+        f"Beside *{other}*: *{arm}* needs {share:.2f} ({low:.2f} to {high:.2f}) of its tokens and {time:.2f} ({least:.2f} to "
         f"{most:.2f}) of its seconds, p {found.p:.3f}."
     )
