@@ -18,11 +18,11 @@ the target and it needs fewer tokens than *grpo* and *demo* (exact test of Mann 
 tokens and of time, median of 25 and its exact 96.8 % interval; a run of the others that stopped short counts with what it spent, so
 the quotient is then an upper bound. *Five times as fast as TRL*: the median quotient of *mixed*'s seconds is at most 0.2.
 
-Written before the first recorded run; *mixed* and *trl* after the runs of the other three and before the first of their own. *mixed* is
-the best of eight pilots of two or three runs (seeds 100 to 103), which took, in thousands of tokens: *mixed* 28, 82 and 47; *composed*
-43 and 73; steps of 4 tasks without the filter 23 and 100; 8 mixed groups 73, 85 and over 110; a KL of 0.02 53 and 81, of 0.04 84 and
-95; ``calm`` 0.1 80 and 56; a rate that falls to 0 within 36 steps never. Rewards are scored in a process of their own in gimbal, whose time (3 % of a step) is not
-counted, and in the trainer's process in TRL.
+Written before the first recorded run; *mixed* and *trl* after the runs of the other three and before the first of their own. *mixed*
+is the best of eight pilots of two or three runs (seeds 100 to 103), which took, in thousands of tokens: *mixed* 28, 82 and 47;
+*composed* 43 and 73; steps of 4 tasks without the filter 23 and 100; 8 mixed groups 73, 85 and over 110; a KL of 0.02 53 and 81, of
+0.04 84 and 95; ``calm`` 0.1 80 and 56; a rate that falls to 0 within 36 steps never. Rewards are scored in a process of their own in
+gimbal, whose time (3 % of a step) is not counted, and in the trainer's process in TRL.
 
     python claims/composed.py --processes 2       # goes on from claims/composed.json; *trl* needs pip install -e '.[bench]'
 """
