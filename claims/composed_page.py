@@ -42,7 +42,7 @@ def section(runs: Runs) -> str:
         "| --- " * len(HEADS) + "|",
     ]
     lines += [row for arm in composed.ARMS for row in rows(runs, arm)]
-    return "\n".join([*lines, "", *(said(runs, *both) for both in PAIRS), ""])
+    return "\n".join([*lines, "", *(said(runs, *both) for both in PAIRS), "", five_times(runs), ""])
 
 
 def _described() -> str:
@@ -69,6 +69,8 @@ def row(name: str, rate: float, runs: Runs) -> str:
     cells += [_spread([one.tokens for one in spent], "{:,.0f}"), _spread([one.seconds for one in spent], "{:.0f}")]
     cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in there) / drawn:.2f}" if there else ""]
     cells.append(f"{1000 * sum(run['groups'] for run in there) / drawn:.2f}" if there else "")
+    if any(run["arm"] == composed.TRL for run in runs):  # does not tell
+        cells[-2:] = ["", ""]
     return f"| {' | '.join(cells)} |"
 
 
@@ -85,4 +87,16 @@ def said(runs: Runs, arm: str, other: str) -> str:
     return (
         f"Beside *{other}*: *{arm}* needs {share:.2f} ({low:.2f} to {high:.2f}) of its tokens and {time:.2f} ({least:.2f} to "
         f"{most:.2f}) of its seconds, p {found.p:.3f}."
+    )
+
+
+def five_times(runs: Runs) -> str:
+    found = composed.compared(runs, "mixed", composed.TRL)
+    if found is None:
+        return "Five times as fast as TRL: seeds are missing."
+    reached = "reached" if found.seconds[0] <= 0.2 else "not reached"
+    middle, low, high = (1 / found.seconds[index] for index in (0, 2, 1))
+    return (
+        f"Five times as fast as TRL: **{reached}**, {middle:.1f} times ({low:.1f} to {high:.1f}). Seconds of *mixed* and *trl* are of "
+        "one session on one machine, those of the other arms of another with less load: they do not compare."
     )
