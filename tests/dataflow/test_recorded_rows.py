@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.dataflow.replay.recordings import Recordings, rows_of
+from gimbal.dataflow.replay.recorded import rows_of
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.engines.base import Request
 from gimbal.engines.playback import played

@@ -15,7 +15,7 @@ h5py = pytest.importorskip("h5py")
 
 from gimbal import recipes
 from gimbal.cli import main
-from gimbal.dataflow.replay.recordings import rows_of
+from gimbal.dataflow.replay.recorded import rows_of
 from gimbal.engines.base import Request
 from gimbal.engines.playback import played
 from gimbal.environments import behaviors, point_maze

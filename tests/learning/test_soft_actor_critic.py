@@ -12,7 +12,7 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import each
+from gimbal.dataflow.replay.transitions import MOVE, each
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, SoftActorCritic
@@ -276,3 +276,76 @@ def test_a_short_run_from_a_buffer_learns_and_a_resumed_one_goes_on_to_the_same_
     trainer.close()
     resumed.close()
     assert earned[0] < -9 and np.mean(earned[-3:]) > -3
+
+
+def losses_of(critic, rows=None, **changes):
+    """The first step's, and its subset's networks."""
+    update = SoftActorCritic(critic=critic, optimization=PLAIN, **changes)
+    learner = Learner(POLICY.load(1).double(), update, critic=critic.load(2).double(), seed=0)
+    batch = learner.method.survey(learner.models, learner.prepare(doubled(batch_of() if rows is None else rows)))[0]
+    return learner, batch, list(learner.method.losses(learner.models, batch))
+
+
+def test_a_subset_of_all_networks_has_the_critic_loss_of_none_and_the_policy_climbs_the_mean():
+    """Limiting case of ``subset``; the policy's loss is written out here."""
+    _, _, whole = losses_of(CRITIC)
+    learner, batch, own = losses_of(CRITIC, subset=2)
+    assert float(own[0].value.detach()) == pytest.approx(float(whole[0].value.detach()), rel=1e-12)
+    seen = transitions(batch)[0]
+    action, logprob = learner.policy.sample(seen, batch.facts[ACTS][batch.mask_NS])
+    worth = q_of(learner.models["critic"], seen, action)
+    logprob = logprob + 2 * math.log(learner.policy.bound)
+    for least, loss in ((False, own[1]), (True, whole[1])):
+        q = worth.min(-1).values if least else worth.mean(-1)
+        expected = (logprob - q).mean()  # alpha is 1
+        assert loss.metrics["loss"] == pytest.approx(float(expected.detach()), rel=1e-4)
+
+
+def test_a_target_takes_the_least_of_its_subset_drawn_anew_for_each_move():
+    """With gamma 1 and members that are constants, the target minus the reward says which members were drawn."""
+    critic = replace(CRITIC, members=5)
+    targets = {}
+    for move in range(12):
+        rows = batch_of().with_columns({MOVE: torch.full((5,), move)})
+        learner, batch, _ = losses_of(critic, rows, subset=2, gamma=1.0)
+        target = learner.models["target"]
+        with torch.no_grad():
+            for weight in target.weights:
+                weight.zero_()
+            target.biases[-1][:, 0, 0] = torch.arange(5.0) * 10
+            models = learner.models
+            next_KO = batch.decisions.next_NSO[batch.mask_NS]
+            logprob = models.policy.sample(next_KO, batch.facts[NEXT][batch.mask_NS])[1]
+            reward, discount = learner.method.backed(batch)
+            y = learner.method._target(models, batch)
+            lasting = discount > 0
+            own = (y - reward + logprob + 2 * math.log(1.5))[lasting]
+        assert own.max() - own.min() < 1e-4, "one subset for all rows of a move"
+        targets[move] = round(float(own[0]))
+    assert set(targets.values()) <= {0, 10, 20, 30}, "the greatest of five is never the least of two"
+    assert len(set(targets.values())) > 1
+    # The least of two of five is 0 in 4 of 10 draws, 10 in 3, 20 in 2, 30 in 1.
+
+
+def test_layer_norm_is_that_of_torch_in_each_network():
+    critic = replace(CRITIC, hidden=(8, 6), members=3, layer_norm=True).load(0).double()
+    with torch.no_grad():
+        for number, weight in enumerate([*critic.gains, *critic.shifts]):
+            weight += torch.randn(weight.shape, generator=torch.Generator().manual_seed(number))
+    seen, action = torch.randn(7, 3).double(), torch.randn(7, 2).double()
+    found = critic(seen, action)
+    for m in range(3):
+        x = torch.cat([seen, action / 1.5], -1)
+        for layer in range(2):
+            x = x @ critic.weights[layer][m] + critic.biases[layer][m, 0]
+            gain, shift = critic.gains[layer][m, 0], critic.shifts[layer][m, 0]
+            x = torch.nn.functional.layer_norm(x, x.shape[-1:], gain, shift).relu()
+        torch.testing.assert_close(found[:, m], (x @ critic.weights[2][m] + critic.biases[2][m, 0])[:, 0])
+    plain, same = replace(CRITIC, layer_norm=False).load(3), replace(CRITIC, layer_norm=True).load(3)
+    assert all(torch.equal(a, b) for a, b in zip(plain.weights, same.weights, strict=True)), "the same first weights"
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_a_subset_of_more_networks_than_there_are_is_refused(wrong):
+    with pytest.raises(ValueError, match="how many of the 2 networks"):
+        SoftActorCritic(critic=CRITIC, subset=wrong)

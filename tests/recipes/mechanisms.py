@@ -474,6 +474,13 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
         update=above("imagined/share").by(update=recipes.function("sac")().update),
     ),
+    "rlpd": of(
+        "sac",
+        3,
+        sooner=FEW,
+        store=above("replay/prior").by(store=replace(recipes.function("rlpd")().store, share=0.0)),
+        update=differs("q/target").by(update=replace(recipes.function("rlpd")().update, subset=0)),
+    ),
     "sac": of(
         "grpo",
         3,

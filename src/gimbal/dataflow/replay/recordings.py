@@ -6,21 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
+from gimbal.dataflow.replay.recorded import rows_of, unlike
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, joined
-from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.minari import DATASET, Minari, recording
-from gimbal.environments.recording import Recording
 from gimbal.ops import philox
-from gimbal.policies.control import STEPS, Steps
 from gimbal.records import Group, TrainBatch
-
-COST_HERE, COST_AFTER = "cost/here", "cost/after"  # facts [N, 1]: of the observation before an action, and after it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,31 +54,10 @@ class Recordings(AbstractStoreSpec):
                 "Recordings says how often the weights move: store.moves, and leave optimization.minibatches and epochs at 1"
             )
         for tasks in whole.all(Minari):
-            yield from _unlike(tasks, whole)
+            yield from unlike(tasks, whole)
 
     def start(self, seed: int) -> RecordedRows:
         return RecordedRows(self, seed)
-
-
-def _unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
-    """What was recorded, what the policy sees and does, and what the evaluation plays are the same."""
-    data, policy = tasks.recording, whole.run.policy
-    if policy.family.unit != STEPS.unit:
-        yield Refusal(
-            f"{tasks.dataset} holds episodes of control, and {type(policy).__name__} does not act: begin with iql, cql, td3_bc or bc"
-        )
-        return
-    if (own := policy.load().interface) != data.interface:
-        yield Refusal(
-            f"{tasks.dataset} has {data.interface}, and the policy {own}: set policy.observations and policy.actions (Gaussian, "
-            "SquashedGaussian or Deterministic for real actions, Categorical for choices)"
-        )
-    for played in whole.all(Gymnasium):
-        if (there := Environment(played.source).interface) != data.interface:
-            yield Refusal(
-                f"{tasks.dataset} has {data.interface}, and {played.source}, which the evaluation plays, {there}: "
-                f"held_out.tasks.environment={data.source or 'NAME'}, or held_out=none"
-            )
 
 
 class RecordedRows(AbstractStore):
@@ -127,38 +100,3 @@ class RecordedRows(AbstractStore):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.moves = state["moves"]
-
-
-def rows_of(data: Recording) -> TrainBatch:
-    """Every step as a row of its own, in the order of the episodes."""
-    episodes = data.episodes
-
-    def stacked(values: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.concatenate(values))
-
-    length_E = [episode.length for episode in episodes]
-    last_K = torch.zeros(data.steps, dtype=torch.bool)
-    last_K[torch.tensor(length_E).cumsum(0) - 1] = True
-    ended_K = torch.tensor([episode.terminated for episode in episodes]).repeat_interleave(torch.tensor(length_E))
-    zero_N1 = torch.zeros(data.steps, 1)
-    facts: dict[str, Tensor] = {}
-    if data.costs:
-        cost_E = [episode.cost_S for episode in episodes if episode.cost_S is not None]
-        facts = {
-            COST_HERE: stacked([cost_S[:-1] for cost_S in cost_E])[:, None],
-            COST_AFTER: stacked([cost_S[1:] for cost_S in cost_E])[:, None],
-        }
-    return TrainBatch(
-        mask_NS=torch.ones(data.steps, 1, dtype=torch.bool),
-        behavior_NS=zero_N1,
-        version_NS=torch.zeros(data.steps, 1, dtype=torch.long),
-        reward_NS=stacked([episode.reward_S for episode in episodes])[:, None],
-        facts=facts,
-        decisions=Steps(
-            observation_NSO=stacked([episode.observation_SO[:-1] for episode in episodes])[:, None],
-            action_NSA=stacked([episode.action_SA for episode in episodes])[:, None],
-            final_NO=stacked([episode.observation_SO[1:] for episode in episodes]),
-            length_N=torch.ones(data.steps, dtype=torch.long),
-            terminated_N=last_K & ended_K,
-        ),
-    )

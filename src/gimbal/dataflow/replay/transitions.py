@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -12,12 +12,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec
+from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
+from gimbal.dataflow.replay.recorded import recorded, unlike
 from gimbal.dataflow.staleness import MaskStale
-from gimbal.ops import philox
+from gimbal.environments.minari import Minari
+from gimbal.ops import philox, stable_hash
 from gimbal.policies.control import Steps
-from gimbal.records import AbstractDecisions, TrainBatch
+from gimbal.records import AbstractDecisions, Group, TrainBatch
 
 WHOLE = frozenset({"turn_NS"})  # says nothing of a decision alone, as do all columns of whole rows
 MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
@@ -40,7 +42,13 @@ class Transitions(AbstractStoreSpec):
 
     It gives up the bound on the age: what it holds was drawn by any version so far. So it is for updates that are off-policy.
 
+    ``prior`` are recorded episodes of the same task. Of each minibatch, ``share`` (rounded to decisions) is drawn from them, any as
+    likely as any other, and the rest from what came in (RLPD, arXiv:2302.02948: half). ``share`` None is the data's part of all that
+    there is, as if they lay in the buffer from the start. Running statistics see only what comes in. ``replay/prior`` is the share
+    that was drawn so far.
+
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
+    - ``share`` = 0: the same bits as without ``prior``.
     """
 
     same_rows: ClassVar[bool] = False
@@ -51,6 +59,8 @@ class Transitions(AbstractStoreSpec):
     learning_starts: int = 100
     n: int = 1
     preference: AbstractPriority = Uniform()
+    prior: Minari | None = None
+    share: float | None = 0.5
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:
@@ -62,6 +72,10 @@ class Transitions(AbstractStoreSpec):
             raise ValueError(
                 f"Transitions.update_to_data is {self.update_to_data}; it is how often the weights move for each decision that comes "
                 "in, above 0 and at most 1000"
+            )
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise ValueError(
+                f"Transitions.share is {self.share}; it is the part of each minibatch that comes from prior, from 0 to 1, or none: by size"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -78,6 +92,8 @@ class Transitions(AbstractStoreSpec):
             yield Refusal(
                 "Transitions says how often the weights move: store.update_to_data, and leave optimization.minibatches and epochs at 1"
             )
+        elif self.prior is not None:
+            yield from unlike(self.prior, whole)
 
     def most_age(self, max_staleness: int) -> None:
         return None
@@ -100,6 +116,12 @@ class Ring(AbstractStore):
             0, dtype=torch.bool
         )  # whether the next place holds the next decision of the same row
         self.held = self.entered = self.moves = self.taken = 0
+        self.version = self.recorded = self.drawn = 0  # of the learner; rows that came from the data, and all
+        self.prior: Ring | None = None
+
+    def join(self, groups: Sequence[Group], version: int, judge: Judge) -> list[Group]:
+        self.version = version
+        return list(groups)
 
     def take(self, fresh: TrainBatch) -> TrainBatch:
         new, goes_on_K = each(fresh)
@@ -109,10 +131,39 @@ class Ring(AbstractStore):
         new = _for_move(new, torch.full((new.shape[0],), FRESH))
         if due <= 0:
             return new
-        place_K = self._drawn(due * self.spec.minibatch)
-        number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(self.spec.minibatch)
+        share = self._share()
+        rows = _for_move(*self._minibatches(due, self.spec.minibatch - share))
+        if share:
+            rows = _ordered(joined(rows, self._recorded(due, share)))
         self.moves += due
-        return joined(_for_move(self._at(place_K), number_K), new)
+        self.recorded, self.drawn = self.recorded + due * share, self.drawn + due * self.spec.minibatch
+        return joined(rows, new)
+
+    def _minibatches(self, due: int, each_has: int) -> tuple[TrainBatch, Int[Tensor, " K"]]:
+        """So many rows for each move that is due, and the numbers of these moves."""
+        number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(each_has)
+        return self._at(self._drawn(due * each_has)), number_K
+
+    def _share(self) -> int:
+        """How many rows of a minibatch come from the data."""
+        spec = self.spec
+        if spec.prior is None or spec.share == 0:
+            return 0
+        if self.prior is None:  # read again where the run goes on; its digests say whether the data are the same
+            rows, goes_on_K = recorded(spec.prior.recording)
+            own = replace(spec, capacity=rows.shape[0], prior=None, preference=Uniform())
+            self.prior = Ring(own, stable_hash("prior", self.seed))
+            self.prior._enter(rows, goes_on_K)
+        share = self.prior.held / (self.prior.held + self.held) if spec.share is None else spec.share
+        return round(share * spec.minibatch)
+
+    def _recorded(self, due: int, share: int) -> TrainBatch:
+        """Their rows of the moves that are due. They are of no version: what was recorded before the run is never old."""
+        prior = self.prior
+        assert prior is not None
+        prior.moves, prior.taken = self.moves, self.taken
+        rows = _for_move(*prior._minibatches(due, share))
+        return rows.with_columns({"version_NS": torch.full_like(rows.column("version_NS", self), self.version)})
 
     def _drawn(self, count: int) -> Int[Tensor, " K"]:
         """Places, each drawn by itself."""
@@ -171,12 +222,15 @@ class Ring(AbstractStore):
     def metrics(self) -> dict[str, float]:
         since = max(0, self.entered - self.spec.learning_starts)
         told = {"replay/held": float(self.held), "replay/moves": float(self.moves)}
+        if self.spec.prior is not None and self.drawn:
+            told["replay/prior"] = self.recorded / self.drawn
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:
         rows = None if self.rows is None else _map(lambda x: x[: self.held].clone(), self.rows)
         held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
         counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
+        counts |= {"recorded": self.recorded, "drawn": self.drawn}
         return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **counts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,6 +240,7 @@ class Ring(AbstractStore):
                 "continue with the capacity that it was saved with"
             )
         self.held, self.entered, self.moves, self.taken = (state[n] for n in ("held", "entered", "moves", "taken"))
+        self.recorded, self.drawn = state["recorded"], state["drawn"]
         self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
         self.goes_on_P = state["goes_on"]
 
@@ -221,6 +276,11 @@ def joined(drawn: TrainBatch, new: TrainBatch) -> TrainBatch:
         facts={name: beside(name, x) for name, x in drawn.facts.items()},
         decisions=type(drawn.decisions).stack([drawn.decisions, new.decisions]),
     )
+
+
+def _ordered(batch: TrainBatch) -> TrainBatch:
+    """The rows of each move together, in the order of the moves."""
+    return batch.select(batch.facts[MOVE].argsort(stable=True))
 
 
 def _for_move(batch: TrainBatch, number_N: Int[Tensor, " N"]) -> TrainBatch:

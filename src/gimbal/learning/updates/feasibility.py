@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.recordings import COST_AFTER, COST_HERE, Recordings
+from gimbal.dataflow.replay.recorded import COST_AFTER, COST_HERE
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.environments.minari import Minari
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.implicit_q import VALUE, expectile_loss

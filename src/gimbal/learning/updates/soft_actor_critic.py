@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
+from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
@@ -104,12 +105,14 @@ class SoftActorCritic(AbstractOffPolicy):
 
     Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi, actions are in units of the policy's bound; ``entropy`` is
     the target, by default minus the number of action dimensions. ``conservative`` adds to the critic's loss, for offline data. With n
-    steps (``store.n``) y is their discounted rewards and gamma^n.
+    steps (``store.n``) y is their discounted rewards and gamma^n. ``subset`` is how many of the Q', drawn anew for each move, y takes
+    the least of (0: all); the policy then climbs the mean of all Q (REDQ, arXiv:2101.05982; RLPD, arXiv:2302.02948).
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
     - ``tune`` off: alpha stays at ``alpha``, SAC as first published. With alpha near 0 and a deterministic policy: DDPG with two Q.
     - log pi = -entropy on average: the temperature stays.
+    - ``subset`` = all networks: the critic's loss is that of 0.
 
     Published: gamma .99, tau .005, all rates 3e-4, 256 steps per minibatch, networks of 256 x 256, one move per environment step.
 
@@ -122,6 +125,7 @@ class SoftActorCritic(AbstractOffPolicy):
     entropy: float | None = None
     temperature_learning_rate: float = 3e-4
     conservative: Conservative | None = None
+    subset: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +133,11 @@ class SoftActorCritic(AbstractOffPolicy):
             raise ValueError(
                 f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
                 f"{self.temperature_learning_rate}, which is 0 or above"
+            )
+        if not 0 <= self.subset <= self.critic.members:
+            raise ValueError(
+                f"SoftActorCritic.subset is {self.subset}; it is how many of the {self.critic.members} networks (update.critic.members) "
+                "a target takes the least of, or 0: all"
             )
 
     def models(self) -> dict[str, ModelSpec]:
@@ -169,7 +178,8 @@ class SoftActorCritic(AbstractOffPolicy):
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
         yield Loss(of=(CRITIC,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
         action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
-        worth_K = critic(normal_KO, action_KA).min(-1).values
+        worth_KM = critic(normal_KO, action_KA)
+        worth_K = worth_KM.mean(-1) if self.subset else worth_KM.min(-1).values
         loss_K = log_alpha.detach().exp() * logprob_K - worth_K
         metrics = means(
             weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}
@@ -190,6 +200,11 @@ class SoftActorCritic(AbstractOffPolicy):
         next_KO = counted(steps_of(batch).next_NSO)
         action_KA, logprob_K = _drawn(models, next_KO, counted(batch.facts[NEXT]))
         worth_KM = models[TARGET](_acting(models).normal(next_KO), action_KA)
+        if self.subset:
+            # By the move, so that all micro-batches of one have the same.
+            names = () if MOVE not in batch.facts else (int(batch.facts[MOVE][0]),)
+            chosen_B = models.random("subset", *names).permutation(worth_KM.shape[1])[: self.subset]
+            worth_KM = worth_KM[:, torch.from_numpy(chosen_B).to(worth_KM.device)]
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * (worth_KM.min(-1).values - models[TEMPERATURE].log.exp() * logprob_K)
 
