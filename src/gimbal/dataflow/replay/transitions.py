@@ -75,7 +75,7 @@ class Transitions(AbstractStoreSpec):
             )
         if self.share is not None and not 0 <= self.share <= 1:
             raise ValueError(
-                f"Transitions.share is {self.share}; it is the part of each minibatch that comes from prior, from 0 to 1, or none: by size"
+                f"Transitions.share is {self.share}; it is the part of each minibatch that prior gives: from 0 to 1, or none, by size"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

@@ -136,7 +136,7 @@ class SoftActorCritic(AbstractOffPolicy):
             )
         if not 0 <= self.subset <= self.critic.members:
             raise ValueError(
-                f"SoftActorCritic.subset is {self.subset}; it is how many of the {self.critic.members} networks (update.critic.members) "
+                f"SoftActorCritic.subset is {self.subset}: how many of the {self.critic.members} networks (update.critic.members) "
                 "a target takes the least of, or 0: all"
             )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.minari import Minari
+from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.runtime.run import UpdateRun
 
@@ -16,6 +17,7 @@ def rlpd() -> UpdateRun:
     step (published: 20 of the critics for one of the policy), entropy stays in the target, and its goal is SAC's.
     """
     base = sac()
+    assert isinstance(base.update, SoftActorCritic)
     return replace(
         base,
         store=Transitions(capacity=100_000, minibatch=128, prior=Minari(dataset="gimbal/pendulum/mixed-v0"), share=0.5),
