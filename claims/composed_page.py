@@ -97,6 +97,6 @@ def five_times(runs: Runs) -> str:
     reached = "reached" if found.seconds[0] <= 0.2 else "not reached"
     middle, low, high = (1 / found.seconds[index] for index in (0, 2, 1))
     return (
-        f"Five times as fast as TRL: **{reached}**, {middle:.1f} times ({low:.1f} to {high:.1f}). Seconds of *mixed* and *trl* are of "
-        "one session on one machine, those of the other arms of another with less load: they do not compare."
+        f"Five times as fast as TRL: **{reached}**, {middle:.1f} times ({low:.1f} to {high:.1f}). Seconds of *mixed* and *trl* were "
+        "measured together, those of the other arms earlier and with less load: they do not compare."
     )
