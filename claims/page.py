@@ -33,8 +33,6 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
-import horizon  # noqa: E402
-import horizon_page  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import offline  # noqa: E402
@@ -136,7 +134,6 @@ def pages() -> dict[str, str]:
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
-    text += "\n" + horizon_page.section(campaign.load(horizon.RECORD))
     text += "\n" + roles_page.section(campaign.load(roles.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))

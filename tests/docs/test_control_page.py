@@ -28,6 +28,7 @@ RECIPE = {  # for all others dqn
     "world.ends": "mbpo",
     "engine.correlation": "sac",
     "update.temperature_learning_rate": "sac",
+    "update.subset": "sac",
 }
 SMALL = ["steps=4", "learning_starts=20", "store.minibatch=8", "policy.hidden=(8,)", "held_out=none", "threads=1"]
 
