@@ -34,6 +34,7 @@ from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.api import evaluate
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.proximal.behavior import Behavior
+from gimbal.objectives import ClippedRatio
 from gimbal.policies.layout import Layout
 from gimbal.policies.token import CausalLM, TokenPolicy
 from gimbal.recipes.core.demo import demo
@@ -41,6 +42,7 @@ from gimbal.report.metrics import PASS
 from gimbal.rewards._reasoning import make
 from gimbal.runtime import device
 from gimbal.runtime.local import Trainer
+from gimbal.runtime.run import Run
 
 WINDOW = 4  # steps of 128 rollouts: a standard error of 1.3 points
 MOST_STEPS = 100
@@ -189,19 +191,18 @@ def train_gimbal(seed: int, threads: int, target: float, model: Path) -> dict[st
     return outcome | {"saved": time.time(), "floors": floors.measure()}
 
 
-def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, Any]:
-    """TRL's GRPOTrainer, set to the same method; its memory savers and its file writing are off."""
+def trl_trainer(run: Run, model: Any, directory: Path, callback: Any, told: Callable[[list[float], int], None]) -> Any:
+    """TRL's GRPOTrainer on ``model``, set to the sizes, tasks and rates of ``run``; its memory savers and its file writing are off.
+
+    ``told`` hears the rewards of every step, and how many tokens were drawn for them.
+    """
     import datasets
-    from transformers import AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-    device.prepare(threads)  # threads, and denormals flushed: both sides alike
-    run = demo()
+    assert isinstance(run.policy, CausalLM) and isinstance(run.objective, ClippedRatio)
     width = run.num_generations
     score_texts, _ = make()
-    phases: Counter[str] = Counter()
-    passed: list[float] = []
-    tokens = [0]
 
     def reasoning(prompts, completions, completion_ids, task, **_: Any) -> list[float]:
         scores: list[float] = []
@@ -211,25 +212,19 @@ def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, 
             parameters = json.dumps(dict(asked.columns["parameters"]))
             texts = completions[first : first + width]
             scores += score_texts(asked.source, parameters, entry, texts, "<answer>", "</answer>")
-        passed.append(statistics.fmean(score >= PASS for score in scores))
-        tokens[0] += sum(map(len, completion_ids))
+        told(scores, sum(map(len, completion_ids)))
         return scores
 
-    class Until(TrainerCallback):
-        def on_step_end(self, args, state, control, **_: Any):
-            control.should_training_stop = reached(passed, target)
-            return control
-
     rows = [{"prompt": run.tasks[index].prompt, "task": index} for index in range(MOST_STEPS * run.prompts_per_step)]
-    trainer = GRPOTrainer(
-        model=CausalLM().load().model,
-        processing_class=AutoTokenizer.from_pretrained(CausalLM().path),
+    return GRPOTrainer(
+        model=model,
+        processing_class=AutoTokenizer.from_pretrained(run.policy.path),
         reward_funcs=reasoning,
         train_dataset=datasets.Dataset.from_list(rows),
-        callbacks=[Until()],
+        callbacks=[callback],
         args=GRPOConfig(  # its defaults agree on the rest: temperature 1, no KL, advantages scaled by group, clipping at 1.0
-            output_dir=str(model / "trainer"),
-            seed=seed,
+            output_dir=str(directory),
+            seed=run.seed,
             max_steps=MOST_STEPS,
             per_device_train_batch_size=run.prompts_per_step * width,
             num_generations=width,
@@ -247,6 +242,27 @@ def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, 
             disable_tqdm=True,
         ),
     )
+
+
+def train_trl(seed: int, threads: int, target: float, model: Path) -> dict[str, Any]:
+    """TRL's GRPOTrainer, set to the same method."""
+    from transformers import TrainerCallback
+
+    device.prepare(threads)  # threads, and denormals flushed: both sides alike
+    phases: Counter[str] = Counter()
+    passed: list[float] = []
+    tokens = [0]
+
+    def told(scores: list[float], drawn: int) -> None:
+        passed.append(statistics.fmean(score >= PASS for score in scores))
+        tokens[0] += drawn
+
+    class Until(TrainerCallback):
+        def on_step_end(self, args, state, control, **_: Any):
+            control.should_training_stop = reached(passed, target)
+            return control
+
+    trainer = trl_trainer(replace(demo(), seed=seed), CausalLM().load().model, model / "trainer", Until(), told)
     watch(phases, trainer, "_generate_single_turn", "generation")
     watch(phases, trainer, "_calculate_rewards", "scoring")
     watch(phases, trainer, "compute_loss", "update")

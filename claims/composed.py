@@ -29,28 +29,33 @@ gimbal, whose time (3 % of a step) is not counted, and in the trainer's process 
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import campaign
-import composed_trl
 import numpy as np
 import tokens
-from composed_trl import Mark
 from tokens import Cost, cost, quotient
 
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.learning.learner import NotFinite
+from gimbal.policies.token import TokenPolicy
 from gimbal.recipes.core.demo import demo
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.core.stable import stable
 from gimbal.report.statistics import permutation_p
+from gimbal.runtime import device
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import vs_trl
 
 RECORD = Path(__file__).with_suffix(".json")
 RATES, TUNING, SEEDS = (3e-5, 1e-4, 3e-4), 100, (1, 2, 3, 4, 5)
@@ -93,42 +98,73 @@ def run_of(job: Job) -> Run:
     return replace(run, engine=engine, optimization=optimization, held_out=None, steps=1000, seed=job.seed, threads=1)
 
 
-def enough(marks: Sequence[Mark], drawn: float) -> bool:
-    return marks[-1][2] >= TARGET or drawn >= MOST
+@dataclass
+class Marks:
+    """(tokens, seconds, held-out pass@1) of a run at its start and at each mark."""
 
+    trainer: Trainer
+    found: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, START)])
 
-def due(marks: Sequence[Mark], drawn: float) -> bool:
-    """Whether the next mark is reached."""
-    return drawn >= min(marks[-1][0] // MARK * MARK + MARK, MOST)
-
-
-def held_out(trainer: Trainer) -> float:
-    return tokens.pass_rate(trainer, held_out_tasks(size=128), trainer.run.engine, 2)
+    def passed(self, drawn: float, spent: float) -> bool:
+        """After a step: measured if a mark is reached. Whether the run is over."""
+        if drawn >= min(self.found[-1][0] // MARK * MARK + MARK, MOST):
+            right = tokens.pass_rate(self.trainer, held_out_tasks(size=128), self.trainer.run.engine, 2)
+            self.found.append((int(drawn), round(spent, 2), right))
+        return self.found[-1][2] >= TARGET or drawn >= MOST
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """One run: (tokens, seconds, held-out pass@1) at its start and at each mark."""
     trainer = Trainer(run_of(job))
-    marks: list[Mark] = [(0, 0.0, START)]
-    if job.arm == TRL:
-        steps = composed_trl.train(trainer, marks, enough, due, held_out)
-        return {**asdict(job), "marks": marks, "steps": steps, "groups": 0, "trained": 0, "drops": {}, "ended": ""}
-    drawn, spent, ended = 0.0, 0.0, ""
+    marks, ended = Marks(trainer), ""
     try:
-        while not enough(marks, drawn):
+        if job.arm == TRL:
+            return {**asdict(job), "steps": by_trl(marks), "marks": marks.found, "ended": ended}
+        over, spent = False, 0.0
+        while not over:
             begin = time.process_time()
             metrics, _, _ = trainer.advance()
-            spent, drawn = spent + time.process_time() - begin, metrics["tokens"]
-            if due(marks, drawn):
-                marks.append((int(drawn), round(spent, 2), held_out(trainer)))
+            spent += time.process_time() - begin
+            over = marks.passed(metrics["tokens"], spent)
     except NotFinite as error:
         ended = str(error).partition(";")[0]
-        marks.append((MOST, round(spent, 2), 0.0))
+        marks.found.append((MOST, round(spent, 2), 0.0))
     finally:
         trainer.close()
     drops = {name: count for name, count in trainer.pipeline.drops.items() if "/" not in name}
     bought = {name: trainer.pipeline.bought[name] for name in ("groups", "trained")}
-    return {**asdict(job), "marks": marks, "steps": trainer.learner.version, **bought, "drops": drops, "ended": ended}
+    return {
+        **asdict(job),
+        "marks": marks.found,
+        "steps": trainer.learner.version,
+        **bought,
+        "drops": drops,
+        "ended": ended,
+    }
+
+
+def by_trl(marks: Marks) -> int:
+    """The policy of the marks' trainer, trained in place by TRL. Returns its steps."""
+    from transformers import TrainerCallback
+
+    device.prepare(1)  # one thread, and denormals flushed: both sides alike
+    policy, drawn, apart = marks.trainer.learner.policy, [0], [0.0]
+    assert isinstance(policy, TokenPolicy)
+
+    def told(scores: list[float], count: int) -> None:
+        drawn[0] += count
+
+    class Each(TrainerCallback):
+        def on_step_end(self, args, state, control, **_: Any):
+            begin = time.process_time()
+            control.should_training_stop = marks.passed(drawn[0], begin - start - apart[0])
+            apart[0] += time.process_time() - begin
+            return control
+
+    with tempfile.TemporaryDirectory() as scratch:
+        theirs = vs_trl.trl_trainer(marks.trainer.run, policy.model, Path(scratch), Each(), told)
+        start = time.process_time()
+        theirs.train()
+    return theirs.state.global_step
 
 
 def costs(runs: Sequence[Mapping[str, Any]], arm: str) -> list[Cost]:

@@ -67,10 +67,9 @@ def row(name: str, rate: float, runs: Runs) -> str:
     ends = [run["marks"][-1][2] for run in runs]
     cells = [name, f"{rate:g}", f"{sum(one.reached for one in spent)} of {len(runs)}"]
     cells += [_spread([one.tokens for one in spent], "{:,.0f}"), _spread([one.seconds for one in spent], "{:.0f}")]
-    cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in there) / drawn:.2f}" if there else ""]
-    cells.append(f"{1000 * sum(run['groups'] for run in there) / drawn:.2f}" if there else "")
-    if any(run["arm"] == composed.TRL for run in runs):  # does not tell
-        cells[-2:] = ["", ""]
+    told = there and "trained" in there[0]  # TRL's runs do not tell
+    cells += [_spread(ends, "{:.3f}"), f"{sum(run['trained'] for run in there) / drawn:.2f}" if told else ""]
+    cells.append(f"{1000 * sum(run['groups'] for run in there) / drawn:.2f}" if told else "")
     return f"| {' | '.join(cells)} |"
 
 

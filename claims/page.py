@@ -37,6 +37,8 @@ import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import prior  # noqa: E402
+import prior_page  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
@@ -138,6 +140,7 @@ def pages() -> dict[str, str]:
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + safe_page.section(campaign.load(safe.RECORD))
+    text += "\n" + prior_page.section(campaign.load(prior.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))

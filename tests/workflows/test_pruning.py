@@ -59,7 +59,7 @@ def outcomes(live):
 
 
 def small(**given) -> Pruning:
-    return Pruning(**({"at": 3, "warm_up": 0, "width": 16, "bins": 16, "reward": Short()} | given))
+    return Pruning(**({"at": 3, "warm_up": 0, "head": QualityHead(width=16, bins=16), "reward": Short()} | given))
 
 
 def learned(right_by_first: bool = True, rounds: int = 30):
@@ -289,15 +289,14 @@ def test_the_chances_that_are_drawn_are_those_that_are_recorded(made):
         assert total[sample] / 2000 == pytest.approx(1, abs=4 * ((1 / chance - 1) / 2000) ** 0.5)
 
 
-def test_balanced_it_prunes_those_that_there_are_too_many_of():
+def test_the_rule_prunes_the_likely_right_ones_also_where_most_fail():
+    """As published. The aim acts through the clip alone, which docs/log.md calls a fault of the rule."""
     memory, state_NH, right_N = learned()
-    for share, published, balanced in ((0.9, True, True), (0.1, True, False)):
-        few = right_N if share < 0.5 else ~right_N
+    for few in (right_N, ~right_N):
         some_NH = torch.cat([state_NH[~few][:18], state_NH[few][:2]])
         some_N = torch.cat([right_N[~few][:18], right_N[few][:2]])
-        for workflow, fewer in ((small(), published), (small(balanced=True), balanced)):
-            chance_N = workflow.chances(memory, some_NH)
-            assert bool(chance_N[some_N].mean() < chance_N[~some_N].mean()) == fewer, (share, fewer)
+        chance_N = small().chances(memory, some_NH)
+        assert chance_N[some_N].mean() < chance_N[~some_N].mean()
 
 
 def test_what_cannot_be_is_refused():
@@ -307,6 +306,8 @@ def test_what_cannot_be_is_refused():
         Pruning(at=0)
     with pytest.raises(ValueError, match="aim 2"):
         Pruning(aim=2.0)
+    with pytest.raises(ValueError, match="bins 0"):
+        QualityHead(bins=0)
     run = small_run(workflow=Pruning(), held_out=HeldOut(tasks=small_run().tasks))
     with pytest.raises(ValueError, match=r"not measure the policy: held_out.workflow='SingleTurn\(\)'"):
         compose.check(run)

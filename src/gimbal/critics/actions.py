@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
 from gimbal.ops.weights import weights_of
+from gimbal.policies.control import relu_mlp
 from gimbal.policies.ensemble import ensemble, through
 
 
@@ -19,7 +20,7 @@ class ActionValueNetwork(nn.Module):
     ``layer_norm``: each ReLU sees g (x - mean) / spread + c, over the units of its layer, with g and c of each unit."""
 
     def __init__(
-        self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int, layer_norm: bool = False
+        self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int, layer_norm: bool
     ) -> None:
         super().__init__()
         self.bound, self.inputs, self.members = bound, inputs, members
@@ -36,14 +37,8 @@ class ActionValueNetwork(nn.Module):
                 "update.critic.observations and update.critic.actions"
             )
         x_MKI = x_KI.expand(self.members, -1, -1)
-        scales = zip(weights_of(self.gains), weights_of(self.shifts), strict=True)
-
-        def activation(x_MKJ: Tensor) -> Tensor:
-            gain_M1J, shift_M1J = next(scales)
-            return torch.addcmul(shift_M1J, gain_M1J, nn.functional.layer_norm(x_MKJ, x_MKJ.shape[-1:])).relu()
-
-        between = activation if len(self.gains) else nn.functional.relu
-        return through(x_MKI, self.weights, self.biases, between)[..., 0].T
+        scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True))
+        return through(x_MKI, self.weights, self.biases, nn.functional.relu, scales)[..., 0].T
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,5 +61,10 @@ class ActionValues:
 
     def load(self, seed: int) -> ActionValueNetwork:
         # A separate stream: the run's policy is initialised from the same seed.
-        own = (self.observations + self.actions, self.hidden, self.members, self.bound, stable_hash("Q", seed) % 2**63)
-        return ActionValueNetwork(*own, layer_norm=self.layer_norm)
+        first = stable_hash("Q", seed) % 2**63
+        inputs = self.observations + self.actions
+        return ActionValueNetwork(inputs, self.hidden, self.members, self.bound, first, self.layer_norm)
+
+    def of_states(self, name: str, seed: int) -> nn.Module:
+        """A network of the same sizes that values an observation alone. Those of other names have other first weights."""
+        return relu_mlp([self.observations, *self.hidden, 1], stable_hash(name, seed) % 2**63)

@@ -125,9 +125,8 @@ def cart(episodes: int = 500) -> Recording:
             place, speed = (float(number) for number in seen)
             force = np.clip(3 * (goal[0] - place) - speed + 0.5 * draws.standard_normal(), -1, 1)
             after = speed + track.STEP * force
-            stands = (
-                place + track.STEP * after + after * abs(after) / 2
-            )  # where the hardest brake would then bring it to
+            # Where the hardest brake would then bring it to.
+            stands = place + track.STEP * after + after * abs(after) / 2
             if careful and abs(stands) > track.EDGE and stands * speed > 0:
                 force = -np.sign(speed)
             return np.array([force])

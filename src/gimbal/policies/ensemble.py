@@ -31,9 +31,15 @@ def through(
     weights: nn.ParameterList,
     biases: nn.ParameterList,
     activation: Callable[[Tensor], Tensor],
+    scales: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> Float[Tensor, "M K J"]:
-    """The layers' output; ``activation`` is between them."""
+    """The layers' output; ``activation`` is between them. ``scales``: before it each layer's units are normalised (layer norm), and
+    multiplied and shifted by these [M, 1, J] of the layer."""
     for number, (weight_MIJ, bias_M1J) in enumerate(zip(weights_of(weights), weights_of(biases), strict=True)):
         x_MKI = torch.baddbmm(bias_M1J, x_MKI, weight_MIJ)
-        x_MKI = x_MKI if number == len(weights) - 1 else activation(x_MKI)
+        last = number == len(weights) - 1
+        if scales and not last:
+            gain_M1J, shift_M1J = scales[number]
+            x_MKI = torch.addcmul(shift_M1J, gain_M1J, nn.functional.layer_norm(x_MKI, x_MKI.shape[-1:]))
+        x_MKI = x_MKI if last else activation(x_MKI)
     return x_MKI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,25 +29,23 @@ class Pruning(AbstractWorkflow):
 
     p_i = clip(keep + delta + strength (aim - q_i), least, most), with the delta that makes the mean of p over the group ``keep``.
 
-    q_i is the probability of success that a head of two layers predicts from the policy's hidden state at token ``at``, calibrated by
-    its outputs so far in ``bins``, with ``prior`` in each (workflows/quality.py). Pruned rollouts free their slot at once, and are
-    counted as drops/rollouts/pruned. A rollout that ends before ``at`` is kept. The head learns whenever new weights arrive, from the
-    rollouts that ended since, by cross-entropy; ``reward`` says which are right (0.5 or more). Nothing is pruned before it has learned
-    ``warm_up`` times. No gradient reaches the policy. Each sampler process has its own head.
+    q_i is the probability of success that ``head`` predicts from the policy's hidden state at token ``at``. Pruned rollouts free their
+    slot at once, and are counted as drops/rollouts/pruned. A rollout that ends before ``at`` is kept. The head learns whenever new
+    weights arrive, from the rollouts that ended since, by cross-entropy; ``reward`` says which are right (0.5 or more). Nothing is
+    pruned before it has learned ``warm_up`` times. No gradient reaches the policy. Each sampler process has its own head.
 
     Log-probabilities: each is the policy's own. What is left is no sample of the policy, as published; it is one if weighted by 1 / p_i
     (``inclusion``), which advantages.InclusionNormalized does. The head needs no weights: whether a rollout is left depends on what it
     reads. Pass rates describe what is left, and evaluations must not use this workflow.
 
     Since delta fixes the mean, ``aim`` acts only through the clip: where most rollouts fail, the rule prunes the few that may succeed.
-    ``balanced`` prunes those that the group has too many of: p_i = clip(keep + delta + strength sgn(mean q - aim) (aim - q_i), ...).
 
     - ``keep`` = 1: SingleTurn, bit for bit.
     - ``strength`` = 0: random pruning, p_i = ``keep``.
 
-    Published: ``at`` 512, 128 bins, prior 1, keep 0.5, aim 0.5, strength 0.5, p from 0.1 to 0.9, 16 rollouts, 20 steps of warm-up.
+    Published: ``at`` 512, keep 0.5, aim 0.5, strength 0.5, p from 0.1 to 0.9, 16 rollouts, 20 steps of warm-up.
 
-    Confidence: verified; ours: ``balanced``, the head's ``width``, ``rate`` and ``passes``, hidden states scaled to the same size.
+    Confidence: verified.
     """
 
     at: int = 512
@@ -55,13 +54,8 @@ class Pruning(AbstractWorkflow):
     aim: float = 0.5
     least: float = 0.1
     most: float = 0.9
-    balanced: bool = False
     warm_up: int = 20
-    bins: int = 128
-    prior: float = 1.0
-    width: int = 64
-    rate: float = 1e-3
-    passes: int = 10
+    head: QualityHead = QualityHead()
     reward: AbstractReward = ExactAnswer()
 
     def __post_init__(self) -> None:
@@ -70,15 +64,10 @@ class Pruning(AbstractWorkflow):
                 f"Pruning keeps {self.keep} of the rollouts, each with a probability from {self.least} to {self.most}: let "
                 "0 < least <= keep <= most <= 1, or keep=1"
             )
-        if min(self.at, self.bins, self.width, self.passes) < 1 or not self.prior > 0:
+        if self.at < 1 or self.warm_up < 0 or not 0 <= self.strength < math.inf or not 0 <= self.aim <= 1:
             raise ValueError(
-                f"Pruning has at {self.at}, bins {self.bins}, width {self.width} and passes {self.passes} (1 or more) and prior "
-                f"{self.prior} (above 0)"
-            )
-        if min(self.strength, self.rate, self.warm_up) < 0 or not 0 <= self.aim <= 1:
-            raise ValueError(
-                f"Pruning has strength {self.strength}, rate {self.rate} and warm_up {self.warm_up} (0 or above) and aim {self.aim} "
-                "(from 0 to 1)"
+                f"Pruning has at {self.at} (1 or more), warm_up {self.warm_up} and strength {self.strength} (0 or above, finite) and "
+                f"aim {self.aim} (from 0 to 1)"
             )
 
     @property
@@ -88,10 +77,6 @@ class Pruning(AbstractWorkflow):
     @property
     def requires(self) -> frozenset[str]:
         return frozenset({DRAW, CONTINUE, READ})
-
-    @property
-    def head(self) -> QualityHead:
-        return QualityHead(bins=self.bins, prior=self.prior, width=self.width, rate=self.rate, passes=self.passes)
 
     def accepts(self, task: Any) -> None:
         self.reward.accepts(task)
@@ -124,8 +109,7 @@ class Pruning(AbstractWorkflow):
         if head["rounds"] < self.warm_up or not head["weights"]:
             return torch.ones(len(state_NH), dtype=torch.float64)
         quality_N = self.head.quality(head, self.head.score(head, state_NH))
-        side = torch.sign(quality_N.mean() - self.aim) if self.balanced else 1
-        return survival(self.strength * side * (self.aim - quality_N), self.keep, self.least, self.most)
+        return survival(self.strength * (self.aim - quality_N), self.keep, self.least, self.most)
 
     def begin(self) -> Mapping[str, Any]:
         return {"head": UNTRAINED, "ended": ()}

@@ -5,6 +5,7 @@ Its memory is a plain dictionary that is never changed in place: a workflow keep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,14 +29,24 @@ class QualityHead:
 
     P(b | y) = (n_y[b] + ``prior``) / (sum n_y + ``prior`` ``bins``),
 
-    where b is the bin of s, n_y counts the rollouts of outcome y so far, and pi is the share of those that were right.
+    where b is the bin of s, n_y counts the rollouts of outcome y so far, and pi is the share of those that were right. The head has
+    ``width`` hidden units, and makes ``passes`` steps of Adam at ``rate`` over each lot of rollouts.
+
+    Published (ARRoL, arXiv:2603.24840): 128 bins, prior 1. Ours: the width, the rate, the passes, and hidden states of one size.
     """
 
-    bins: int
-    prior: float
-    width: int
-    rate: float
-    passes: int
+    bins: int = 128
+    prior: float = 1.0
+    width: int = 64
+    rate: float = 1e-3
+    passes: int = 10
+
+    def __post_init__(self) -> None:
+        if min(self.bins, self.width, self.passes) < 1 or not (0 < self.prior < math.inf and 0 <= self.rate < math.inf):
+            raise ValueError(
+                f"QualityHead has bins {self.bins}, width {self.width}, passes {self.passes} (1 or more), prior {self.prior} (above 0) "
+                f"and rate {self.rate} (0 or above), all of them finite"
+            )
 
     def score(self, memory: Memory, state_NH: Float[Tensor, "N H"]) -> Float[Tensor, " N"]:
         """s of each; .5 before it has learned."""

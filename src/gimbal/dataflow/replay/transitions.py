@@ -22,6 +22,7 @@ from gimbal.policies.control import Steps
 from gimbal.records import AbstractDecisions, Group, TrainBatch
 
 WHOLE = frozenset({"turn_NS"})  # says nothing of a decision alone, as do all columns of whole rows
+HALF = 0.5  # of a minibatch: symmetric sampling
 MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
 FRESH = -1  # in its place: the row has just come in, and is not drawn for any
 AHEAD = "replay/ahead"  # fact [N, S, n]: the rewards of the n steps that begin with this one, nan behind the last that is known
@@ -45,7 +46,7 @@ class Transitions(AbstractStoreSpec):
     ``prior`` are recorded episodes of the same task. Of each minibatch, ``share`` (rounded to decisions) is drawn from them, any as
     likely as any other, and the rest from what came in (RLPD, arXiv:2302.02948: half). ``share`` None is the data's part of all that
     there is, as if they lay in the buffer from the start. Running statistics see only what comes in. ``replay/prior`` is the share
-    that was drawn so far.
+    that is drawn now.
 
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
     - ``share`` = 0: the same bits as without ``prior``.
@@ -60,7 +61,7 @@ class Transitions(AbstractStoreSpec):
     n: int = 1
     preference: AbstractPriority = Uniform()
     prior: Minari | None = None
-    share: float | None = 0.5
+    share: float | None = HALF
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:
@@ -94,6 +95,11 @@ class Transitions(AbstractStoreSpec):
             )
         elif self.prior is not None:
             yield from unlike(self.prior, whole)
+        elif self.share != HALF:
+            yield Refusal(
+                f"store.share is {self.share}, the part of each minibatch that store.prior gives, and there is none: set "
+                "store.prior='Minari(dataset=...)', or leave store.share out"
+            )
 
     def most_age(self, max_staleness: int) -> None:
         return None
@@ -116,7 +122,7 @@ class Ring(AbstractStore):
             0, dtype=torch.bool
         )  # whether the next place holds the next decision of the same row
         self.held = self.entered = self.moves = self.taken = 0
-        self.version = self.recorded = self.drawn = 0  # of the learner; rows that came from the data, and all
+        self.version = 0  # of the learner
         self.prior: Ring | None = None
 
     def join(self, groups: Sequence[Group], version: int, judge: Judge) -> list[Group]:
@@ -136,7 +142,6 @@ class Ring(AbstractStore):
         if share:
             rows = _ordered(joined(rows, self._recorded(due, share)))
         self.moves += due
-        self.recorded, self.drawn = self.recorded + due * share, self.drawn + due * self.spec.minibatch
         return joined(rows, new)
 
     def _minibatches(self, due: int, each_has: int) -> tuple[TrainBatch, Int[Tensor, " K"]]:
@@ -222,15 +227,14 @@ class Ring(AbstractStore):
     def metrics(self) -> dict[str, float]:
         since = max(0, self.entered - self.spec.learning_starts)
         told = {"replay/held": float(self.held), "replay/moves": float(self.moves)}
-        if self.spec.prior is not None and self.drawn:
-            told["replay/prior"] = self.recorded / self.drawn
+        if self.spec.prior is not None:
+            told["replay/prior"] = self._share() / self.spec.minibatch
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:
         rows = None if self.rows is None else _map(lambda x: x[: self.held].clone(), self.rows)
         held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
         counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
-        counts |= {"recorded": self.recorded, "drawn": self.drawn}
         return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **counts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -240,7 +244,6 @@ class Ring(AbstractStore):
                 "continue with the capacity that it was saved with"
             )
         self.held, self.entered, self.moves, self.taken = (state[n] for n in ("held", "entered", "moves", "taken"))
-        self.recorded, self.drawn = state["recorded"], state["drawn"]
         self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
         self.goes_on_P = state["goes_on"]
 

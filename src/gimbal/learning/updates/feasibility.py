@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -19,7 +20,7 @@ from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.implicit_q import VALUE, expectile_loss
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.ops import stable_hash
-from gimbal.policies.control import AbstractControlPolicy, relu_mlp
+from gimbal.policies.control import AbstractControlPolicy
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.records import TrainBatch
@@ -83,21 +84,13 @@ class FeasibilityGuided(AbstractOffPolicy):
         critic = rates.adamw(rates.critic_learning_rate)
         return {
             POLICY: ModelSpec(optimizer=rates.of_policy()),
-            VALUE: ModelSpec(load=self._value, optimizer=critic),
+            VALUE: ModelSpec(load=partial(self.critic.of_states, "V"), optimizer=critic),
             CRITIC: ModelSpec(load=self.critic.load, optimizer=critic),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
-            DANGER: ModelSpec(load=self._danger, optimizer=critic),
+            DANGER: ModelSpec(load=partial(self.critic.of_states, "V_h"), optimizer=critic),
             DANGER_CRITIC: ModelSpec(load=self._danger_critic, optimizer=critic),
             DANGER_TARGET: ModelSpec(follows=DANGER_CRITIC, rate=self.tau),
         }
-
-    def _value(self, seed: int) -> nn.Module:
-        """V(o), of the critic's sizes."""
-        return relu_mlp([self.critic.observations, *self.critic.hidden, 1], stable_hash("V", seed) % 2**63)
-
-    def _danger(self, seed: int) -> nn.Module:
-        """V_h(o), of the critic's sizes."""
-        return relu_mlp([self.critic.observations, *self.critic.hidden, 1], stable_hash("V_h", seed) % 2**63)
 
     def _danger_critic(self, seed: int) -> nn.Module:
         return self.critic.load(stable_hash("Q_h", seed) % 2**63)

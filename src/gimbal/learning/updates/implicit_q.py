@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
-from gimbal.ops import stable_hash
-from gimbal.policies.control import AbstractControlPolicy, relu_mlp
+from gimbal.policies.control import AbstractControlPolicy
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.records import TrainBatch
@@ -62,14 +62,12 @@ class ImplicitQ(AbstractOffPolicy):
         rates = self.optimization
         return {
             POLICY: ModelSpec(optimizer=rates.of_policy()),
-            VALUE: ModelSpec(load=self._value, optimizer=rates.adamw(rates.critic_learning_rate)),
+            VALUE: ModelSpec(
+                load=partial(self.critic.of_states, "V"), optimizer=rates.adamw(rates.critic_learning_rate)
+            ),
             CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
         }
-
-    def _value(self, seed: int) -> nn.Module:
-        """V(o), of the critic's sizes."""
-        return relu_mlp([self.critic.observations, *self.critic.hidden, 1], stable_hash("V", seed) % 2**63)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Gaussian) and not whole.has(SquashedGaussian):
