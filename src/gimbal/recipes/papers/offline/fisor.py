@@ -26,8 +26,7 @@ def fisor() -> UpdateRun:
             critic=ActionValues(observations=2, actions=1),
             gamma=0.95,
             tau=0.02,
-            violation=5.0,  # at 25 and .9 states count as lost from which a third of the data's drivers leave the bounds
-            safe_expectile=0.95,
+            violation=10.0,  # at 25 states count as lost from which a third of the data's drivers leave the bounds
             optimization=base.learns.optimization,
         ),
     )
