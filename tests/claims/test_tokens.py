@@ -85,6 +85,14 @@ def test_the_rate_is_the_best_at_the_end_the_smaller_of_equals_and_the_target_is
     assert tokens.best(runs[:2], "spread", "plain") is None and tokens.target(runs[:2], "spread") is None
 
 
+def test_on_sparse_the_target_is_halfway_and_there_is_none_where_plain_hardly_rises():
+    tried = zip((0.05, 0.2, 0.31), tokens.RATES, strict=True)
+    ends = [run("plain", tokens.TUNING, end, rate=rate) | {"kind": "sparse"} for end, rate in tried]
+    assert tokens.target(ends, "sparse") == pytest.approx((0.045 + 0.31) / 2)
+    flat = [one | {"marks": [*one["marks"][:-1], (36_000, 36.0, 0.14)]} for one in ends]
+    assert tokens.target(flat, "sparse") is None
+
+
 PLAIN = [18_000, 19_000, 20_000, 21_000, 22_000]
 
 

@@ -52,6 +52,12 @@ from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.single import SingleTurn
 
+
+def plain_critics(update):
+    """Without the layer norm."""
+    return replace(update, critic=replace(update.critic, layer_norm=False))
+
+
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
@@ -480,6 +486,7 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner=FEW,
         store=above("replay/prior").by(store=replace(recipes.function("rlpd")().store, share=0.0)),
         update=differs("q/target").by(update=replace(recipes.function("rlpd")().update, subset=0)),
+        critic=differs("q/mean").by(update=plain_critics(recipes.function("rlpd")().update)),
     ),
     "sac": of(
         "grpo",

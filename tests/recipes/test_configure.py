@@ -11,11 +11,15 @@ from gimbal.config import Text, dump, flatten, load, paths
 from gimbal.config.overrides import reachable
 from gimbal.controllers import Fallback, Region, Stability
 from gimbal.environments.dataset import Rows
+from gimbal.environments.minari import Minari
 from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import ExactKL
+from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun
+from gimbal.workflows.pruning import Pruning
+from gimbal.workflows.quality import QualityHead
 
 TOY = str(Path(__file__).parent.parent / "cli" / "toy_recipe.py") + ":toy"
 
@@ -257,4 +261,20 @@ def test_roles_references_admission_and_noise_as_they_are_typed():
     assert run.separate == {"executor": SeparateWeights(learning_rate=2e-5)}
     assert recipes.load("grpo", {"beta": Text(".05"), "reference_rate": Text(".01")}).reference_rate == 0.01
     assert recipes.load("sac", {"engine.correlation": Text("0.9")}).engine.correlation == 0.9
+    typed = {"workflow": "Pruning(at=4)", "workflow.head.bins": "16", "workflow.reward": "ReasoningScore()"}
+    found = recipes.load("grpo", {key: Text(value) for key, value in typed.items()} | {"held_out": None}).workflow
+    assert found == Pruning(at=4, head=QualityHead(bins=16), reward=ReasoningScore())
+    typed = {"store.prior": 'Minari(dataset="gimbal/pendulum/expert-v0")', "store.share": "none"}
+    store = recipes.load("sac", {key: Text(value) for key, value in typed.items()}).store
+    assert store.prior == Minari(dataset="gimbal/pendulum/expert-v0") and store.share is None
+    typed = {
+        "update.subset": "3",
+        "update.critic.layer_norm": "false",
+        "update.critic.members": "5",
+        "store.share": ".25",
+    }
+    run = recipes.load("rlpd", {key: Text(value) for key, value in typed.items()})
+    assert (run.update.subset, run.update.critic.layer_norm, run.store.share) == (3, False, 0.25)
+    run = recipes.load("fisor", {"update.violation": Text("25"), "update.safe_expectile": Text(".8")})
+    assert (run.update.violation, run.update.safe_expectile) == (25, 0.8)
     assert recipes.load("draft", {"update.steps.count": Text("10")}).update.steps == GradientSteps(count=10)

@@ -121,6 +121,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"recorded costs, which only store='Recordings": replace(fisor(), store=Once()),
     "says nothing of it: each episode must hold infos/cost": replace(iql(), update=fisor().update),
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
+    r"there is none: set store.prior='Minari": replace(sac(), store=replace(sac().store, share=0.25)),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
     "set engine.correlation=0": replace(pendulum(), engine=Episodes(correlation=0.9), held_out=None),
