@@ -520,6 +520,7 @@ MECHANISMS: dict[str, Mechanism] = {
         store=differs("loss").by(store=Once()),
         update=differs("loss").by(update=recipes.function("iql")().update),
     ),
+    "sol_rl": of("diffusion_nft", 2, workflow=above("drops/rollouts/unselected")),
     "td3_bc": of(
         "td3",
         2,

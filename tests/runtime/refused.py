@@ -211,9 +211,14 @@ REFUSALS = [
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     (
-        {"workflow": Pruning(), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        {"workflow": Pruning(reward=Digits()), "held_out": HeldOut(tasks=training_tasks(size=4))},
         "Pruning drops rollouts by what it expects",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    (
+        {"workflow": Pruning()},
+        r"Pruning goes by ExactAnswer \('exact'\), but this run has",
+        {"workflow": Pruning(reward=Digits())},
     ),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
     (

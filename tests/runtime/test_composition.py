@@ -52,6 +52,7 @@ from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.iql import iql
@@ -167,6 +168,13 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
         draft(), rewards=(SLOPE, DigitClass(wanted=4, by="neighbours", scale="hit", name="seen"))
     ),
+    "fixes it only on the ODE": replace(sol_rl(), sampling=PathSampling(max_length=10)),
+    "draft is 11, more steps than a sample has": replace(sol_rl(), workflow=replace(sol_rl().workflow, draft=11)),
+    "keeps 16 of a group of 16": replace(sol_rl(), num_generations=16),
+    "Preselected chooses samples by their reward": replace(sol_rl(), held_out=diffusion_nft().held_out),
+    r"Preselected goes by DigitClass \('log_p'\), but this run has 'other'": replace(
+        sol_rl(), rewards=(replace(SLOPE, name="other"),)
+    ),
     r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
         draft(), rewards=(SLOPE, Pattern(pattern="4"))
     ),
@@ -177,7 +185,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
 def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
-    assert check(diffusion_nft()) == check(draft()) == []
+    assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == []
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)
     assert check(replace(draft(), rewards=(measured, SLOPE))) == []
 

@@ -1,6 +1,7 @@
 """Who is given up, what is left and how likely that was: weighted by that, what is left has the policy's own distribution."""
 
 import itertools
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -136,17 +137,23 @@ def test_equal_inclusions_are_group_normalised_and_one_that_stands_for_two_count
     torch.testing.assert_close(capped, GroupNormalized()(batch(reward_N, [1.0] * 5)), atol=1e-5, rtol=1e-5)
 
 
-def test_the_weighted_mean_is_that_of_all_rollouts_on_average():
-    """Over all ways to keep four rollouts: the sums are exact, the mean to its known bias."""
-    reward, inclusion = [1.0, 0.0, 1.0, 0.0], [0.25, 1.0, 0.5, 0.5]
-    total = weight = 0.0
-    for kept in itertools.product([True, False], repeat=4):
-        p = 1.0
-        for keep, s in zip(kept, inclusion, strict=True):
-            p *= s if keep else 1 - s
-        total += p * sum(r / s for keep, r, s in zip(kept, reward, inclusion, strict=True) if keep)
-        weight += p * sum(1 / s for keep, s in zip(kept, inclusion, strict=True) if keep)
-    assert total == pytest.approx(2) and weight == pytest.approx(4)
+def test_a_group_that_is_thinned_counts_as_if_it_were_whole():
+    """Two groups of equal rewards, one of which loses half of its rollouts, over all ways to lose them: sums of A (R - mean R)."""
+    reward = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    gap = [r - sum(reward) / len(reward) for r in reward]
+    for least, most in ((0.5, 0.5), (0.3, 0.7)):  # alike, or by the reward: wrong rollouts go more often
+        inclusion = [most if r else least for r in reward]
+        whole = thinned = 0.0
+        for kept in itertools.product([True, False], repeat=len(reward)):
+            left = [i for i, keep in enumerate(kept) if keep]
+            p = math.prod(s if keep else 1 - s for keep, s in zip(kept, inclusion, strict=True))
+            rewards, chances = reward + [reward[i] for i in left], [1.0] * len(reward) + [inclusion[i] for i in left]
+            both = batch(rewards, chances, [0] * len(reward) + [1] * len(left))
+            advantage = InclusionNormalized(ddof=0)(both)[:, 0].tolist()
+            whole += p * sum(a * g for a, g in zip(advantage, gap, strict=False))
+            thinned += p * sum(a * gap[i] for a, i in zip(advantage[len(reward) :], left, strict=True))
+        # The own mean of five takes a fifth of what ten would show. Divided by the weights of what is left, it would be under a half.
+        assert 0.75 < thinned / whole < 1.0
 
 
 def test_a_run_that_does_not_weigh_is_refused():

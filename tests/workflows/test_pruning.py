@@ -308,8 +308,8 @@ def test_what_cannot_be_is_refused():
         Pruning(aim=2.0)
     with pytest.raises(ValueError, match="bins 0"):
         QualityHead(bins=0)
-    run = small_run(workflow=Pruning(), held_out=HeldOut(tasks=small_run().tasks))
+    run = small_run(workflow=Pruning(reward=Digits()), held_out=HeldOut(tasks=small_run().tasks))
     with pytest.raises(ValueError, match=r"not measure the policy: held_out.workflow='SingleTurn\(\)'"):
         compose.check(run)
-    compose.check(small_run(workflow=Pruning(), held_out=None))
-    compose.check(small_run(workflow=Pruning(), advantage=InclusionNormalized(), held_out=None))
+    compose.check(small_run(workflow=Pruning(reward=Digits()), held_out=None))
+    compose.check(small_run(workflow=Pruning(reward=Digits()), advantage=InclusionNormalized(), held_out=None))

@@ -352,24 +352,25 @@ def _alike(whole: Composition) -> Iterator[Verdict]:
 
 def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
-    known = {reward.name for reward in run.rewards}
+    known = sorted(reward.name for reward in run.rewards)
     for part in whole.parts:
-        unknown = sorted(set(_named(part)) - known)
+        unknown = sorted((name, at) for at, name in _named(part) if name not in known)
         if unknown and not isinstance(part, AbstractReward):
+            name, at = unknown[0]
             yield Refusal(
-                f"{type(part).__name__} reads the reward {unknown[0]!r}, but this run has {sorted(known) or 'none'}: add a reward with "
-                "that name (weight 0 if it only measures), or name another"
+                f"{type(part).__name__} reads the reward {name!r}, but this run has {known or 'none'}: name another in its field {at}"
+                f"{f' ({at}={known[0]})' if len(known) == 1 else ''}, or add a reward with that name (weight 0 if it only measures)"
             )
 
 
-def _named(part: AbstractPart) -> Iterator[str]:
-    """The rewards that a part names: through the facts it reads, and in fields declared to hold such names."""
+def _named(part: AbstractPart) -> Iterator[tuple[str, str]]:
+    """The fields that name a reward, and which: through the facts they read, or because they are declared to hold such names."""
     for item in fields(part):  # type: ignore[arg-type]
         value = getattr(part, item.name)
         if isinstance(value, str) and value.startswith("score/"):
-            yield value.removeprefix("score/")
+            yield item.name, value.removeprefix("score/")
         elif item.name in part.names_rewards:
-            yield from (name for name in (value if isinstance(value, tuple) else (value,)) if name)
+            yield from ((item.name, name) for name in (value if isinstance(value, tuple) else (value,)) if name)
 
 
 def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import FORK
 from gimbal.records import Task
+from gimbal.rewards.base import AbstractReward
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.single import SingleTurn
 
@@ -18,6 +19,16 @@ def evaluated_otherwise(biased: str, whole: Composition) -> Iterator[Verdict]:
     if whole.run.held_out is not None and whole.run.held_out.workflow is None:
         yield Refusal(
             f"{biased}, so an evaluation with it would not measure the policy: held_out.workflow='SingleTurn()', or held_out=None"
+        )
+
+
+def goes_by(reward: AbstractReward, name: str, whole: Composition) -> Iterator[Verdict]:
+    """The refusal of a workflow that goes by a reward which the run does not have, such as after the run's was replaced."""
+    if reward not in whole.run.rewards:
+        own = ", ".join(repr(other.name) for other in whole.run.rewards)
+        yield Refusal(
+            f"{name} goes by {type(reward).__name__} ({reward.name!r}), but this run has {own or 'no rewards'}: give workflow.reward "
+            "the run's own reward too, or add this one with weight 0"
         )
 
 

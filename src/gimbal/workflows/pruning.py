@@ -18,7 +18,7 @@ from gimbal.records import Drop, Episode, Group, Rollout
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Attempt, Draw, Read, Steps
-from gimbal.workflows.over_rows import evaluated_otherwise
+from gimbal.workflows.over_rows import evaluated_otherwise, goes_by
 from gimbal.workflows.quality import UNTRAINED, QualityHead, survival
 
 
@@ -83,6 +83,7 @@ class Pruning(AbstractWorkflow):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from evaluated_otherwise("Pruning drops rollouts by what it expects of them", whole)
+        yield from goes_by(self.reward, "Pruning", whole)
 
     def __call__(self, attempt: Attempt) -> Steps:
         paused = self.keep < 1

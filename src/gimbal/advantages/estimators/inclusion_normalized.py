@@ -20,13 +20,15 @@ class InclusionNormalized(AbstractAdvantage):
 
     w_i = min(1 / inclusion_i, most),  m = sum_g w R / sum_g w,  s^2 = n / (n - ddof) sum_g w (R - m)^2 / sum_g w,
 
-    A_i = (w_i / mean_g w) (R_i - m) / (s + eps), with n rollouts in the group. ``inclusion`` is the probability with which the sampler
-    kept the rollout; it must follow from the rollout itself.
+    A_i = (w_i / mean w) (R_i - m) / (s + eps), with n rollouts of the group and the mean of w over the batch: a group counts by how
+    many it drew, not by how many are left. ``inclusion`` is the probability with which the sampler kept the rollout; it must follow
+    from the rollout itself.
 
-    - all inclusions of a group equal, or ``most`` = 1: GroupNormalized.
+    - all inclusions of the batch equal, or ``most`` = 1: GroupNormalized.
     - all rewards of a group equal, or a group of one: A = 0.
 
-    Such weighted sums equal the sums over all rollouts in expectation; m is a quotient of two, with a bias of order 1 / n.
+    Sums weighted by 1 / inclusion equal the sums over all rollouts in expectation; m, s and the mean of w are quotients of such sums,
+    each with a bias of order one over the number of rollouts in it. A group of which fewer than two are left teaches nothing.
 
     Confidence: abstract only; ours: everything except that survivors are weighted by their inverse probability.
     """
@@ -55,7 +57,7 @@ class InclusionNormalized(AbstractAdvantage):
         gap_N = return_N - total(weight_N * return_N) / all_N
         square_N = total(weight_N * gap_N.square()) / all_N * size_N / (size_N - self.ddof).clamp(min=1)
         spread_N = square_N.sqrt() + self.eps
-        advantage_N = (weight_N * size_N / all_N * gap_N / spread_N).where((size_N > 1) & (spread_N > 0), 0)
+        advantage_N = (weight_N / weight_N.mean() * gap_N / spread_N).where((size_N > 1) & (spread_N > 0), 0)
         # The mean of equal rewards is that very reward but for rounding, and so must their advantage be 0.
         top_N = return_N.new_full((count,), -torch.inf).scatter_reduce(0, label_N, return_N, "amax")[label_N]
         low_N = return_N.new_full((count,), torch.inf).scatter_reduce(0, label_N, return_N, "amin")[label_N]

@@ -19,6 +19,6 @@ def arrol() -> Run:
     return replace(
         run,
         num_generations=16,
-        workflow=Pruning(at=8, warm_up=3),
+        workflow=Pruning(at=8, warm_up=3, reward=run.rewards[0]),
         held_out=replace(run.held_out, workflow=SingleTurn()),
     )

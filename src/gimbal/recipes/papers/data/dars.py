@@ -15,6 +15,4 @@ def dars() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(
-        grpo(), **AGAIN, advantage=GroupCentered(), budget=Deepened(name="reasoning"), filters=(ZeroVariance(),)
-    )
+    return replace(grpo(), **AGAIN, advantage=GroupCentered(), budget=Deepened(), filters=(ZeroVariance(),))

@@ -13,4 +13,4 @@ def difficulty_bands() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, curriculum=Banded(name="reasoning"))
+    return replace(grpo(), **AGAIN, curriculum=Banded())

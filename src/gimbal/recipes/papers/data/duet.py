@@ -13,4 +13,4 @@ def duet() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, budget=TokenPriced(name="reasoning", tokens=4000))
+    return replace(grpo(), **AGAIN, budget=TokenPriced(tokens=4000))

@@ -14,4 +14,4 @@ def greso() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, curriculum=Skipping(name="reasoning"), filters=(ZeroVariance(),))
+    return replace(grpo(), **AGAIN, curriculum=Skipping(), filters=(ZeroVariance(),))

@@ -19,7 +19,7 @@ def prompt_gdro() -> Run:
     return replace(
         grpo(),
         **AGAIN,
-        curriculum=Adversarial(name="reasoning"),
+        curriculum=Adversarial(),
         rewards=(ReasoningScore(), Expected(column=COLUMN, name=COLUMN, weight=0.0)),
         shaping=(Emphasised(),),
     )

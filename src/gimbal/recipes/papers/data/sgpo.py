@@ -14,6 +14,4 @@ def sgpo() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(
-        grpo(), **AGAIN, max_empty_batches=40, curriculum=Profiled(name="reasoning"), filters=(ProfileOnly(),)
-    )
+    return replace(grpo(), **AGAIN, max_empty_batches=40, curriculum=Profiled(), filters=(ProfileOnly(),))

@@ -14,4 +14,4 @@ def until_mixed() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, num_generations=16, budget=UntilMixed(name="reasoning"), filters=(ZeroVariance(),))
+    return replace(grpo(), **AGAIN, num_generations=16, budget=UntilMixed(), filters=(ZeroVariance(),))

@@ -12,4 +12,4 @@ def v0() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), curriculum=Allocated(prompts=16, rollouts=8, name="reasoning"))
+    return replace(grpo(), curriculum=Allocated(prompts=16, rollouts=8))

@@ -23,4 +23,4 @@ def vade() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, curriculum=VarianceSampled(name="reasoning"))
+    return replace(grpo(), **AGAIN, curriculum=VarianceSampled())

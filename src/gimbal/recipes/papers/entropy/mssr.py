@@ -21,7 +21,7 @@ def mssr() -> Run:
     return replace(
         grpo(),
         tasks=training_tasks(size=256),
-        curriculum=Tracked(name="reasoning"),
+        curriculum=Tracked(),
         rewards=(ReasoningScore(), Expected()),
         prompts_per_step=128,
         num_generations=1,

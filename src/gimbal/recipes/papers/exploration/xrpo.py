@@ -14,4 +14,4 @@ def xrpo() -> Run:
 
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, budget=IntervalShared(name="reasoning"), shaping=(NoveltySharpened(),))
+    return replace(grpo(), **AGAIN, budget=IntervalShared(), shaping=(NoveltySharpened(),))
