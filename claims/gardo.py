@@ -12,7 +12,7 @@ pixels, to real fours of the proxy's half), a reference that follows after 15 st
 by the distance to the nearest sample of the group. Two arms tell its parts apart: *gate*, the gated KL alone; *renewed*, that and the
 reference that follows. Advantages are rewards less the group's mean in all.
 
-**Rule.** Each arm with a KL is tuned: one run (seed 100) at each coefficient of 0.2 and 1, and 5 fresh seeds (0 to 4) at the one of
+**Rule.** Each arm with a KL is tuned: one run (seed 100) at each coefficient of 0.04, 0.2 and 1, and 5 fresh seeds (0 to 4) at the one of
 the higher true reward after. *Hacked*: in all seeds of *free* the true reward of the last four steps is at least 0.1 below that of
 the best four in a row, and the proxy ends above its beginning. *Keeps*: *gardo* ends above *free* in the true reward in all pairs
 of runs. *Better than a KL on all*: *gardo* ends above *kl* in true reward and in coverage, each in all pairs of runs (p < 0.01 by
@@ -23,7 +23,8 @@ has no verdict.
 light models of the paper are. Features are pixels. 24 steps do not tell slow from lost.
 
 Written before its runs, after a pilot of 18 steps of *free* at 128 samples and ten steps a path (seed 100), in which the true reward
-rose to 0.69 and had begun to fall.
+rose to 0.69 and had begun to fall. The coefficient of 0.04 was added after the first 33 runs: all arms had taken the lower of two, and
+it is the published one.
 
     python claims/gardo.py --processes 1     # goes on from claims/gardo.json; fifteen minutes of one core
 """
@@ -53,7 +54,7 @@ ARMS, DECIDING, SEEDS, TUNING = (
     (0, 1, 2, 3, 4),
     100,
 )
-COEFS, WINDOW = (0.2, 1.0), 4
+COEFS, WINDOW = (0.04, 0.2, 1.0), 4
 FIGURES = {
     "true": "eval/greedy",
     "proxy": "eval/greedy_score",
@@ -64,9 +65,7 @@ Job = tuple[str, int, float]
 
 
 def arm_of(name: str, seed: int, coef: float) -> Run:
-    run = gardo()
-    sampling = replace(run.sampling, max_length=6)
-    run = replace(run, prompts_per_step=4, steps=24, sampling=sampling, seed=seed)
+    run = replace(gardo(), seed=seed)
     if name in ("free", "kl"):
         held = (StepKL(coef=coef),) if name == "kl" else ()
         return replace(run, regularisers=held, controllers={}, renewal=None, shaping=())

@@ -37,7 +37,7 @@ def test_verdicts_follow_the_rule():
 def test_what_is_left_goes_by_the_best_rate():
     parts = list(prior.left([run for run in runs() if run["seed"] == prior.TUNING]))
     assert parts[0] == [] and len(parts[1]) == 20 and {rate for _, rate, _ in parts[1]} == {1e-3}
-    assert [len(part) for part in prior.left([])] == [12, 0]
+    assert [len(part) for part in prior.left([])] == [16, 0]
 
 
 def test_one_thing_at_a_time_differs_between_arms():

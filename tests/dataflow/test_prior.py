@@ -43,11 +43,16 @@ def test_each_minibatch_has_its_share_of_the_data(share, recorded_rows):
 
 
 def test_a_share_by_size_is_as_if_the_data_lay_in_the_buffer():
-    store, batch = drawn(replace(SPEC, minibatch=1000, share=None))
     size = len(rows_of(DATA.recording).reward_NS)
-    expected = round(1000 * size / (size + 100))
-    assert (batch.reward_NS[:5000, 0] != 7).sum() == 5 * expected
-    assert store.metrics()["replay/prior"] == expected / 1000
+    store = replace(SPEC, share=None, update_to_data=1 / 20).start(0)
+    store.join([], 0, lambda group: group)
+    own = expected = 0.0
+    for _ in range(200):  # of a minibatch of eight one's own are far less than a whole row: none if that were rounded
+        batch = store.take(came(20))
+        own += float((batch.reward_NS[:8, 0] == 7).sum())
+        expected += 8 * store.held / (size + store.held)
+    assert expected / 200 < 0.4 and own == pytest.approx(expected, abs=4 * expected**0.5)
+    assert store.metrics()["replay/prior"] == size / (size + store.held)
 
 
 def test_several_steps_of_the_data_stay_within_their_episodes():

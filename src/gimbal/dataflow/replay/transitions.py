@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -43,10 +44,10 @@ class Transitions(AbstractStoreSpec):
 
     It gives up the bound on the age: what it holds was drawn by any version so far. So it is for updates that are off-policy.
 
-    ``prior`` are recorded episodes of the same task. Of each minibatch, ``share`` (rounded to decisions) is drawn from them, any as
-    likely as any other, and the rest from what came in (RLPD, arXiv:2302.02948: half). ``share`` None is the data's part of all that
-    there is, as if they lay in the buffer from the start. Running statistics see only what comes in. ``replay/prior`` is the share
-    that is drawn now.
+    ``prior`` are recorded episodes of the same task. Of each minibatch, ``share`` (rounded up or down at random, so that its mean is
+    right) is drawn from them, any as likely as any other, and the rest from what came in (RLPD, arXiv:2302.02948: half). ``share``
+    None is the data's part of all that there is, as if they lay in the buffer from the start. Running statistics see only what comes
+    in. ``replay/prior`` is the share that is drawn now.
 
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
     - ``share`` = 0: the same bits as without ``prior``.
@@ -137,7 +138,8 @@ class Ring(AbstractStore):
         new = _for_move(new, torch.full((new.shape[0],), FRESH))
         if due <= 0:
             return new
-        share = self._share()
+        own = philox("share", self.seed, self.taken)  # so that what a minibatch rounds away is made up for by others
+        share = math.floor(self._share() * self.spec.minibatch + own.random())
         rows = _for_move(*self._minibatches(due, self.spec.minibatch - share))
         if share:
             rows = _ordered(joined(rows, self._recorded(due, share)))
@@ -149,18 +151,17 @@ class Ring(AbstractStore):
         number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(each_has)
         return self._at(self._drawn(due * each_has)), number_K
 
-    def _share(self) -> int:
-        """How many rows of a minibatch come from the data."""
+    def _share(self) -> float:
+        """The part of a minibatch that comes from the data, on average."""
         spec = self.spec
         if spec.prior is None or spec.share == 0:
-            return 0
+            return 0.0
         if self.prior is None:  # read again where the run goes on; its digests say whether the data are the same
             rows, goes_on_K = recorded(spec.prior.recording)
             own = replace(spec, capacity=rows.shape[0], prior=None, preference=Uniform())
             self.prior = Ring(own, stable_hash("prior", self.seed))
             self.prior._enter(rows, goes_on_K)
-        share = self.prior.held / (self.prior.held + self.held) if spec.share is None else spec.share
-        return round(share * spec.minibatch)
+        return self.prior.held / (self.prior.held + self.held) if spec.share is None else spec.share
 
     def _recorded(self, due: int, share: int) -> TrainBatch:
         """Their rows of the moves that are due. They are of no version: what was recorded before the run is never old."""
@@ -228,7 +229,7 @@ class Ring(AbstractStore):
         since = max(0, self.entered - self.spec.learning_starts)
         told = {"replay/held": float(self.held), "replay/moves": float(self.moves)}
         if self.spec.prior is not None:
-            told["replay/prior"] = self._share() / self.spec.minibatch
+            told["replay/prior"] = self._share()
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:

@@ -20,10 +20,14 @@ def gardo() -> Run:
     Reward: a linear classifier's logit for four, which is unbounded, so images that resemble no digit earn most. The exact KL acts on
     the samples that rank higher by reward than by nearness to coarse real fours; the reference follows the policy;
     good samples unlike the rest of their group gain more. ``pass_rate`` is the share of samples that are as near to a real four as
-    real fours are, on data that neither has seen. Ours: pixel distances, where the paper uses features of a large model.
+    real fours are, on data that neither has seen. Ours: pixel distances, where the paper uses features of a large model; a
+    coefficient of 0.2, since at the published 0.04 the reward is hacked here (docs/log.md); paths of six steps.
     """
+    run = flow_grpo()
     return replace(
-        flow_grpo(),
+        run,
+        prompts_per_step=4,
+        sampling=replace(run.sampling, max_length=6),
         rewards=(
             DigitLikeness(wanted=WANTED, name="true", weight=0.0),
             DigitClass(wanted=WANTED, scale="logit", name="logit"),
@@ -33,7 +37,7 @@ def gardo() -> Run:
         ),
         advantage=GroupCentered(),
         shaping=(DiversityWeighted(),),
-        regularisers=(GatedStepKL(coef=0.04, auxiliary=("coarse",)),),
+        regularisers=(GatedStepKL(coef=0.2, auxiliary=("coarse",)),),
         controllers={"regularisers.0.share": NewExtremes()},
         renewal=RenewedReference(),
     )
