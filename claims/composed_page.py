@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import composed
 import tokens
+import tokens_page
 
 Runs = Sequence[Mapping[str, Any]]
 HEADS = (
@@ -82,11 +84,8 @@ def said(runs: Runs, arm: str, other: str) -> str:
     found = composed.compared(runs, arm, other)
     if found is None:
         return f"*{arm}* beside *{other}*: not all seeds are recorded, so nothing is decided."
-    (share, low, high), (time, least, most) = found.tokens, found.seconds
-    return (
-        f"Beside *{other}*: *{arm}* needs {share:.2f} ({low:.2f} to {high:.2f}) of its tokens and {time:.2f} ({least:.2f} to "
-        f"{most:.2f}) of its seconds, p {found.p:.3f}."
-    )
+    share, time = (tokens_page.between(*one) for one in (found.tokens, found.seconds))
+    return f"Beside *{other}*: *{arm}* needs {share} of its tokens and {time} of its seconds, p {found.p:.3f}."
 
 
 def five_times(runs: Runs) -> str:
@@ -94,8 +93,9 @@ def five_times(runs: Runs) -> str:
     if found is None:
         return "Five times as fast as TRL: seeds are missing."
     reached = "reached" if found.seconds[0] <= 0.2 else "not reached"
-    middle, low, high = (1 / found.seconds[index] for index in (0, 2, 1))
+    middle, low, high = (1 / found.seconds[index] if found.seconds[index] else math.inf for index in (0, 2, 1))
+    times = tokens_page.between(middle, low, high, "{:.1f} times")
     return (
-        f"Five times as fast as TRL: **{reached}**, {middle:.1f} times ({low:.1f} to {high:.1f}). Seconds of *mixed* and *trl* were "
+        f"Five times as fast as TRL: **{reached}**, {times}. Seconds of *mixed* and *trl* were "
         "measured together, those of the other arms earlier and with less load: they do not compare."
     )

@@ -12,11 +12,11 @@ pixels, to real fours of the proxy's half), a reference that follows after 15 st
 by the distance to the nearest sample of the group. Two arms tell its parts apart: *gate*, the gated KL alone; *renewed*, that and the
 reference that follows. Advantages are rewards less the group's mean in all.
 
-**Rule.** Each arm with a KL is tuned: one run (seed 100) at each coefficient of 0.04, 0.2 and 1, and 5 fresh seeds (0 to 4) at the one of
-the higher true reward after. *Hacked*: in all seeds of *free* the true reward of the last four steps is at least 0.1 below that of
-the best four in a row, and the proxy ends above its beginning. *Keeps*: *gardo* ends above *free* in the true reward in all pairs
-of runs. *Better than a KL on all*: *gardo* ends above *kl* in true reward and in coverage, each in all pairs of runs (p < 0.01 by
-an exact permutation test of five and five). *gate* and *renewed* are described, and decide nothing. An arm without all of its runs
+**Rule.** Each arm with a KL is tuned: one run (seed 100) at each coefficient of 0.04, 0.2 and 1, and 5 fresh seeds (0 to 4) at the
+one of the highest true reward after. *Hacked*: in all seeds of *free* the true reward of the last four steps is at least 0.1 below
+that of the best four in a row, and the proxy ends above its beginning. *Keeps*: *gardo* ends above *free* in the true reward in all
+pairs of runs. *Better than a KL on all*: *gardo* ends above *kl* in true reward and in coverage, each in all pairs of runs (p < 0.01
+by an exact permutation test of five and five). *gate* and *renewed* are described, and decide nothing. An arm without all of its runs
 has no verdict.
 
 **Limits.** The auxiliary reward knows the digits of one half, and the true one those of the other, so it is a better judge than the

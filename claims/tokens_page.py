@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,9 +24,10 @@ HEADS = (
     "tokens trained on",
     "its own figure: least, mean, most",
 )
-READING = f"""Tuning: the end score of one run each at {", ".join(f"{rate:g}" for rate in tokens.RATES)}, the best in bold. All else is
-of the fresh seeds at that rate: median (least to most), or the mean of them. Mixed groups are those whose rollouts did not all earn
-the same.
+RATES = ", ".join(f"{rate:g}" for rate in tokens.RATES)
+READING = f"""Tuning: the end score of one run each at {RATES}, the best by the rule in bold. All else is of the fresh seeds at that
+rate: median (least to most), or the mean of them. "Open": too many runs did not get there for an interval with ends. Mixed groups are
+those whose rollouts did not all earn the same.
 """
 
 
@@ -35,7 +37,7 @@ def section(runs: Runs) -> str:
         "",
         "\n\n".join((tokens.__doc__ or "").split("\n\n")[1:-1]),
         "",
-        f"{len(runs)} of {tokens.whole()} runs are recorded; `python claims/tokens.py` goes on.",
+        f"{tokens.counted(runs)} of {tokens.whole()} runs are recorded; `python claims/tokens.py` goes on.",
         "",
         READING,
     ]
@@ -78,7 +80,7 @@ def figures(runs: Runs, kind: str, arm: str) -> list[str]:
     if found is None:
         cells += ["", "", "", "" if arm == "plain" else f"{len(here)} of {len(tokens.SEEDS)} seeds"]
     else:
-        quotients = [f"{middle:.2f} ({low:.2f} to {high:.2f})" for middle, low, high in (found.tokens, found.seconds)]
+        quotients = [between(*one) for one in (found.tokens, found.seconds)]
         cells += [
             *quotients,
             f"{found.p:.3f}",
@@ -88,6 +90,14 @@ def figures(runs: Runs, kind: str, arm: str) -> list[str]:
     cells.append(f"{1000 * sum(run['groups'] for run in here) / sum(drawn):.2f}")
     cells.append(f"{sum(run['trained'] for run in here) / sum(drawn):.2f}")
     return [*cells, shown(here, tokens.ARMS[arm].shown)]
+
+
+def between(middle: float, low: float, high: float, form: str = "{:.2f}") -> str:
+    """With its interval, which has no lower end where it is 0, and no upper one where it is infinite."""
+    ends = [form.format(end) for end in (middle, low, high)]
+    if low > 0:
+        return f"{ends[0]} ({ends[1]} or more)" if high == math.inf else f"{ends[0]} ({ends[1]} to {ends[2]})"
+    return f"{ends[0]} (open)" if high == math.inf else f"{ends[0]} (up to {ends[2]})"
 
 
 def shown(runs: Runs, metric: str) -> str:

@@ -77,11 +77,18 @@ def test_the_cost_is_where_the_line_through_the_marks_first_crosses_the_target()
     assert tokens.cost(once, 0.3).tokens == pytest.approx(12_000)
 
 
-def test_the_rate_is_the_best_at_the_end_the_smaller_of_equals_and_the_target_is_plains():
+def test_the_rate_is_the_one_that_gets_to_the_target_first_and_else_ends_highest():
     runs = record("plain", [])
     assert tokens.best(runs, "spread", "plain") == 1e-4 and tokens.target(runs, "spread") == pytest.approx(0.45)
-    equal = [run("plain", tokens.TUNING, 0.5, rate=rate) for rate in reversed(tokens.RATES)]
-    assert tokens.best(equal, "spread", "plain") == 3e-5
+    rising = [
+        run("plain", tokens.TUNING, end, 18_000, rate) for end, rate in zip((0.5, 0.6, 0.2), tokens.RATES, strict=True)
+    ]
+    early = run("plain", tokens.TUNING, 0.59, 1_000, 3e-4)  # ends lower than another, and got to .54 before it
+    assert tokens.best(rising, "spread", "plain") == 1e-4
+    assert tokens.best([*rising[:2], early], "spread", "plain") == 3e-4
+    flat = zip((0.4, 0.3, 0.4), rising, strict=True)
+    below = [one | {"arm": "vade", "marks": [*one["marks"][:2], (36_000, 36.0, end)]} for end, one in flat]
+    assert tokens.best([*rising, *below], "spread", "vade") == 3e-5, "the smaller of equals"
     assert tokens.best(runs[:2], "spread", "plain") is None and tokens.target(runs[:2], "spread") is None
 
 
@@ -100,7 +107,7 @@ PLAIN = [18_000, 19_000, 20_000, 21_000, 22_000]
     ("halves", "ends", "verdict"),
     [
         ([4_000, 5_000, 6_000, 7_000, 8_000], 0.9, "supported"),
-        (PLAIN, 0.4, "refuted"),  # none gets there
+        ([one + 100 for one in PLAIN], 0.4, "refuted"),  # none gets there
         ([18_100, 19_100, 20_100, 21_100, 22_100], 0.5, "refuted"),  # a saving of a tenth is excluded
         ([4_000, 5_000, 6_000, 30_000, 31_000], 0.9, "undecided"),
     ],
@@ -111,6 +118,25 @@ def test_verdicts_follow_the_rule(halves, ends, verdict):
     assert found.verdict == verdict and found.tokens[1] <= found.tokens[0] <= found.tokens[2]
     assert (found.p < tokens.P) == (verdict == "supported" or ends < 0.45)
     assert tokens.compared(runs[:-1], "spread", "vade") is None
+
+
+def test_what_two_runs_spent_that_did_not_get_there_bounds_nothing():
+    there, short = tokens.Cost(10.0, 1.0, True), tokens.Cost(36.0, 2.0, False)
+    assert tokens.quotient([there] * 5, [there] * 5, "tokens") == (1.0, 1.0, 1.0)
+    assert tokens.quotient([short] * 5, [there] * 5, "tokens") == (3.6, 3.6, float("inf"))
+    assert tokens.quotient([there] * 5, [short] * 5, "seconds") == (0.5, 0.0, 0.5)
+    assert tokens.quotient([short] * 5, [short] * 5, "tokens") == (1.0, 0.0, float("inf"))
+    assert tokens_page.between(1.0, 0.0, float("inf")) == "1.00 (open)"
+    own = [one | {"marks": [*one["marks"][:2], (36_100, 36.1, 0.35)]} for one in record("vade", PLAIN, 0.35)]
+    runs = record("plain", PLAIN, 0.35) + own
+    assert tokens.compared(runs, "spread", "vade").verdict == "undecided", "none gets there, of either"
+
+
+def test_an_arm_that_has_plains_costs_is_idle():
+    runs = record("plain", PLAIN) + record("vade", [*PLAIN[:3], 4_000, 5_000])
+    assert tokens.compared(runs, "spread", "vade").verdict == "idle"
+    two = record("plain", PLAIN) + record("vade", [*PLAIN[:2], 20_500, 21_500, 22_500])
+    assert tokens.compared(two, "spread", "vade").verdict != "idle"
 
 
 def test_what_is_left_is_all_but_what_was_done():
@@ -138,7 +164,9 @@ def test_the_page_names_what_has_no_verdict_yet():
     said = tokens_page.verdicts(
         record("plain", PLAIN) + record("vade", [4_000, 5_000, 6_000, 7_000, 8_000], 0.9), "spread"
     )
-    assert said.startswith("Supported: *vade*. Refuted: none. Undecided: none. Without all their seeds yet: *dynamic*")
+    assert said.startswith(
+        "Supported: *vade*. Refuted: none. Undecided: none. Idle: none. Without all their seeds yet: *dynamic*"
+    )
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class Deepened(AbstractBudgetSpec):
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)
 
     treatment: str = "hardness"
-    most: int = 32
+    most: int = 64
     scaled: bool = False
     name: str = ""
 
