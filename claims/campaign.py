@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -58,3 +60,65 @@ def ends(
     """What is recorded of two evaluations: ``NAME_before`` and ``NAME_after`` of each figure, by the name of its metric."""
     both = (("before", before), ("after", after))
     return {f"{name}_{when}": round(found[key], digits) for when, found in both for name, key in figures.items()}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Arms that have one run at each learning rate, and then their fresh seeds at the rate of the largest ``figure``."""
+
+    arms: tuple[str, ...]
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    figure: str
+    seed: int = 100  # of the tuning runs
+
+    def tried(self, runs: Sequence[Mapping[str, Any]], arm: str) -> dict[float, Mapping[str, Any]]:
+        """Rate -> its tuning run, in the order of rates."""
+        found = {run["rate"]: run for run in runs if (run["arm"], run["seed"]) == (arm, self.seed)}
+        return dict(sorted(found.items()))
+
+    def best(self, runs: Sequence[Mapping[str, Any]], arm: str) -> float | None:
+        """The rate of an arm, once all have been tried; the smaller of equals."""
+        tried = self.tried(runs, arm)
+        return max(tried, key=lambda rate: tried[rate][self.figure]) if len(tried) == len(self.rates) else None
+
+    def fresh(self, runs: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
+        """The runs of the fresh seeds at the arm's rate, in the order of seeds."""
+        rate = self.best(runs, arm)
+        own = [run for run in runs if (run["arm"], run["rate"]) == (arm, rate) and run["seed"] in self.seeds]
+        return sorted(own, key=lambda run: run["seed"])
+
+    def left(self, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[tuple[str, float, int]]]:
+        """(arm, rate, seed) of what is not recorded: tuning, then the fresh seeds; ``runs`` grows meanwhile."""
+        done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
+        yield [job for arm in self.arms for rate in self.rates if (job := (arm, rate, self.seed)) not in done]
+        rates = {arm: self.best(runs, arm) for arm in self.arms}
+        jobs = [(arm, rate, seed) for seed in self.seeds for arm, rate in rates.items() if rate is not None]
+        yield [job for job in jobs if job not in done]
+
+    def above(
+        self, runs: Sequence[Mapping[str, Any]], one: str, other: str, figure: str = ""
+    ) -> tuple[float, float, float] | None:
+        """By how much one arm is above another, and its interval, once all seeds of both are there."""
+        own, theirs = ([run[figure or self.figure] for run in self.fresh(runs, arm)] for arm in (one, other))
+        return shift(own, theirs) if min(len(own), len(theirs)) == len(self.seeds) else None
+
+    @property
+    def whole(self) -> int:
+        return len(self.arms) * (len(self.rates) + len(self.seeds))
+
+
+def shift(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """By how much ``one`` is above ``other``: the median of all differences, and its exact interval by the test of Mann and Whitney.
+
+    The third difference from either end: five runs and five lie within it with 244 / 252, 96.8 %, if their distributions differ
+    in place alone.
+    """
+    apart = sorted(x - y for x in one for y in other)
+    assert len(one) == len(other) == 5, (one, other)
+    return statistics.median(apart), apart[2], apart[-3]
+
+
+def described(run: Mapping[str, Any]) -> str:
+    """All of a record in one line, for the console."""
+    return " ".join(f"{name} {value}" for name, value in run.items())

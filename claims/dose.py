@@ -317,17 +317,6 @@ def fresh(
     return sorted(here, key=lambda run: run["seed"])
 
 
-def shift(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
-    """By how much ``one`` is above ``other``: the median of all differences, and its exact interval by the test of Mann and Whitney.
-
-    The third difference from either end: five runs and five lie within it with 244 / 252, 96.8 %, if their distributions differ
-    in place alone.
-    """
-    apart = sorted(x - y for x in one for y in other)
-    assert len(one) == len(other) == len(SEEDS), (one, other)
-    return statistics.median(apart), apart[2], apart[-3]
-
-
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     return permutation_p(np.array(one)[:, None], np.array(other)[:, None], np.random.default_rng(0))
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import campaign
 import torch
-from dose import shift
+from campaign import shift
 
 from gimbal import recipes
 from gimbal.runtime.local import Trainer

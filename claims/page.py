@@ -22,6 +22,7 @@ import curve_page  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
 import dose  # noqa: E402
+import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
@@ -38,7 +39,6 @@ import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
-import prior_page  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
@@ -49,6 +49,7 @@ import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
+import tuned_page  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
@@ -67,6 +68,8 @@ One file a claim: the question, the rule by which it is decided, the command, th
 ![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
 """
+PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
+DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
 the share of decisions that the clip left without gradient; "gap", |p - p'| between the sampler and what the clip is anchored to;
@@ -140,8 +143,9 @@ def pages() -> dict[str, str]:
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + safe_page.section(campaign.load(safe.RECORD))
-    text += "\n" + prior_page.section(campaign.load(prior.RECORD))
+    text += "\n" + tuned_page.section(prior, "Recorded episodes beside one's own", PRIOR, campaign.load(prior.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
+    text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
@@ -173,7 +177,7 @@ def comparisons(runs: Runs) -> str:
         for one, beside, name, part in pairs:
             own, other = values(runs, question, age, one, rate), values(runs, *beside, rate)
             if own and other:
-                p, (middle, low, high) = dose.p_value(own, other), dose.shift(own, other)
+                p, (middle, low, high) = dose.p_value(own, other), campaign.shift(own, other)
                 both = f"*{one}*, {name if part == 'age' else f'*{name}*'}" + (f", both at {rate:g}" if rate else "")
                 cells = [question, str(age), both, part]
                 cells += [f"{middle:+.3f} ({low:+.3f} to {high:+.3f})", f"{p:.3f}", verdict(p)]
@@ -202,7 +206,7 @@ def ages(runs: Runs) -> str:
 def missed(runs: Runs, age: int, arms: Sequence[str]) -> float:
     """The largest loss against fresh data that the intervals of these arms do not exclude."""
     lows = (
-        dose.shift(values(runs, "age", age, arm), values(runs, "age", 0, FRESH.get(arm, "clip")))[1] for arm in arms
+        campaign.shift(values(runs, "age", age, arm), values(runs, "age", 0, FRESH.get(arm, "clip")))[1] for arm in arms
     )
     return -min(lows)
 

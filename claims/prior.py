@@ -25,14 +25,12 @@ three; runs at a rate that is no longer an arm's best were taken out, and so wer
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import campaign
 import torch
-from dose import shift
 
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import Transitions
@@ -41,7 +39,8 @@ from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
-ARMS, RATES, TUNING, SEEDS, STEPS = ("rlpd", "half", "given", "sac"), (3e-4, 1e-3, 3e-3, 1e-2), 100, range(5), 2_000
+TUNED = campaign.Tuned(("rlpd", "half", "given", "sac"), (3e-4, 1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")
+STEPS = 2_000
 COMPARED = {
     "data help": ("rlpd", "sac"),
     "RLPD uses them better": ("rlpd", "given"),
@@ -82,36 +81,5 @@ def measure(job: Job) -> dict[str, Any]:
     return {**found, "moves": int(metrics["replay/moves"]), "cpu": round(cpu, 1)}
 
 
-def best(runs: Sequence[Mapping[str, Any]], arm: str) -> float | None:
-    """The rate of an arm, once all have been tried."""
-    tried = [run for run in runs if (run["arm"], run["seed"]) == (arm, TUNING)]
-    return max(tried, key=lambda run: run["return"])["rate"] if len(tried) == len(RATES) else None
-
-
-def left(runs: campaign.Runs) -> Iterator[list[Job]]:
-    done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
-    yield [job for arm in ARMS for rate in RATES if (job := (arm, rate, TUNING)) not in done]
-    rates = {arm: best(runs, arm) for arm in ARMS}
-    yield [(arm, rate, seed) for seed in SEEDS for arm, rate in rates.items() if rate and (arm, rate, seed) not in done]
-
-
-def told(run: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {value}" for name, value in run.items())
-
-
-def of(runs: Sequence[Mapping[str, Any]], arm: str) -> list[float]:
-    """The return of each seed at the arm's rate; [] where one is missing."""
-    found = [
-        run["return"] for run in runs if (run["arm"], run["rate"]) == (arm, best(runs, arm)) and run["seed"] in SEEDS
-    ]
-    return found if len(found) == len(SEEDS) else []
-
-
-def above(runs: Sequence[Mapping[str, Any]], one: str, other: str) -> tuple[float, float, float] | None:
-    """The median difference and its interval, once all seeds of both are there."""
-    own, theirs = of(runs, one), of(runs, other)
-    return shift(own, theirs) if own and theirs else None
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, told)
+    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)

@@ -42,7 +42,7 @@ from typing import Any
 import campaign
 import numpy as np
 import torch
-from dose import shift
+from campaign import shift
 
 from gimbal import recipes
 from gimbal.environments.bounded_cart import EDGE, feasible, grid

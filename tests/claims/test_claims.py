@@ -12,6 +12,7 @@ import torch
 CLAIMS = Path(__file__).parent.parent.parent / "claims"
 sys.path.insert(0, str(CLAIMS))
 
+import campaign
 import dose
 import grid
 import grid_apart
@@ -89,7 +90,7 @@ def test_five_against_five_differ_only_if_all_of_one_lie_above_all_of_the_other(
 
 def test_the_interval_of_a_shift_holds_the_inner_differences_and_its_coverage_is_that_of_the_ranks():
     one, other = [0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.01, 0.02, 0.03, 0.04]
-    assert dose.shift(one, other) == pytest.approx((0.28, 0.08, 0.48))
+    assert campaign.shift(one, other) == pytest.approx((0.28, 0.08, 0.48))
     # A shift lies below the third difference if two or fewer pairs do: so many of the 252 ways to mix 5 and 5.
     few = sum(sum(place - i for i, place in enumerate(places)) <= 2 for places in combinations(range(10), 5))
     assert 1 - 2 * few / 252 == pytest.approx(0.968, abs=5e-4)
@@ -182,7 +183,7 @@ def test_what_the_readme_says_follows_from_the_record():
         all(dose.p_value(found, fresh["clip"]) > dose.P for found in old.values())
         and dose.p_value(*old.values()) > dose.P
     )
-    lowest = {arm: dose.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
+    lowest = {arm: campaign.shift(scores("age", 4, arm), same)[1] for arm, same in corrected.items()}
     assert [round(-loss, 2) for loss in sorted(lowest.values())] == [0.09, 0.06, 0.03, 0.02, 0.02]
     assert all(dose.p_value(scores("gap", 0, arm), scores("gap", 0, "clip")) > dose.P for arm in ("token", "rollout"))
     assert [rising(0, "plain"), rising(0, "clip"), rising(4, "plain")] == [5, 5, 1]  # what longer runs may bring

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
 
 import campaign
 import prior
-import prior_page
+import tuned_page
 
 pytest.importorskip("gymnasium")
 
@@ -18,30 +18,34 @@ pytest.importorskip("gymnasium")
 def runs(**ends):
     """Tuning runs that choose 1e-3, and five seeds around what each arm ends with."""
     found = []
-    for arm in prior.ARMS:
-        found += [{"arm": arm, "rate": rate, "seed": prior.TUNING, "return": -abs(rate - 1e-3)} for rate in prior.RATES]
+    for arm in prior.TUNED.arms:
         found += [
-            {"arm": arm, "rate": 1e-3, "seed": seed, "return": ends.get(arm, -900.0) + seed} for seed in prior.SEEDS
+            {"arm": arm, "rate": rate, "seed": prior.TUNED.seed, "return": -abs(rate - 1e-3)}
+            for rate in prior.TUNED.rates
+        ]
+        found += [
+            {"arm": arm, "rate": 1e-3, "seed": seed, "return": ends.get(arm, -900.0) + seed}
+            for seed in prior.TUNED.seeds
         ]
     return [run | {"prior": 0.5, "moves": 1, "cpu": 1.0} for run in found]
 
 
 def test_verdicts_follow_the_rule():
-    assert prior.above(runs(rlpd=-200.0), "rlpd", "sac")[1] > 0
-    assert prior_page.rule(runs(rlpd=-200.0)).count("| yes |") == 3
-    assert prior_page.rule(runs(rlpd=-200.0, half=-150.0)).count("| yes |") == 2
-    assert prior_page.rule(runs(rlpd=-898.0)).count("| no |") == 3, "seeds overlap"
-    assert "seeds are missing" in prior_page.rule(runs()[:-1])
+    assert prior.TUNED.above(runs(rlpd=-200.0), "rlpd", "sac")[1] > 0
+    assert tuned_page.rule(prior, runs(rlpd=-200.0)).count("| yes |") == 3
+    assert tuned_page.rule(prior, runs(rlpd=-200.0, half=-150.0)).count("| yes |") == 2
+    assert tuned_page.rule(prior, runs(rlpd=-898.0)).count("| no |") == 3, "seeds overlap"
+    assert "seeds are missing" in tuned_page.rule(prior, runs()[:-1])
 
 
 def test_what_is_left_goes_by_the_best_rate():
-    parts = list(prior.left([run for run in runs() if run["seed"] == prior.TUNING]))
+    parts = list(prior.TUNED.left([run for run in runs() if run["seed"] == prior.TUNED.seed]))
     assert parts[0] == [] and len(parts[1]) == 20 and {rate for _, rate, _ in parts[1]} == {1e-3}
-    assert [len(part) for part in prior.left([])] == [16, 0]
+    assert [len(part) for part in prior.TUNED.left([])] == [16, 0]
 
 
 def test_one_thing_at_a_time_differs_between_arms():
-    rlpd, half, given, sac = (prior.run_of(arm, 1e-3, 3) for arm in prior.ARMS)
+    rlpd, half, given, sac = (prior.run_of(arm, 1e-3, 3) for arm in prior.TUNED.arms)
     assert rlpd.store == half.store and half.update == given.update == sac.update
     assert given.store == replace(half.store, share=None) and sac.store == replace(half.store, prior=None)
     assert rlpd.update.critic.layer_norm and (rlpd.update.critic.members, rlpd.update.subset) == (10, 2)

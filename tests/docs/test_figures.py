@@ -108,7 +108,7 @@ def test_the_readme_on_the_loop_and_on_staleness():
 
     def compared(age, one, *other):
         own, beside = PAGE.values(runs, "age", age, one), PAGE.values(runs, "age", *other)
-        return dose.shift(own, beside)[0], dose.p_value(own, beside)
+        return campaign.shift(own, beside)[0], dose.p_value(own, beside)
 
     against = [compared(4, arm, 4, "plain") for arm in ("weighted", "unclipped")]
     clip, clip_p = compared(4, "clip", 4, "unclipped")

@@ -1,0 +1,60 @@
+"""The section of claims/README.md on a claim whose arms are tuned and then compared by one figure; page.py writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import campaign
+from offline_page import SAID, shown, spread
+
+Runs = Sequence[dict[str, Any]]
+
+
+class Claim(Protocol):
+    """What a module of such a claim has."""
+
+    __doc__: str | None
+    __name__: str
+    TUNED: campaign.Tuned
+    COMPARED: Mapping[str, tuple[str, str]]
+
+
+def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) -> str:
+    """``figures``: the heads of columns, and what each run records under them."""
+    about = "\n\n".join((claim.__doc__ or "").split("\n\n")[1:-1])
+    lines = [f"## {title} (`{claim.__name__}.py`)", "", about, ""]
+    whole = claim.TUNED.whole
+    return "\n".join(
+        [
+            *lines,
+            f"{len(runs)} of {whole} runs are recorded.",
+            "",
+            table(claim, figures, runs),
+            "",
+            rule(claim, runs),
+            "",
+        ]
+    )
+
+
+def table(claim: Claim, figures: Mapping[str, str], runs: Runs) -> str:
+    tuned = claim.TUNED
+    heads = ["arm", f"tuning: {tuned.figure} at each rate", "rate", *figures]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for arm in tuned.arms:
+        rate, own = tuned.best(runs, arm), tuned.fresh(runs, arm)
+        tried = [f"{at:g}: {run[tuned.figure]}" for at, run in tuned.tried(runs, arm).items()]
+        cells = [", ".join(tried), "" if rate is None else f"{rate:g}"]
+        cells += [spread([run[name] for run in own]) for name in figures.values()]
+        lines.append(f"| *{arm}* | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rule(claim: Claim, runs: Runs) -> str:
+    lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
+    for name, (one, other) in claim.COMPARED.items():
+        apart = claim.TUNED.above(runs, one, other)
+        holds = SAID[None if apart is None else apart[1] > 0]
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
+    return "\n".join(lines)
