@@ -14,7 +14,7 @@ gimbal record SOURCE [SOURCE ...] DIRECTORY
 
 Writes episodes to DIRECTORY in Minari's layout, for gimbal train iql tasks=DIRECTORY and for any tool that reads Minari. A SOURCE
 is a run, whose policy acts in its training environment, or a dataset (gimbal/pendulum/random-v0, a directory). Episodes of
-several sources are mixed evenly.
+several sources are mixed evenly. An episode in which the environment fails is left out, counted, and replaced by another.
 
   --episodes N       episodes per run (default: 100)
   --seed N           seed of the episodes and actions (default: 0)
@@ -51,6 +51,11 @@ def record(argv: Sequence[str]) -> int:
         f"{place}: {len(found.episodes)} episodes, {found.steps} steps of {found.source}; returns {returns.mean():.4g} on average, "
         f"{returns.min():.4g} to {returns.max():.4g}"
     )
+    if found.left_out:
+        print(
+            f"{len(found.left_out)} more broke and are left out (environment_error), so the data have none of what led there; "
+            f"the first: {found.left_out[0]}"
+        )
     return 0
 
 

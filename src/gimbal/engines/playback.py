@@ -10,7 +10,9 @@ import torch
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngineSpec, AbstractEngineWithoutWeights, Finished, Request
+from gimbal.environments.dataset import Dataset
 from gimbal.environments.minari import DATASET, EPISODE, Minari, recording
+from gimbal.environments.recording import DATA
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import Steps
 from gimbal.records import Rollout
@@ -24,9 +26,11 @@ class Playback(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Minari):
+            tasks = whole.run.tasks
+            found = f"{tasks.path} holds no {DATA}" if isinstance(tasks, Dataset) else "the tasks are none"
             yield Refusal(
-                "Playback plays recorded episodes, but the tasks are not: use tasks='Minari(dataset=...)', or engine='Episodes()', "
-                "which acts"
+                f"Playback plays recorded episodes, and {found}: tasks=DIRECTORY of a data set in Minari's layout (gimbal record RUN "
+                "DIRECTORY writes one), or engine='Episodes()', which acts"
             )
 
     def start(self, policy: AbstractPolicy) -> PlaybackEngine:

@@ -72,11 +72,22 @@ def _named(text: str) -> Any:
     if not found or len(found) < len(at_commas(text)):
         return text
     if not any(item[2] for item in found):
-        return Dataset(path=tuple(item[1] for item in found))
+        return Dataset(path=_rows([item[1] for item in found]))
     if not all(item[2] for item in found):
         raise ValueError(f"{text}: some have a weight and some have none; give one to each: a.jsonl*0.7,b.jsonl*0.3")
     return _weighed({item[1]: item[2] for item in found})
 
 
+def _rows(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of rows, and none of recorded episodes."""
+    if episodes := [name for name in names if _recorded(name)]:
+        raise ValueError(
+            f"{' and '.join(episodes)} {'holds' if len(episodes) == 1 else 'hold'} recorded episodes, and a run takes one data set: "
+            f"gimbal record {' '.join(names if len(names) > 1 else [*names, 'OTHER'])} MIX makes one of several, then tasks=MIX"
+        )
+    return tuple(names)
+
+
 def _weighed(weights: Mapping[str, Any]) -> Mixed:
+    _rows(list(weights))
     return Mixed(sets=tuple(Dataset(path=name) for name in weights), weights=tuple(map(float, weights.values())))

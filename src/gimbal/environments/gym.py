@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -84,6 +84,11 @@ class Environment(AbstractEnvironment):
                 f"{source} shows {seen}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
                 "Tuple of them (register it with a wrapper that makes them)"
             )
+        if (shown := next(_pixels(seen), None)) is not None:
+            raise ValueError(
+                f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
+                "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
+            )
         # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
@@ -118,9 +123,12 @@ class Environment(AbstractEnvironment):
         return low.reshape(-1).tolist(), high.reshape(-1).tolist()
 
     def spec(self) -> str:
-        """What gymnasium makes it by, in JSON; of a class that nobody registered, where it is found."""
-        spec = self._env.spec
-        return json.dumps({"id": self.source, "entry_point": self.source}) if spec is None else spec.to_json()
+        """What gymnasium makes it by, in JSON, under the name by which it is found again; of a user's own, which may wrap a registered
+        one, that name alone."""
+        made, (place, _, short) = self._env.spec, self.source.rpartition(":")
+        if made is None or (place and made.id != short):
+            return json.dumps({"id": self.source, "entry_point": self.source})
+        return json.dumps({**json.loads(made.to_json()), "id": self.source if place else made.id})
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
@@ -187,6 +195,17 @@ class Environment(AbstractEnvironment):
 
     def close(self) -> None:
         self._env.close()
+
+
+def _pixels(space: Any) -> Iterator[Any]:
+    """The images in what is shown."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from _pixels(inner)
+    elif isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1 and space.high.max() == 255:
+        yield space
 
 
 def _plus(first: int) -> Callable[[int], int]:

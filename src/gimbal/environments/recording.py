@@ -53,6 +53,7 @@ class Recording:
     source: str
     episodes: tuple[RecordedEpisode, ...]
     choices: int = 0  # that there are; 0 where an action is a vector of reals
+    left_out: tuple[str, ...] = ()  # why episodes that were played are not here, one reason each
 
     @property
     def observations(self) -> int:
@@ -67,7 +68,17 @@ class Recording:
     @property
     def costs(self) -> bool:
         """Whether every episode tells its costs."""
-        return all(episode.cost_S is not None for episode in self.episodes)
+        return not self.without_costs
+
+    @property
+    def without_costs(self) -> list[int]:
+        """The episodes that tell none."""
+        return [n for n, episode in enumerate(self.episodes) if episode.cost_S is None]
+
+    @property
+    def violations(self) -> int:
+        """How many observations a constraint is violated at."""
+        return sum(int((episode.cost_S > 0).sum()) for episode in self.episodes if episode.cost_S is not None)
 
     @property
     def steps(self) -> int:
@@ -249,7 +260,8 @@ def joined(recordings: Sequence[Recording]) -> Recording:
                 f"episodes of {first.source} ({first.interface}) and of {other.source} ({other.interface}) are not of one environment"
             )
     episodes = tuple(_in_turn([each.episodes for each in recordings]))
-    return Recording(source=first.source, episodes=episodes, choices=first.choices)
+    left_out = tuple(why for each in recordings for why in each.left_out)
+    return Recording(source=first.source, episodes=episodes, choices=first.choices, left_out=left_out)
 
 
 def _in_turn(lists: Sequence[Sequence[RecordedEpisode]]) -> Iterator[RecordedEpisode]:

@@ -12,6 +12,7 @@ from typing import Any
 from gimbal.config import override, paths, read
 from gimbal.critics.mlp import ValueMLP
 from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
@@ -91,6 +92,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             "no held-out evaluation: the recipe's evaluation uses its own tasks, not yours; add held_out=FILE or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
+    run = _beside(recipe, run, changes, notice)
     run = _drawn(recipe, run, changes)
     run, said = sized(recipe, run, changes)
     if said:
@@ -255,6 +257,19 @@ def _begin(run: AbstractRun, real: bool) -> str:
     if isinstance(run.tasks, Minari):
         return "td3_bc, iql, cql or bc" if real else "bc policy='Categorical(observations=..., actions=...)'"
     return "sac, td3 or pendulum" if real else "dqn or cartpole"
+
+
+def _beside(
+    recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]
+) -> AbstractRun:
+    """With recorded episodes to learn from beside (``store.prior``) and no environment given, the run acts in theirs."""
+    before, now = (each.store.prior if isinstance(each.store, Transitions) else None for each in (recipe, run))
+    if now is None or now == before or not isinstance(run.tasks, Gymnasium):
+        return run
+    if now.source in ("", run.tasks.source) or {"tasks", "tasks.environment", "environment"} & set(changes):
+        return run
+    notice(f"the run acts in {now.source}, as {now.dataset} was recorded there; tasks.environment=... acts elsewhere")
+    return replace(run, tasks=replace(run.tasks, environment=now.source))
 
 
 def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:

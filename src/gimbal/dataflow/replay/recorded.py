@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +14,12 @@ from torch import Tensor
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.minari import Minari
-from gimbal.environments.recording import Recording
+from gimbal.environments.recording import METADATA, Recording
 from gimbal.policies.control import STEPS, Steps
 from gimbal.records import TrainBatch
 
 COST_HERE, COST_AFTER = "cost/here", "cost/after"  # facts [N, 1]: of the observation before an action, and after it
+ROUNDING = 1e-4  # of its largest bound, by which a recorded action may pass it
 
 
 def unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
@@ -27,17 +30,65 @@ def unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
             f"{tasks.dataset} holds episodes of control, and {type(policy).__name__} does not act: begin with iql, cql, td3_bc or bc"
         )
         return
+    world_of = cache(Environment)
+    acted = whole.run.tasks.source if isinstance(whole.run.tasks, Gymnasium) else ""
+    if acted and data.source and _named(acted) != _named(data.source):
+        yield Refusal(
+            f"{tasks.dataset} was recorded in {data.source}, and this run acts in {acted}, of which it says nothing: "
+            f"tasks.environment={data.source}; if both are the same, write {acted} as the id of env_spec in its {METADATA}"
+        )
+        return
+    if data.source and (there := world_of(data.source).interface) != data.interface:
+        yield Refusal(
+            f"{tasks.dataset} has {data.interface}, and {data.source}, which it names as its environment, {there}: the recording is "
+            f"wrong; write arrays and spaces as the environment has them, or its right name as the id of env_spec in {METADATA}"
+        )
+        return
+    if acted and (there := world_of(acted).interface) != data.interface:
+        yield Refusal(
+            f"{tasks.dataset} has {data.interface}, and {acted}, which this run acts in, {there}: tasks.environment=NAME of the "
+            f"environment that it was recorded in, which its {METADATA} does not say"
+        )
+        return
     if (own := policy.load().interface) != data.interface:
         yield Refusal(
             f"{tasks.dataset} has {data.interface}, and the policy {own}: set policy.observations and policy.actions (Gaussian, "
             "SquashedGaussian or Deterministic for real actions, Categorical for choices)"
         )
     for played in whole.all(Gymnasium):
-        if (there := Environment(played.source).interface) != data.interface:
+        if (there := world_of(played.source).interface) != data.interface:
             yield Refusal(
                 f"{tasks.dataset} has {data.interface}, and {played.source}, which the evaluation plays, {there}: "
                 f"held_out.tasks.environment={data.source or 'NAME'}, or held_out=none"
             )
+    source = data.source or acted
+    if source and world_of(source).real:
+        yield from _beyond(tasks, world_of(source))
+
+
+def _named(source: str) -> str:
+    """The same however the path of a file is written."""
+    place, _, name = source.rpartition(":")
+    return f"{Path(place).expanduser().resolve()}:{name}" if place.endswith(".py") else source
+
+
+def _beyond(tasks: Minari, world: Environment) -> Iterator[Verdict]:
+    """Recorded actions that the environment does not take: a critic would learn what nobody did."""
+    data = tasks.recording
+    low_A, high_A = map(np.array, world.limits)
+    sizes_2A = np.abs([low_A, high_A])
+    rounding_A = ROUNDING * np.where(np.isfinite(sizes_2A), sizes_2A, 0).max(0)
+    over_ESA = [(e.action_SA < low_A - rounding_A) | (e.action_SA > high_A + rounding_A) for e in data.episodes]
+    count_E = [int(over_SA.any(1).sum()) for over_SA in over_ESA]
+    if not any(count_E):
+        return
+    first = next(n for n, count in enumerate(count_E) if count)
+    step, number = np.argwhere(over_ESA[first])[0]
+    yield Refusal(
+        f"{tasks.dataset} has {sum(count_E):,} of {data.steps:,} actions outside of the bounds of {world.source}, first in episode "
+        f"{first} (from 0), step {step}: {data.episodes[first].action_SA[step, number]:g} as number {number}, where {low_A[number]:g} "
+        f"to {high_A[number]:g} is taken; record actions in its units, clipped as it takes them"
+    )
 
 
 def rows_of(data: Recording) -> TrainBatch:

@@ -104,11 +104,8 @@ class FeasibilityGuided(AbstractOffPolicy):
         tasks = whole.run.tasks
         if not isinstance(whole.run.store, Recordings):
             yield Refusal("FeasibilityGuided learns from recorded costs, which only store='Recordings()' draws")
-        elif isinstance(tasks, Minari) and not tasks.recording.costs:
-            yield Refusal(
-                f"FeasibilityGuided keeps a constraint, and {tasks.dataset} says nothing of it: each episode must hold infos/cost, a "
-                "number for each observation, above 0 where the constraint is violated; without one begin with iql"
-            )
+        elif isinstance(tasks, Minari):
+            yield from _constrains(tasks)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy, steps, counted = models.policy, steps_of(batch), counted_of(batch)
@@ -170,3 +167,23 @@ class FeasibilityGuided(AbstractOffPolicy):
     def _constraint(self, cost_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
         """h."""
         return torch.where(cost_K > 0, self.violation, -1.0)
+
+
+def _constrains(tasks: Minari) -> Iterator[Verdict]:
+    """Costs in every episode, some above 0 and some not."""
+    data = tasks.recording
+    seen, violated, silent = data.steps + len(data.episodes), data.violations, data.without_costs
+    if silent:
+        some = len(silent) < len(data.episodes)
+        where = (
+            f" in {len(silent)} of {len(data.episodes)} episodes, first in episode {silent[0]} (from 0)" if some else ""
+        )
+        yield Refusal(
+            f"FeasibilityGuided keeps a constraint, and {tasks.dataset} says nothing of it{where}: each episode must hold infos/cost, "
+            "a number for each observation, above 0 where the constraint is violated; without one begin with iql"
+        )
+    elif violated in (0, seen):
+        yield Refusal(
+            f"FeasibilityGuided tells violations of a constraint from the rest, and in {tasks.dataset} {violated:,} of {seen:,} "
+            "observations violate it (infos/cost above 0): record some of both, or begin with iql"
+        )
