@@ -116,9 +116,14 @@ def test_a_resumed_run_goes_on_to_the_same_bits(tmp_path, single_thread):
     trainer.close(), resumed.close()
 
 
-def test_data_of_another_environment_are_refused():
-    with pytest.raises(ValueError, match="gimbal/maze/stitch-v0 has"):
-        recipes.load("rlpd", {"store.prior.dataset": "gimbal/maze/stitch-v0"})
+def test_data_of_another_environment_bring_it_unless_one_is_given():
+    maze = {"store.prior.dataset": "gimbal/maze/stitch-v0"}
+    with pytest.raises(ValueError, match="this run acts in Pendulum-v1"):
+        recipes.load("rlpd", {**maze, "tasks.environment": "Pendulum-v1"})
+    run, said = recipes.load("rlpd", maze, (notes := []).append), notes
+    assert run.tasks.source == run.held_out.tasks.source == DATA.source and any(DATA.source in note for note in said)
+    assert run.policy.observations == run.update.critic.observations == 2
+    assert recipes.load("rlpd", {}).tasks.source == "Pendulum-v1"
     assert compose.check(recipes.load("rlpd")) == []
     with pytest.raises(ValueError, match="from 0 to 1"):
         Transitions(share=1.5)

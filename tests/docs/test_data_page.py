@@ -12,6 +12,7 @@ import pytest
 from gimbal import cli, recipes
 from gimbal.config import Text
 from gimbal.environments.dataset import Dataset
+from gimbal.environments.minari import Minari
 from gimbal.policies.token import Tokens
 from gimbal.records import Task
 from gimbal.rewards.function import Function
@@ -162,3 +163,22 @@ def test_what_the_table_says_is_what_a_function_gets(tasks, tmp_path):
             }
     finally:
         reward.close()
+
+
+@pytest.mark.slow
+def test_episodes_are_written_as_the_page_does_and_learned_from(tmp_path, monkeypatch, single_thread, capsys):
+    pytest.importorskip("h5py")
+    monkeypatch.chdir(tmp_path)
+    blocks.write_files(PAGE, ".")
+    exec(compile(Path("record.py").read_text(), "record.py", "exec"), {})
+    data = Minari(dataset="mine").recording
+    assert (data.source, data.interface, len(data.episodes)) == ("Pendulum-v1", "3 observations, 1 real actions", 20)
+    assert {one.length for one in data.episodes} == {200} and not any(one.terminated for one in data.episodes)
+    typed = [shlex.split(line) for line in blocks.commands(PAGE) if line.endswith("=mine")]
+    assert len(typed) == 2
+    small = {"steps": "1", "store.minibatch": "8", "held_out": "none", "checkpoint_every": "1", "threads": "1"}
+    for _, *words in typed:
+        more = ["store.moves=2"] if "td3_bc" in words else []
+        assert cli.main([*words, *more, *(f"{key}={value}" for key, value in small.items())]) == 0, (
+            capsys.readouterr().err
+        )

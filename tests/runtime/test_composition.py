@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+import wrong_recordings
 from advised import ADVICE
 from refused import REFUSALS
 from small import Digits, small_run
@@ -94,15 +95,15 @@ def _sentences(file: Path) -> list[str]:
     ]
 
 
-def test_every_rule_of_a_part_has_its_case(monkeypatch):
+def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     """So that a new rule comes with a run that breaks it and one that keeps it."""
     monkeypatch.setattr("gimbal.workflows.agent.find_spec", lambda name: None)  # the extra that is installed here
     files = [file for file in PACKAGE.rglob("*.py") if file.name not in ("compose.py", "faults.py")]
     rules = [rule for file in files for rule in _sentences(file)]
     heard = [reason for changes, _, _ in (*REFUSALS, *ADVICE) for reason in said(**changes)]
-    heard += [
-        verdict.reason for run in (OF_ANY_AGE, *OFF_POLICY.values(), *DENOISING.values()) for verdict in verdicts(run)
-    ]
+    pytest.importorskip("h5py")
+    others = (OF_ANY_AGE, *OFF_POLICY.values(), *DENOISING.values(), *wrong_recordings.runs(tmp_path).values())
+    heard += [verdict.reason for run in others for verdict in verdicts(run)]
     assert len(rules) > 60
     assert [rule for rule in rules if not any(re.fullmatch(rule, reason) for reason in heard)] == []
 
@@ -200,6 +201,14 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == []
     )
     assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == check(fisor()) == []
+
+
+def test_recorded_data_that_are_wrong_are_refused_and_others_are_not(tmp_path):
+    pytest.importorskip("h5py")
+    for said, run in wrong_recordings.runs(tmp_path).items():
+        with pytest.raises(ValueError, match=said):
+            check(run)
+    assert [check(run) for run in wrong_recordings.sound(tmp_path)] == [[]] * 4
 
 
 def test_what_goes_by_age_is_refused_where_an_update_takes_any():

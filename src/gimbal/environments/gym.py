@@ -126,7 +126,7 @@ class Environment(AbstractEnvironment):
         """What gymnasium makes it by, in JSON, under the name by which it is found again; of a user's own, which may wrap a registered
         one, that name alone."""
         made, (place, _, short) = self._env.spec, self.source.rpartition(":")
-        if made is None or (place and made.id != short):
+        if made is None or (place and (made.id != short or callable(made.entry_point))):
             return json.dumps({"id": self.source, "entry_point": self.source})
         return json.dumps({**json.loads(made.to_json()), "id": self.source if place else made.id})
 
