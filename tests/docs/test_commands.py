@@ -78,7 +78,8 @@ def desk(tmp_path, monkeypatch, recorded):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     shutil.copytree(recorded, tmp_path / "minari" / "D4RL" / "pointmaze" / "umaze-v2")
-    shutil.copytree(recorded, tmp_path / "DIRECTORY")
+    for name in ("DIRECTORY", "mine"):
+        shutil.copytree(recorded, tmp_path / name)
     for name in ("heldout.jsonl", "test.jsonl", "more.jsonl"):
         (tmp_path / name).write_text('{"prompt": "2+2="}\n')
     (tmp_path / "more.csv").write_text("prompt\n3+3=\n")
