@@ -348,6 +348,7 @@ class Drop:
     reason: str
     drawn: int = 0  # decisions that a sample cost before it was dropped
     said: str = ""  # what happened, where the user should know
+    task: str = ""  # the id of what it was an attempt at, where that need not be its group's task
 
 
 @dataclass(frozen=True, kw_only=True)

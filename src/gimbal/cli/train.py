@@ -251,4 +251,6 @@ def evaluate(argv: Sequence[str]) -> int:
         result = api.evaluate(run)
     print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")
     table({name: f"{value:.4g}" for name, value in result.metrics().items()})
+    if sentence := result.failures():
+        print(sentence)
     return 0

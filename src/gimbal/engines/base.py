@@ -15,6 +15,7 @@ from torch import Tensor
 from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Verdict, keep_old_names
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Prints, Reading, Receipt
+from gimbal.environments.base import reason
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task
 
@@ -69,6 +70,15 @@ class Finished:
     def of(cls, key: tuple[int, int], rollout: Rollout) -> Finished:
         """An episode of this one row."""
         return cls(key=key, outcome=Episode.of(rollout))
+
+    @property
+    def settled(self) -> Episode | Drop:
+        """The outcome, where an episode that broke is a Drop: at a reward of 0 the policy would be blamed for its environment."""
+        done = self.outcome
+        if isinstance(done, Drop) or not done.error:
+            return done
+        why = reason(done.fault, late=done.late)
+        return Drop(why, drawn=done.drawn, said=done.error, task=done.task.id)
 
     @property
     def rollout(self) -> Rollout:

@@ -97,8 +97,10 @@ class LiveEpisode:
         """Its end where the environment broke: the steps until then, which leave the statistics, or nothing at all."""
         key = self.request.key
         if not self.length:
-            return Finished(key=key, outcome=Drop("environment_error", said=error))
-        return Finished(key=key, outcome=Episode(rows=(self.rollout("error"),), error=error))
+            return Finished(key=key, outcome=Drop("environment_error", said=error, task=self.stream.task.id))
+        # Another request may have begun the episode: what reproduces it is that one's task.
+        row = replace(self.rollout("error"), task=self.stream.task)
+        return Finished(key=key, outcome=Episode(rows=(row,), error=error))
 
     def rollout(self, stop: str) -> Rollout:
         seen = torch.from_numpy(np.stack(self.observations))
@@ -294,7 +296,8 @@ class EpisodeEngine(AbstractEngine):
         if stream.observation.tolist() != saved["observation"]:
             raise ValueError(
                 f"{task.id} does not come back to the same observation when its seed and actions are "
-                "repeated; an environment that cannot be replayed cannot be resumed"
+                "repeated; an environment that cannot be replayed cannot be resumed. Its checkpoint's weights are "
+                "whole: gimbal eval RUN evaluates them, and gimbal export RUN DIRECTORY --step N writes them for policy.model=DIRECTORY"
             )
         return stream, moments
 

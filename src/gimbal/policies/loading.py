@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,15 @@ TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # 
 TINY, AGENT, PLAYER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player"
 SHIPPED = (TINY, AGENT, PLAYER)  # the models in the package
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
+
+
+def _missed(record: logging.LogRecord) -> bool:
+    """All but one message: the absence of an optional kernel that gimbal never calls, told to everyone who imports bitsandbytes."""
+    return not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward from kernels-community")
+
+
+# Before transformers, peft or diffusers import it.
+logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_missed)
 
 
 def description(path: str) -> Mapping[str, Any]:

@@ -288,6 +288,11 @@ def _scores(arm: Arm, metric: str) -> Array:
 def _score(run: EndedRun, metric: str) -> float:
     if metric in run.summary.after:
         return float(run.summary.after[metric])
+    if metric.startswith("eval/") and "eval/failed" in run.summary.after:
+        count = run.summary.after["eval/failed"]
+        raise ValueError(
+            f"{run.directory} has no {metric}: {count:.0f} of its last held-out rollouts failed; gimbal eval {run.directory} says why"
+        )
     newest = [row[metric] for row in run.rows[-WINDOW:] if row.get(metric) is not None]
     if not newest:
         known = ", ".join(sorted(run.summary.after)) or "reward/mean"

@@ -18,6 +18,8 @@ from gimbal.report.loop import event
 BARS = "▁▂▃▄▅▆▇█"
 # Contents of the panel and the lines, in order: metric, heading, format.
 SCORED = (("reward/mean", "reward", "{:.3f}"), ("pass_rate", "pass rate", "{:.3f}"))
+# In place of the reward of rollouts that are segments: what whole episodes earned, in a step in which one ended.
+ENDED = (("reward/return/mean", "return", "{:.3f}"),)
 WRITTEN = (
     ("loss", "loss", "{:.3f}"),
     ("pair/accuracy", "accuracy", "{:.3f}"),
@@ -36,14 +38,21 @@ class Console:
     """``before`` the first step, ``step`` after each, ``note`` and ``sample`` at times, ``verdict`` at the end, ``close`` always.
 
     ``recorded``: the run trains on written answers, so it shows the loss, not the reward, which would score another author's text.
+    ``segments``: its rollouts are segments of episodes, so it shows the return of the episodes that ended, not of segments.
     """
 
-    def __init__(self, total_steps: int, title: str, family: Family = TEXT, *, recorded: bool = False) -> None:
+    def __init__(
+        self, total_steps: int, title: str, family: Family = TEXT, *, recorded: bool = False, segments: bool = False
+    ) -> None:
         self.total, self.title = total_steps, title
         self.unit, self.recorded = family.unit.replace("_", " "), recorded
         self.rate = f"perf/{family.unit}_per_s"
         unit = "tok" if family == TEXT else self.unit
-        self.shown = (*(WRITTEN if recorded else SCORED), *SHOWN, (self.rate, f"{unit}/s", "{:.0f}"))
+        self.shown = (
+            *(WRITTEN if recorded else ENDED if segments else SCORED),
+            *SHOWN,
+            (self.rate, f"{unit}/s", "{:.0f}"),
+        )
         self.followed = self.shown[0][0]  # shown as a bar curve
         self.earned = "loss" if recorded else family.earns
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
@@ -81,7 +90,7 @@ class Console:
 
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
-        self.curve.append(metrics.get(self.followed, 0.0))
+        self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
         figures = [
@@ -116,6 +125,8 @@ class Console:
             told = [told[0], *(name.removeprefix("held-out ") for name in told[1:])]
         if "eval/length" in evaluation:
             told.append(f"length {evaluation['eval/length']:.1f}")
+        if not told and evaluation.get("eval/failed"):
+            told = ["no held-out score, because every rollout failed"]
         if cut := evaluation.get("eval/truncated_frac"):
             told.append(f"{cut:.0%} cut off at max_length")
         self.note("before training: " + ", ".join(told))
@@ -188,7 +199,7 @@ def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
         passes, scores = (
             [source.get(name, 0.0) for source in (before, after)] for name in ("eval/pass@1", "eval/score")
         )
-        found = SOLVED if passes == scores else SOLVED | SCORE
+        found = SOLVED if all(map(math.isclose, passes, scores)) else SOLVED | SCORE
         if any(scores) and not any(passes):
             found = SCORE | SOLVED
     return {key: name for key, name in found.items() if key in before and key in after}
@@ -200,6 +211,14 @@ def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     for key, name in figures(summary.before, summary.after).items():
         before, after = summary.before[key], summary.after[key]
         lines.append(f"{name:28s} {before:.3f} -> {after:.3f}  ({after - before:+.3f})")
+    for when, evaluation in (("before", summary.before), ("after", summary.after)):
+        if count := evaluation.get("eval/failed"):
+            single = "eval/failed/"
+            reasons = ", ".join(
+                f"{n:.0f} {name[len(single) :]}" for name, n in evaluation.items() if name.startswith(single)
+            )
+            score = "" if "eval/score" in evaluation else ", so it has no score"
+            lines.append(f"held-out rollouts that failed {when} training: {count:.0f} ({reasons}){score}")
     return lines + cost(summary, drawn)
 
 

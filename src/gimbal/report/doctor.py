@@ -163,7 +163,7 @@ def _fall(record: Record, change: Change) -> Sign:
             evidence += f"; it was {figure(record.learned.start.value)} {when(record.learned.start.step)}"
     else:
         evidence = (
-            f"{'the score' if name == 'reward/mean' else 'the pass rate'} went from {change}, means over several steps"
+            f"{'the pass rate' if name == 'pass_rate' else 'the score'} went from {change}, means over several steps"
         )
     saved = record.checkpoint(change.start.step)
     if saved is not None:
@@ -203,7 +203,7 @@ def _looked_at(record: Record) -> str:
     """The figures of a run without signs, so that a clean result can be checked."""
     figures: dict[str, Any] = {
         "pass rate": record.late("pass_rate") if record.family == TOKENS else None,
-        "score": record.late("reward/mean"),
+        "score": record.late(record.earned),
         "entropy": record.late("entropy/sampled"),
         "mismatch": record.late("mismatch/prob_diff"),
         "staleness": record.late("staleness/mean"),

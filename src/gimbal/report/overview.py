@@ -16,7 +16,7 @@ from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
 from gimbal.report.loop import account
 from gimbal.report.metrics import DRAWN
-from gimbal.report.record import CONTROL, CURVE, TOKENS, TREND, Change, Record, noise
+from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, noise
 
 LOSSES = ("held-out loss", "training loss")
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, one per step; None is unknown
@@ -107,7 +107,8 @@ def learned(
                 "noise": chance,
                 "text": _moved(name, before, after, chance),
             }
-    scored = (("pass_rate", "share solved in training"), ("reward/mean", "mean score in training"))
+    scored = (("pass_rate", "share solved in training"), (RETURN, "mean return of the episodes that ended in training"))
+    scored = (*scored, ("reward/mean", "mean score in training"))
     for key, name in (("loss", "training loss"),) if recorded else scored:
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]
@@ -164,7 +165,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
     if not fell:  # no check marks next to a fall
         if record.evaluation is not None:
             sign("evaluation", record.evaluation.sank, f"from its best to the end: {record.evaluation}")
-        change = None if record.offline else record.from_best("reward/mean")
+        change = None if record.offline else record.from_best(record.earned)
         if change is not None:
             sign("reward", change.sank, f"score, from its best to the end: {change}")
     for limit in LIMITS:

@@ -27,6 +27,8 @@ LOST = 0.5  # share of a score's gain whose loss counts as a fall
 LONG_RUN = (
     200  # steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end
 )
+ERROR = "eval/score_error"  # the evaluation's own standard error
+RETURN = "reward/return/mean"  # of the episodes that ended in a step, where a rollout is a segment of one
 TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
 
 
@@ -237,7 +239,11 @@ class Record:
         )
 
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
-        """Error when the same tasks are sampled twice: at most p (1 - p) over all samples; for a return, its spread in training."""
+        """Error when the same tasks are sampled twice: at most p (1 - p) over all samples; for a return, by its spread over the
+        evaluation's own tasks; else by the score's in training."""
+        own = {step: figures[ERROR] for step, figures in self.evaluated if figures.get(ERROR) is not None}
+        if name == "eval/score" and {start.step, end.step} <= own.keys():
+            return math.hypot(own[start.step], own[end.step])
         held_out = self.run.get("held_out") or {}
         size = (held_out.get("tasks") or {}).get("size")
         if not isinstance(size, int):
@@ -248,7 +254,7 @@ class Record:
             shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
             return math.sqrt(sum(share * (1 - share) for share in shares) / count)
         rows = [row for row in self.rows if row.get("reward/std") is not None]
-        if not rows or held_out.get("rewards") is not None:
+        if not rows or held_out.get("rewards") is not None or self.earned == RETURN:  # segments: no episode's spread
             return None
         variance = 0.0
         for point in (start, end):
@@ -259,7 +265,13 @@ class Record:
     @cached_property
     def reward(self) -> Change | None:
         """The training score, first quarter to last; None for recorded answers."""
-        return None if self.offline else self.ends("reward/mean")
+        return None if self.offline else self.ends(self.earned)
+
+    @cached_property
+    def earned(self) -> str:
+        """The metric of the training score; of rows that are segments, the return of the episodes that ended."""
+        segments = self.setting("engine.segment", 0) and any(RETURN in row for row in self.rows)
+        return RETURN if segments else "reward/mean"
 
     @cached_property
     def fallen(self) -> list[Change]:
@@ -270,7 +282,7 @@ class Record:
             return found
         if not found and self.learned is not None and self.learned.rose:
             return self._lost_again
-        names = ("reward/mean", "pass_rate") if self.family == TOKENS else ("reward/mean",)
+        names = (self.earned, "pass_rate") if self.family == TOKENS else (self.earned,)
         for name in names:
             changes = [
                 change for change in (self.ends(name), self.from_best(name)) if change is not None and change.fell
@@ -281,7 +293,7 @@ class Record:
 
     @property
     def _lost_again(self) -> list[Change]:
-        ends, change = self.ends("reward/mean"), self.from_best("reward/mean")
+        ends, change = self.ends(self.earned), self.from_best(self.earned)
         if ends is None or change is None or change.error is None or not change.fell:
             return []
         won = change.start.value - ends.start.value

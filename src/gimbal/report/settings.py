@@ -239,7 +239,7 @@ def loud_entropy(record: Record) -> Sign | None:
 
 def few_rollouts(record: Record) -> Sign | None:
     prompts, samples = record.setting("prompts_per_step", 16), record.setting("num_generations", 8)
-    score = record.ends("reward/mean")
+    score = record.ends(record.earned)
     if record.setting("store.class", "Once") != "Once":  # a step trains on what a store kept of many
         return None
     if prompts * samples > FEW or score is None or (not record.fallen and len(record.rows) < LONG):
@@ -258,7 +258,7 @@ def critic(record: Record) -> Sign | None:
     explained = record.late("value/explained")
     if explained is None or explained >= WORSE:
         return None
-    size = max(abs(record.early("reward/mean") or 0.0), abs(record.late("reward/mean") or 0.0), 1.0)
+    size = max(abs(record.early(record.earned) or 0.0), abs(record.late(record.earned) or 0.0), 1.0)
     evidence = (
         f"the critic explains {explained:.2f} of the variance of the returns it predicts (a constant explains 0); returns are about "
         f"{size:.3g} in size"

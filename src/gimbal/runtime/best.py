@@ -18,6 +18,7 @@ from gimbal.runtime.run import HeldOut
 
 LAST, BEST = "model", "best"
 EVALUATION = "evaluation.json"  # in the directory of the best model
+MOST_FAILED = 0.5  # of an evaluation's rollouts, for its figure to be compared
 
 
 def save(directory: Path, name: str, write: Callable[[Path], None], beside: Mapping[str, Any] | None = None) -> None:
@@ -43,10 +44,15 @@ def save(directory: Path, name: str, write: Callable[[Path], None], beside: Mapp
 def improved(
     held_out: HeldOut, step: int, figures: Mapping[str, float], totals: dict[str, Any]
 ) -> Mapping[str, Any] | None:
-    """The evaluation, if it is the best so far, and then ``totals`` say so; ties go to the earlier step, the untrained policy's too."""
+    """The evaluation, if it is the best so far, and then ``totals`` say so; ties go to the earlier step, the untrained policy's too.
+
+    One without this figure because its rollouts failed, or with more than half of them failed, is never the best.
+    """
     if held_out.save_best == "no":
         return None
-    metric = f"eval/{held_out.save_best}"
+    metric, failed = f"eval/{held_out.save_best}", figures.get("eval/failed", 0.0)
+    if failed > MOST_FAILED * len(held_out.tasks) * (held_out.samples + 1) or (failed and metric not in figures):
+        return None  # those that are left, if any, are other tasks than an evaluation without failures has
     if metric not in figures:
         known = ", ".join(name.removeprefix("eval/") for name in figures)
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -39,13 +39,17 @@ SAMPLED, GREEDY = "sampled", "greedy"
 class EvalResult:
     """Figures of one evaluation, each a mean over tasks; ``greedy_score`` is for the greedy rollout.
 
+    A rollout that failed (its environment, tool or agent broke, or no reward gave it a number) is neither a success nor a 0: it is
+    counted in ``failed`` by its reason, and is in no figure. A task of which fewer than k samples are left is not in pass@k. A figure
+    of which nothing is left is NaN, and is absent from ``metrics()``.
+
     If rewards define a solved task (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
     is the share solved greedily; ``vote_at`` maps k to maj@k, the share solved by the most common answer of k samples, if a
     reward extracts answers. They are empty and None if the environment's return is the score.
     """
 
     tasks: int
-    score: float
+    score: float  # NaN where every sample failed
     greedy_score: float
     length: float
     pass_at: dict[int, float]
@@ -60,6 +64,12 @@ class EvalResult:
     figures: Mapping[str, float] = field(
         default_factory=dict
     )  # what rewards say of all samples together, and of all greedy ones
+    error: float | None = (
+        None  # the standard error of a return, by its spread over tasks; None for a reward, or of one task
+    )
+    rollouts: int = 0  # sampled and greedy, failed ones too
+    failed: Mapping[str, int] = field(default_factory=dict)  # of these, by reason
+    said: str = ""  # of the first that failed: its task, and what happened
 
     def metrics(self) -> dict[str, float]:
         figures = {"eval/score": self.score, "eval/greedy_score": self.greedy_score, "eval/length": self.length}
@@ -68,7 +78,22 @@ class EvalResult:
         figures |= {f"eval/{name}": value for name, value in (*self.shares.items(), *self.figures.items())}
         kind = "pass@1" if self.pass_at else "score"
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
-        return figures if self.greedy is None else figures | {"eval/greedy": self.greedy}
+        figures |= {} if self.greedy is None else {"eval/greedy": self.greedy}
+        figures |= {} if self.error is None else {"eval/score_error": self.error}
+        if self.failed:
+            figures |= {"eval/failed": float(sum(self.failed.values()))}
+            figures |= {f"eval/failed/{reason}": float(count) for reason, count in self.failed.items()}
+        return {name: value for name, value in figures.items() if not math.isnan(value)}
+
+    def failures(self) -> str:
+        """What failed, in one sentence; '' if nothing did."""
+        if not self.failed:
+            return ""
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.failed.items())
+        no_score = "; no score is left" if math.isnan(self.score) else ""
+        first = f". The first was of task {self.said}" if self.said else ""
+        count = f"{sum(self.failed.values())} of {self.rollouts}"
+        return f"{count} held-out rollouts failed and are in no figure ({reasons}){no_score}{first}"
 
 
 def evaluate_held_out(
@@ -116,6 +141,9 @@ class HeldOutLoss:
         figures = {"eval/loss": self.loss}
         return figures if self.accuracy is None else figures | {"eval/pair/accuracy": self.accuracy}
 
+    def failures(self) -> str:
+        return ""  # rows are written: there is nothing that fails
+
 
 def by_loss(run: AbstractRun) -> bool:
     """Whether the evaluation copies written answers, so that only a loss can be measured."""
@@ -136,7 +164,7 @@ def held_out_loss(
                 engine.submit(
                     Request(group=index, task=tasks[index], sample=sample, sampling=run.sampling, seed=run.seed)
                 )
-        arrived = _drawn(engine)
+        arrived, _ = _drawn(engine)
     groups = [
         score(Group(index=i, task=tasks[i], episodes=tuple(found)), rewards) for i, found in arrived.items() if found
     ]
@@ -185,51 +213,68 @@ def evaluate(
         # Its own group, so that it counts in no mean over samples.
         greedy = replace(sampling, temperature=0.0)
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
-    arrived = _drawn(engine)
-    groups = {
-        index: Group(index=index, task=found[0].task, episodes=tuple(found))
-        for index, found in arrived.items()
-        if found
-    }
+    arrived, lost = _drawn(engine)
+    failed = Counter(drop.reason for _, drop in lost)
+    said = next((f"{drop.task or tasks[i // 2].id}: {drop.said}" for i, drop in lost if drop.said), "")
+    groups = {i: Group(index=i, task=found[0].task, episodes=tuple(found)) for i, found in arrived.items()}
+    groups, unanswered = _replied(engine, groups, rewards, seed)
+    failed["unanswered"] += unanswered
+    kept: dict[int, Sequence[Rollout]] = {}
     for index, group in groups.items():
-        for sample, task in enumerate(follow_ups(group, rewards)):
-            own = group.rollouts[0].sampling
-            engine.submit(Request(group=index, task=task, sample=sample, sampling=own, seed=seed))
-    for index, replies in _drawn(engine).items():
-        groups[index] = answered(groups[index], [reply.text for reply in replies], rewards)
-    scored: dict[str, list[list[tuple[float, bool]]]] = {SAMPLED: [], GREEDY: []}
-    ballots: list[list[tuple[str | None, bool]]] = []  # of the samples of each task
-    lengths: list[int] = []
-    for index in arrived:
-        outcome = score(groups[index], rewards) if index in groups else Drop("given_up")
-        kept = () if isinstance(outcome, Drop) else outcome.rollouts
-        values = [(rollout.earned, passed(rollout)) for rollout in kept] or [(0.0, False)] * len(arrived[index])
-        if index % 2 == 0:
-            cast = [(_answer(rollout, rewards), passed(rollout)) for rollout in kept]
-            ballots.append(cast + [(None, False)] * (samples - len(cast)))
-        # Dropped and broken rollouts, and answers that no reward applies to, solve nothing but stay in the denominator.
-        lost = (1 if index % 2 else samples) - len(arrived[index])
-        scored[GREEDY if index % 2 else SAMPLED].append(values + [(0.0, False)] * lost)
-        lengths += [episode.length for episode in arrived[index] if index % 2 == 0]
-    greedy_scores = [values[0][0] for values in scored[GREEDY]]
+        outcome = score(group, rewards, failed)
+        kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
+    sampled = [[(one.earned, passed(one)) for one in kept.get(2 * index, ())] for index in range(len(tasks))]
+    greedy = [(one.earned, passed(one)) for index in range(len(tasks)) for one in kept.get(2 * index + 1, ())]
+    # Of each task by itself: one whose samples failed more often must not count less.
+    score_T = [float(np.mean([value for value, _ in values])) for values in sampled if values]
     ks = [k for k in KS if k <= samples] if rewards else []
-    solved = [sum(passes for _, passes in values) for values in scored[SAMPLED]]
+    counts = [(len(values), sum(passes for _, passes in values)) for values in sampled]
+    pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
+    ballots = [[(_answer(one, rewards), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
+    spread = not rewards and len(score_T) > 1
     return EvalResult(
         tasks=len(tasks),
-        score=float(np.mean([value for values in scored[SAMPLED] for value, _ in values])),
-        greedy_score=float(np.mean(greedy_scores)),
-        length=float(np.mean(lengths)) if lengths else math.nan,  # of none that was left
-        pass_at={k: float(np.mean([pass_at_k(samples, c, k) for c in solved])) for k in ks},
+        score=_mean(score_T),
+        greedy_score=_mean([value for value, _ in greedy]),
+        length=_mean([one.length for index, found in arrived.items() if index % 2 == 0 for one in found]),
+        pass_at=pass_at,
         vote_at=voted(ballots, [k for k in ks if k > 1]),
-        greedy=float(np.mean([values[0][1] for values in scored[GREEDY]])) if rewards else None,
-        by_source=_by_source(tasks, scored[SAMPLED], judged=bool(rewards)),
+        greedy=_mean([passes for _, passes in greedy]) if rewards else None,
+        by_source=_by_source(tasks, sampled, judged=bool(rewards)),
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
         | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),
+        error=float(np.std(score_T, ddof=1)) / math.sqrt(len(score_T)) if spread else None,
+        rollouts=len(tasks) * (samples + 1),
+        failed={reason: count for reason, count in failed.most_common() if count},
+        said=said,
     )
 
 
 examine = evaluate  # former name
+
+
+def _mean(values: Sequence[float]) -> float:
+    """NaN of none."""
+    return float(np.mean(values)) if values else math.nan
+
+
+def _replied(
+    engine: AbstractEngine, groups: Mapping[int, Group], rewards: Sequence[AbstractReward], seed: int
+) -> tuple[dict[int, Group], int]:
+    """The groups with the policy's answers to what rewards ask about them, and how many rollouts are without theirs: a group of which
+    one is missing leaves, because a reward would read another's answer in its place."""
+    asked = {index: follow_ups(group, rewards) for index, group in groups.items()}
+    for index, tasks in asked.items():
+        own = groups[index].rollouts[0].sampling
+        for sample, task in enumerate(tasks):
+            engine.submit(Request(group=index, task=task, sample=sample, sampling=own, seed=seed))
+    replies, _ = _drawn(engine)
+    texts = {index: [reply.text for reply in replies.get(index, ())] for index in groups}
+    whole = {index: group for index, group in groups.items() if len(texts[index]) == len(asked[index])}
+    unanswered = sum(len(group.episodes) for index, group in groups.items() if index not in whole)
+    told = {i: answered(group, texts[i], rewards) if texts[i] else group for i, group in whole.items()}
+    return told, unanswered
 
 
 def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:
@@ -258,7 +303,7 @@ def voted(ballots: Sequence[Sequence[tuple[str | None, bool]]], ks: Sequence[int
         return chosen is not None and next(right for answer, right in votes if answer == chosen)
 
     found = {k: [votes[i : i + k] for votes in ballots for i in range(0, len(votes) - k + 1, k)] for k in ks}
-    return {k: float(np.mean([solves(block) for block in blocks])) for k, blocks in found.items()}
+    return {k: float(np.mean([solves(block) for block in blocks])) for k, blocks in found.items() if blocks}
 
 
 def _by_source(
@@ -268,15 +313,18 @@ def _by_source(
     found: dict[str, list[float]] = {source: [] for source in tasks.sources}
     for index, values in enumerate(scored) if found else ():
         source = tasks[index].source
-        if source in found:  # a row without one is in the figures of all
+        if source in found and values:  # a row without one is in the figures of all
             found[source].append(float(np.mean([value[judged] for value in values])))
     return {source: float(np.mean(values)) for source, values in found.items() if values}
 
 
-def _drawn(engine: AbstractEngine) -> dict[int, list[Episode]]:
-    """Everything in flight, drawn to its end: the episodes of each group by sample, in the order of groups."""
-    arrived: dict[int, list[Episode]] = defaultdict(list)
+def _drawn(engine: AbstractEngine) -> tuple[dict[int, list[Episode]], list[tuple[int, Drop]]]:
+    """Everything in flight, drawn to its end: the episodes of each group by sample, in order; and what failed, by group."""
+    arrived, lost = dict[int, list[Episode]](), list[tuple[int, Drop]]()
     for (group, _), finished in sorted(drained(engine).items()):
-        outcome = finished.outcome
-        arrived[group] += [outcome] if isinstance(outcome, Episode) and not outcome.error else []
-    return dict(arrived)
+        outcome = finished.settled
+        if isinstance(outcome, Episode):
+            arrived.setdefault(group, []).append(outcome)
+        else:
+            lost.append((group, outcome))
+    return arrived, lost

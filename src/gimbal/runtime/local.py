@@ -196,8 +196,7 @@ class Trainer:
         self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
-        metrics |= self._served() | self._observed(groups, seen, batch, version)
-        metrics |= carried
+        metrics |= self._served() | self._observed(groups, seen, batch, version) | carried
         if FORK in self.run.workflow.requires and batch.decisions is not None:
             extent = self.policy.extent(batch.decisions)
             metrics |= tree_metrics(computed, seen, extent, groups if self.run.store.same_rows else ())
@@ -345,7 +344,8 @@ def run_local(
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
     recorded = isinstance(run.workflow, Demonstrated)
-    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded)
+    segments = getattr(run.engine, "segment", 0) > 0
+    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segments)
     try:
         if run.faults is not None:
             console.alarm(run.faults.sentence())
@@ -385,9 +385,8 @@ class TrainingSession:
         self.rollouts = RolloutFile(directory / ROLLOUTS, trainer.run.steps, trainer.run.record_mb * 1_000_000)
         self.watch = watch(trainer.run)
         step = trainer.learner.version
-        (directory / STOPPED).unlink(
-            missing_ok=True
-        )  # of an earlier end; it would speak for this run, and so would its summary
+        # Of an earlier end; it would speak for this run, and so would its summary.
+        (directory / STOPPED).unlink(missing_ok=True)
         if step < trainer.run.steps:
             (directory / SUMMARY).unlink(missing_ok=True)
         self.first = True  # whether no step of this session has ended
@@ -465,8 +464,10 @@ class TrainingSession:
         """The figures of an evaluation; a model better than all earlier ones is saved."""
         trainer, held_out = self.trainer, self.trainer.run.held_out
         assert held_out is not None, "asked of runs with held-out tasks"
-        figures, step = trainer.evaluate().metrics(), trainer.learner.version
-        if (found := best.improved(held_out, step, figures, self.totals)) is not None:
+        result, step = trainer.evaluate(), trainer.learner.version
+        if sentence := result.failures():
+            self.console.alarm(sentence)
+        if (found := best.improved(held_out, step, figures := result.metrics(), self.totals)) is not None:
             best.save(self.directory, best.BEST, trainer.learner.save, found)
         return figures
 

@@ -21,7 +21,6 @@ from gimbal.config.own import wrong
 from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Plan, Progress
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
-from gimbal.environments.base import reason
 from gimbal.ops.seeds import stable_hash
 from gimbal.records import VISIT, AbstractSampling, Drop, Episode, Group, Task
 from gimbal.report.selection import Selection
@@ -226,10 +225,7 @@ class Pipeline:
 
     def _collect(self, finished: Finished) -> tuple[int, str] | None:
         """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
-        (index, sample), outcome = finished.key, finished.outcome
-        if isinstance(outcome, Episode) and outcome.error:
-            # A broken environment is no failure of the policy: at a reward of 0 it would learn to avoid tasks that break.
-            outcome = Drop(reason(outcome.fault, late=outcome.late), drawn=outcome.drawn, said=outcome.error)
+        (index, sample), outcome = finished.key, finished.settled
         if isinstance(outcome, Drop) and outcome.said:
             self.broke = outcome
             self._tell(self.tasks[index], outcome)
@@ -364,8 +360,9 @@ class Pipeline:
         if self.told < MOST_TOLD:
             self.told += 1
             more = "; further ones are only counted, in drops/rollouts/REASON" if self.told == MOST_TOLD else ""
+            which = broken.task or task.id
             self.parts.note(
-                f"a rollout of task {task.id} failed and was removed from its group ({broken.reason}): {broken.said}{more}"
+                f"a rollout of task {which} failed and was removed from its group ({broken.reason}): {broken.said}{more}"
             )
 
     def _stuck(self) -> str:

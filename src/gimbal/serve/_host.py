@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import math
 import os
 import random
 import selectors
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gimbal.config.own import raised
+from gimbal.config.own import raised, told
 from gimbal.config.parts import resolve
 from gimbal.sandbox import _kernel as kernel
 
@@ -136,7 +137,7 @@ class Starter:
         try:
             score = self.function(order["url"], order["task"])
             score = asyncio.run(score) if inspect.iscoroutine(score) else score
-            said = {"score": None if score is None else float(score), "error": ""}
+            said = _given(score)
         except BaseException as error:  # an exit is no score either
             said = {"score": None, "error": f"it raised {raised(error)}"}
         os.write(RESULT, json.dumps(said).encode())
@@ -184,6 +185,14 @@ class Starter:
         if said["error"] and (printed := one.found.get(one.prints, b"").decode(errors="replace").split()):
             said["error"] += f"; it printed: {' '.join(printed)[-300:]}"
         _say({"ended": one.name, **said})
+
+
+def _given(score: Any) -> dict[str, Any]:
+    """The score that a function returned; one that is no number is NaN, with what it is: the agent did not fail."""
+    try:
+        return {"score": None if score is None else float(score), "error": ""}
+    except Exception:  # whatever the object of a user raises
+        return {"score": math.nan, "error": "", "returned": told(score)}
 
 
 def _read(descriptor: int) -> bytes:

@@ -60,7 +60,8 @@ class UnderWay(AbstractEnvironment):
         ended = box.ended or {}
         if ended["error"]:
             raise Failure(f"the agent {self.spec.program} failed: {ended['error']}", "agent")
-        return Moment(observation={"score": ended["score"] if box.score is None else box.score}, terminated=True)
+        found = {"score": ended["score"]} | ({"returned": ended["returned"]} if "returned" in ended else {})
+        return Moment(observation=found if box.score is None else {"score": box.score}, terminated=True)
 
     def close(self) -> None:
         if self.box is not None:

@@ -128,13 +128,16 @@ class Agent(AbstractWorkflow):
             return Drop("no_answers", said=f"the agent {self.program} ended without an answer of the policy's")
         cut = any(CUT in reply.get("refused", "") for reply in refusals)
         rows[-1] = replace(rows[-1], stop="length" if cut else "terminated")
-        return self._scored(rows, moment.observation["score"], drawn)
+        end = moment.observation
+        return self._scored(rows, end["score"], end.get("returned", f"the score {end['score']}"), drawn)
 
-    def _scored(self, rows: list[Rollout], score: float | None, drawn: int) -> Episode | Drop:
+    def _scored(self, rows: list[Rollout], score: float | None, returned: str, drawn: int) -> Episode | Drop:
         if score is None:
             return Episode(rows=tuple(rows))
         if not math.isfinite(score):
-            return Drop("no_score", drawn=drawn, said=f"the agent {self.program} ended with the score {score}")
+            return Drop(
+                "no_score", drawn=drawn, said=f"the agent {self.program} returned {returned}; return a finite number"
+            )
         return Episode(rows=tuple(rows)).scored(float(score), {NAME: float(score)})
 
     def _reply(self, attempt: Attempt, talks: list[Talk], asked: Asked, number: int) -> Steps:
