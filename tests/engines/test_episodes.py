@@ -19,6 +19,7 @@ from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import Sampling
+from gimbal.records import Drop, Episode
 
 CARTPOLE = (Categorical(observations=4, actions=2), Gymnasium(environment="CartPole-v1"))
 PENDULUM = (Gaussian(observations=3, actions=1), Gymnasium(environment="Pendulum-v1"))
@@ -267,8 +268,39 @@ def test_an_environment_that_does_not_repeat_is_not_resumed():
     engine = engine_of(CARTPOLE[0])
     engine.submit(request(Gymnasium(environment="gimbal/Unrepeatable-v0"), 0))
     engine.step()
-    with pytest.raises(ValueError, match="replayed"):
+    with pytest.raises(ValueError, match=r"replayed.*gimbal eval RUN"):
         engine_of(CARTPOLE[0]).load_state_dict(engine.state_dict())
+
+
+def test_a_segment_that_breaks_names_the_task_that_its_episode_began_with():
+    gymnasium.register("gimbal/Breaking-v0", entry_point=Breaking)
+    tasks = Gymnasium(environment="gimbal/Breaking-v0")
+    for segment, kind in ((4, Drop), (3, Episode)):  # it breaks at a segment's first step, and at its second
+        policy = CARTPOLE[0].load(0)
+        engine = Episodes(slots=1, segment=segment).start(policy)
+        engine.load(0, policy.state_dict())
+        found = []
+        for index in range(2):
+            engine.submit(request(tasks, index))
+            while engine.in_flight:
+                found += engine.step()
+        assert isinstance(found[1].outcome, kind)
+        assert found[1].settled.task == tasks[0].id and f"for task {tasks[0].id}, turn 4" in found[1].settled.said
+
+
+class Breaking(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(4), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 5:
+            raise OSError("gone")
+        return np.zeros(4), 1.0, False, False, {}
 
 
 GATE = threading.Event()

@@ -167,6 +167,25 @@ def test_recorded_answers_are_told_by_their_loss(capsys):
     assert "tokens of recorded answers" in cost and "generated" not in cost
 
 
+def test_an_evaluation_of_which_nothing_is_left_says_so(capsys):
+    lost = {"eval/failed": 4.0, "eval/failed/environment_error": 4.0}
+    Console(2, "run").before(lost)
+    told = verdict(summary(before=lost, after={"eval/score": -3.0, "eval/failed": 1.0, "eval/failed/unscored": 1.0}))
+    assert capsys.readouterr().out == "before training: no held-out score, because every rollout failed\n"
+    assert told[:2] == [
+        "held-out rollouts that failed before training: 4 (4 environment_error), so it has no score",
+        "held-out rollouts that failed after training: 1 (1 unscored)",
+    ]
+
+
+def test_of_segments_the_return_of_whole_episodes_is_shown(capsys):
+    console = Console(2, "run", segments=True)
+    console.step({"step": 1.0, "reward/mean": -9.0, "time/step": 1.0})
+    console.step({"step": 2.0, "reward/mean": -9.0, "reward/return/mean": -45.0, "time/step": 1.0})
+    first, second = capsys.readouterr().out.splitlines()
+    assert "-9" not in first + second and "-45.000" in second
+
+
 def test_before_training_the_few_figures_that_matter(capsys):
     console = Console(2, "run")
     figures = {

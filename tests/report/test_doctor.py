@@ -380,6 +380,25 @@ def test_control_is_judged_by_its_return(record):
     assert names(record(**well, reward__mean=(-1200.0, -200.0), exam=(-1200.0, -180.0))) == []
 
 
+def test_a_return_falls_by_its_own_spread_and_no_segments(record):
+    """-43.3 to -43.5 of episodes whose mean has an error of 1.8 is noise, however alike segments of ten steps are; to -60 is a fall."""
+    segments = CONTROL | {"engine": {"class": "Episodes", "segment": 10}}
+    for after, found in ((-43.5, []), (-60.0, ["evaluation fell"])):
+        for known in (True, False):
+            rows = {"reward__mean": -9.0, "reward__std": 0.01, "reward__return__mean": -45.0}
+            directory = record(run=segments, **rows)
+            error = {"eval/score_error": 1.8} if known else {}
+            before, end = {"eval/score": -43.3} | error, {"eval/score": after} | error
+            summary(steps=12, before=before, after=end).save(directory / "summary.json")
+            assert [n for n in names(directory) if n == "evaluation fell"] == (found if known else []), (after, known)
+
+
+def test_of_segments_the_score_is_that_of_whole_episodes(record):
+    segments = CONTROL | {"engine": {"class": "Episodes", "segment": 10}}
+    falling = {"reward__mean": -9.0, "reward__std": 0.01, "reward__return__mean": (-20.0, -90.0)}
+    assert "reward fell" in names(record(run=segments, **falling))
+
+
 def test_control_hears_no_words_of_tokens(record):
     """Whatever ails it, and where nothing does: a rule for texts has nothing to say of a pendulum."""
     for pairs in SICK.values():

@@ -72,6 +72,11 @@ def unscored(base_url, task):
     chat(base_url, [{"role": "user", "content": "a"}])
 
 
+def wordy(base_url, task):
+    chat(base_url, [{"role": "user", "content": "a"}])
+    return "ok"
+
+
 def editor(base_url, task):
     """Rewrites what was said before its third turn, and has a helper of its own beside it."""
     messages = [{"role": "user", "content": "a"}]

@@ -94,6 +94,8 @@ def test_no_answer_and_no_score_are_no_rewards_either(policy):
     assert nothing == Drop("no_answers", said=nothing.said)
     (unscored,) = episodes(policy, "unscored", [{}])
     assert isinstance(unscored, Episode) and unscored.score is None  # for the run's rewards
+    (wordy,) = episodes(policy, "wordy", [{}])
+    assert wordy.reason == "no_score" and "wordy returned 'ok'; return a finite number" in wordy.said
 
 
 def test_the_prompt_of_a_chat_row_is_its_messages(policy):
