@@ -55,11 +55,9 @@ class Task:
 
 def is_chat(value: Any) -> bool:
     """Whether it is a list of messages with role and content."""
-    return (
-        isinstance(value, Sequence)
-        and len(value) > 0
-        and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
-    )
+    if not isinstance(value, Sequence) or not value:
+        return False
+    return all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +346,7 @@ class Drop:
     reason: str
     drawn: int = 0  # decisions that a sample cost before it was dropped
     said: str = ""  # what happened, where the user should know
-    task: str = ""  # the id of what it was an attempt at, where that need not be its group's task
+    task: str = ""  # the id of what it was at, if not surely its group's
 
 
 @dataclass(frozen=True, kw_only=True)
