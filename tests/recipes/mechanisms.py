@@ -513,6 +513,14 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
     ),
+    "fql": of(
+        "sac",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        update=differs("imitation/error").by(update=replace(recipes.function("fql")().update, alpha=0.0)),
+        flow=differs("imitation/error").by(update=replace(recipes.function("fql")().update, flow_steps=1)),
+    ),
     "bc": of(
         "sac",
         2,

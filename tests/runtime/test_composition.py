@@ -55,7 +55,9 @@ from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.fisor import fisor
+from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
@@ -118,6 +120,8 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
+    "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
+    "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),
     r"its largest value: set policy='Categorical": replace(dqn(), update=bc().update),
     "FeasibilityGuided makes recorded actions likelier": replace(fisor(), policy=replace(td3().policy, observations=2)),
     r"recorded costs, which only store='Recordings": replace(fisor(), store=Once()),
@@ -200,7 +204,16 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == check(replace(td3(), engine=Episodes(correlation=0.9)))
         == []
     )
-    assert check(sac()) == check(td3()) == check(dqn()) == check(iql()) == check(bc()) == check(fisor()) == []
+    assert (
+        check(sac())
+        == check(td3())
+        == check(dqn())
+        == check(iql())
+        == check(bc())
+        == check(fisor())
+        == check(fql())
+        == []
+    )
 
 
 def test_recorded_data_that_are_wrong_are_refused_and_others_are_not(tmp_path):

@@ -23,6 +23,7 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.dyna import Dyna
 from gimbal.learning.updates.feasibility import FeasibilityGuided
+from gimbal.learning.updates.flow_q import FlowQ
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
@@ -30,6 +31,7 @@ from gimbal.policies.categorical import Categorical
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.greedy import Greedy
+from gimbal.policies.one_step import OneStep
 from gimbal.policies.planned import Planned
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
@@ -57,7 +59,7 @@ _NAMES = {
     "dataset_streaming": "tasks.streaming",
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
-REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic), (Categorical, Greedy)  # policies by action type
+REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic, OneStep), (Categorical, Greedy)  # policies by action type
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -292,13 +294,13 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic | Planned):
+    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | Planned):
         sizes["policy.bound"] = world.bound
     learns, at = run.learns, "update"
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
         learns, at = learns.inside, "update.inside"
-    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ | FeasibilityGuided):
+    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ | FeasibilityGuided | FlowQ):
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}

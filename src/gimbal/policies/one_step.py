@@ -1,0 +1,105 @@
+"""Policies that turn noise into an action in one step: a vector of real actions between bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, read_config, read_weights, relu_mlp
+from gimbal.policies.gaussian import log_density
+
+
+class OneStepPolicy(AbstractRealPolicy):
+    """a = bound clip(f(o, z), -1, 1),  z ~ N(0, T) in each of the A dimensions: a distribution of any shape. The mode is that of z = 0.
+
+    It has no density in closed form. What stands for a log-probability is log N(a; bound f(o, 0), bound^2), which shows whose weights
+    drew an action; nothing is learned from it.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(
+        self, observations: int, actions: int, hidden: list[int], bound: float, normalize: bool, seed: int
+    ) -> None:
+        super().__init__()
+        self.config = {
+            "observations": observations,
+            "actions": actions,
+            "hidden": hidden,
+            "bound": bound,
+            "normalize": normalize,
+        }
+        self.bound = bound
+        self.normalizes(observations, normalize)
+        self.net = relu_mlp([observations + actions, *hidden, actions], seed)
+
+    def shares(self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
+        """f, with gradient: actions in units of the bound, before they are clipped."""
+        both_KI = torch.cat([self.normal(observation_KO), noise_KA], dim=-1)
+        return self.net(both_KI.to(next(self.net.parameters()).dtype)).float()
+
+    def act(self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
+        return self.bound * self.shares(observation_KO, noise_KA).clamp(-1, 1)
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
+        action_BA = self.act(observation_BO, temperature_B[:, None].sqrt() * noise_BA)
+        return action_BA, torch.where(temperature_B > 0, self._nearness(observation_BO, action_BA), 0)
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        nearness_K = self._nearness(observation_KO, action_KA)
+        return nearness_K, torch.full_like(nearness_K, math.nan)  # of an entropy, which it does not provide
+
+    def _nearness(self, observation_KO: Tensor, action_KA: Tensor) -> Float[Tensor, " K"]:
+        mean_KA = self.bound * self.shares(observation_KO, torch.zeros_like(action_KA))
+        return log_density(action_KA, mean_KA, torch.full_like(mean_KA, math.log(self.bound)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStep(AbstractPolicySpec):
+    """A network from ``observations`` inputs and noise to ``actions`` continuous actions in [-``bound``, ``bound``], or the one saved
+    in the directory ``model``. ``normalize``: scale observations by their own spread.
+    """
+
+    family: ClassVar[Family] = DENSITIES
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    bound: float = 1.0
+    normalize: bool = False
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if not whole.doing(FORWARD):
+            yield Refusal(
+                f"OneStep draws actions without a density, which {type(whole.run.learns).__name__} learns by: "
+                "policy='SquashedGaussian(observations=..., actions=...)', or begin with fql"
+            )
+
+    def load(self, seed: int = 0) -> OneStepPolicy:
+        if not self.model:
+            own = (self.observations, self.actions, list(self.hidden), self.bound, self.normalize)
+            return OneStepPolicy(*own, seed).eval()
+        policy = OneStepPolicy(**read_config(self.model), seed=seed)
+        read_weights(policy, self.model)
+        return policy.eval()
+
+    def at(self, directory: Path) -> OneStep:
+        return replace(self, model=str(directory))
