@@ -50,6 +50,8 @@ import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
 import tuned_page  # noqa: E402
+import two_modes  # noqa: E402
+import two_modes_page  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
@@ -144,6 +146,7 @@ def pages() -> dict[str, str]:
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
     text += "\n" + safe_page.section(campaign.load(safe.RECORD))
     text += "\n" + tuned_page.section(prior, "Recorded episodes beside one's own", PRIOR, campaign.load(prior.RECORD))
+    text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))

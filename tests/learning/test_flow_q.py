@@ -95,9 +95,10 @@ def test_gamma_0_fits_q_to_rewards():
 
 
 def test_the_gradient_of_a_linear_policy_is_that_of_finite_differences():
-    """Policy and values are linear, so the loss is a parabola in each weight while nothing is clipped: central differences are exact."""
+    """Policy and values are linear, so the loss is a parabola in each weight while nothing is clipped: differences are exact."""
     linear = {**SIZES, "hidden": ()}
-    learner, batch = made(OneStep(**linear, bound=1.5), ActionValues(**linear, bound=1.5), alpha=2.0), batch_of()
+    spec, critic = OneStep(**linear, bound=1.5), ActionValues(**linear, bound=1.5)
+    learner, batch = made(spec, critic, alpha=2.0), batch_of()
     with torch.no_grad():
         for weight in learner.policy.parameters():
             weight.mul_(0.1)
