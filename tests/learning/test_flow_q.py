@@ -17,6 +17,8 @@ from gimbal.ops import philox
 from gimbal.policies.control import Steps
 from gimbal.policies.one_step import OneStep
 from gimbal.records import TrainBatch
+from gimbal.report.files import deterministic
+from gimbal.runtime.compose import check
 from gimbal.runtime.local import Trainer
 
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
@@ -247,3 +249,24 @@ def test_it_goes_on_online_with_recorded_episodes_beside_its_own():
     told = [trainer.advance()[0] for _ in range(2)][-1]
     trainer.close()
     assert told["replay/prior"] == 0.5 and told["imitation/error"] > 0 and told["flow/loss"] > 0
+
+
+def test_other_data_give_policy_and_critic_their_sizes_and_bound():
+    run = recipes.load("fql", {"tasks": "gimbal/maze/stitch-v0"})
+    assert (run.policy.observations, run.policy.actions) == (run.update.critic.observations, run.update.critic.actions)
+    assert run.policy.actions == 2 and run.policy.bound == run.update.critic.bound != 2.0
+    assert check(run) == []
+
+
+def test_a_resumed_run_goes_on_to_the_same_bits(tmp_path, single_thread):
+    own = recipes.load("fql")
+    run = replace(own, store=replace(own.store, moves=4, minibatch=16), held_out=None, steps=3)
+    trainer = Trainer(run)
+    trainer.begin()
+    trainer.advance()
+    resumed = Trainer(run, trainer.save(tmp_path, {}))
+    assert deterministic(resumed.advance()[0]) == deterministic(trainer.advance()[0])
+    for name, module in trainer.learner.models.modules.items():
+        pairs = zip(module.parameters(), resumed.learner.models[name].parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs), name
+    trainer.close(), resumed.close()
