@@ -208,7 +208,7 @@ def test_choices_are_drawn_as_often_as_is_said(temperature):
     assert torch.equal(cold[0][:, 0], policy.values(seen[:5]).argmax(-1)) and not cold[1].any()
 
 
-@pytest.mark.parametrize("spec", [ACTOR, CHOICES, replace(CHOICES, normalize=True)])
+@pytest.mark.parametrize("spec", [ACTOR, CHOICES, replace(CHOICES, normalize=True, scale=30.0)])
 def test_a_saved_policy_comes_back_with_what_it_explores(spec, tmp_path):
     policy = spec.load(0)
     policy.explore.fill_(0.25)
@@ -216,6 +216,17 @@ def test_a_saved_policy_comes_back_with_what_it_explores(spec, tmp_path):
     again = spec.at(tmp_path).load(5)
     state = policy.state_dict()
     assert all(torch.equal(x, state[name]) for name, x in again.state_dict().items()) and float(again.explore) == 0.25
+    if isinstance(spec, Greedy):
+        assert again.scale == spec.scale
+
+
+def test_values_are_outputs_times_their_scale():
+    seen = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    one, thirty = CHOICES.load(1), replace(CHOICES, scale=30.0).load(1)
+    torch.testing.assert_close(thirty.values(seen), 30 * one.net(seen))
+    assert torch.equal(one.values(seen), one.net(seen))
+    with pytest.raises(ValueError, match="scale is 0"):
+        replace(CHOICES, scale=0.0)
 
 
 @pytest.mark.parametrize("wrong", [{"delay": 0}, {"smoothing": -1.0}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -22,16 +23,25 @@ class GreedyPolicy(AbstractChoicePolicy):
 
     explore: Tensor
 
-    def __init__(self, observations: int, actions: int, hidden: list[int], normalize: bool, seed: int) -> None:
+    def __init__(
+        self, observations: int, actions: int, hidden: list[int], normalize: bool, seed: int, scale: float = 1.0
+    ) -> None:
         super().__init__()
-        self.config = {"observations": observations, "actions": actions, "hidden": hidden, "normalize": normalize}
+        self.config = {
+            "observations": observations,
+            "actions": actions,
+            "hidden": hidden,
+            "normalize": normalize,
+            "scale": scale,
+        }
+        self.scale = scale
         self.normalizes(observations, normalize)
         self.net = relu_mlp([observations, *hidden, actions], seed)
         self.register_buffer("explore", torch.ones(()))
 
     def values(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B V"]:
         """Q of every choice."""
-        return self.net(self.normal(observation_BO).to(next(self.net.parameters()).dtype)).float()
+        return self.scale * self.net(self.normal(observation_BO).to(next(self.net.parameters()).dtype)).float()
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -73,7 +83,8 @@ def _logprob(is_best: Tensor, explore: Tensor, choices: int) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class Greedy(AbstractPolicySpec):
     """The values of ``actions`` choices on ``observations`` inputs as a policy, or the one saved in the directory ``model``.
-    ``normalize``: scale observations by their own spread."""
+    ``normalize``: scale observations by their own spread. ``scale`` is the value of an output of 1: where values reach 100, a
+    network whose outputs must be that large is slow to learn a sharp drop, such as the end of an episode."""
 
     family: ClassVar[Family] = STEPS
 
@@ -81,11 +92,19 @@ class Greedy(AbstractPolicySpec):
     actions: int
     hidden: tuple[int, ...] = (64, 64)
     normalize: bool = False
+    scale: float = 1.0
     model: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"policy.scale is {self.scale}; it is the value of an output of 1, a number above 0: the size of a typical return"
+            )
 
     def load(self, seed: int = 0) -> GreedyPolicy:
         if not self.model:
-            return GreedyPolicy(self.observations, self.actions, list(self.hidden), self.normalize, seed).eval()
+            own = (self.observations, self.actions, list(self.hidden), self.normalize)
+            return GreedyPolicy(*own, seed, self.scale).eval()
         policy = GreedyPolicy(**read_config(self.model), seed=seed)
         read_weights(policy, self.model)
         return policy.eval()
