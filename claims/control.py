@@ -35,11 +35,12 @@ fell back (seed 8: -195, -341 after 20 and 30 steps), likely because the steps o
 two episodes now, so half as many updates, and nothing else was changed. This was chosen on seeds 5, 6 and 8 and written here
 before the runs that are recorded now.
 
-*dqn* was recorded as its recipe was then, and missed its bar: 500, 500, 368, 500, 500. In all episodes that end early the cart leaves
-the track. In one such run (seed 7, rate 5e-4) values near its end were 40 where their targets are 1 to 5: a network whose outputs must
-be the size of returns is slow to learn so sharp and rare a drop. The recipe has outputs in units of 30 (``policy.scale``) and half the
-rate, 5e-4, now. This was chosen on seed 8 alone, where none of 200 episodes ended early at any of 14 evaluations in the second half of
-training, and written here before the runs that are recorded now. The five old runs are out of the record, since they are of another recipe.
+*dqn* was recorded as its recipe was then, and missed its bar: 500, 500, 368, 500, 500. In all episodes that end early the cart
+leaves the track. In one such run (seed 7, rate 5e-4) values near its end were 40 where their targets are 1 to 5: a network whose
+outputs must be the size of returns is slow to learn so sharp and rare a drop. The recipe has outputs in units of 30
+(``policy.scale``) and half the rate, 5e-4, now. This was chosen on seed 8 alone, where none of 200 episodes ended early at any of
+14 evaluations in the second half of training, and written here before the runs that are recorded now. The five old runs are out
+of the record, since they are of another recipe.
 
     python claims/control.py       # goes on from claims/control.json; about 20 minutes of one idle core
 """
