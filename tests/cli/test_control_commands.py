@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from gimbal import cli, config
+from gimbal.environments.gym import Gymnasium
 
 ENVIRONMENTS = '''
 import gymnasium
@@ -71,6 +72,15 @@ class Broken(Line):
             "shape": (np.append(seen, 0), reward, ended, cut, info),
             "old": (seen, reward, ended, info),
         }.get(self.fault, (seen, reward, ended, cut, info))
+
+
+class Choosy(Line):
+    """It begins with two tasks of three; the first is none of them."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed % 3 == 2:
+            raise RuntimeError("no such level")
+        return super().reset(seed=seed)
 
 
 class BrokenChoices(Broken):
@@ -212,6 +222,15 @@ def test_recorded_data_and_an_engine_that_acts_are_refused_together(desk, capsys
         out, err = capsys.readouterr()
         assert way in err and err.count("\n") == 1 and not out
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+@pytest.mark.slow
+def test_an_environment_that_does_not_begin_with_some_tasks_costs_their_episodes_alone(desk, single_thread, capsys):
+    line = "tasks.environment=envs.py:Choosy"
+    assert Gymnasium(environment="envs.py:Choosy", seed=1)[0].seed % 3 == 2
+    assert train("sac", line, "steps=6", "--name", "some") == 0, capsys.readouterr().err
+    assert config.read_file(Path("runs/some/recipe.yaml"))["run"]["tasks"]["seed"] == 1
+    assert len(rows("some")) == 6 and sum(row.get("drops/rollouts/environment_error", 0) for row in rows("some")) > 0
 
 
 SAID = {  # by what is wrong with an environment: how a run that it ends says so

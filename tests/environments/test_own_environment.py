@@ -46,6 +46,39 @@ def test_a_name_that_the_file_registers():
     assert [world.step(np.array([0])).truncated for _ in range(3)] == [False, False, True]  # gymnasium's own limit
 
 
+STRANGE = {  # what a step answers with: what is said of it
+    "[0, 0], 1e300": "returned the reward 1e+300; it must be a finite number of size 1e+15 at most",
+    "[0, 0], -1e30": "returned the reward -1e+30; it must be",
+    "[0, 0], '1'": "returned the reward '1'; it must be",
+    "[0, 0], 10**400": "returned the reward 1000",
+    "[0, 3e38], 0": "returned an observation with 3e+38; all its numbers must be finite, and of size 1e+15 at most",
+    "[0, -1e16], 0": "returned an observation with -1e+16; all",
+    "[0, float('nan')], 0": "returned an observation with nan; all",
+}
+
+
+@pytest.mark.parametrize("answer", STRANGE)
+def test_numbers_that_would_spoil_the_weights_are_no_answer(answer):
+    Path("strange.py").write_text(
+        CORRIDOR + f"\n\n    def step(self, action):\n        return *({answer}), False, False, {{}}\n"
+    )
+    world = Registered(source="strange.py:Corridor").open()
+    world.reset(Gymnasium()[0], seed=0)
+    with pytest.raises(ValueError, match=re.escape(STRANGE[answer])) as refused:
+        world.step(np.array([0]))
+    assert len(str(refused.value)) < 200
+
+
+def test_large_numbers_are_answers():
+    Path("large.py").write_text(
+        CORRIDOR + "\n\n    def step(self, action):\n        return [1e15, -1e15], -1e15, False, False, {}\n"
+    )
+    world = Registered(source="large.py:Corridor").open()
+    world.reset(Gymnasium()[0], seed=0)
+    moment = world.step(np.array([0]))
+    assert moment.reward == -1e15 and moment.observation.tolist() == pytest.approx([1e15, -1e15])
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

@@ -14,6 +14,7 @@ from typing import Any
 from gimbal.config.classes import PACKAGE
 
 MOST_TOLD = 300  # characters shown of an error's message, and of a value
+LARGEST = 1e15  # of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -70,6 +71,17 @@ def shaped(part: Any, value: Any, like: Any) -> Any:
             part, "__call__", value, f"a tensor of one number for each decision, here of shape {list(like.shape)}"
         )
     return value
+
+
+def learnable(value: Any) -> float | None:
+    """A reward as a number that can be learned from: finite, and of size ``LARGEST`` at most; None for anything else, text too."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= LARGEST else None  # nan is not
 
 
 def told(value: Any) -> str:

@@ -59,6 +59,10 @@ def row_key(group: int, sample: int, row: int) -> tuple[int, int]:
     return group, sample + ROWS * row
 
 
+class Needed(ValueError):
+    """A rollout that must not be dropped failed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
     """The result of a request, under its key: an episode, or the reason why there is none."""
@@ -85,7 +89,7 @@ class Finished:
         """The episode's last row, for a caller whose requests are never dropped."""
         if isinstance(self.outcome, Drop):
             if self.outcome.said:
-                raise ValueError(f"a rollout that this run needs failed ({self.outcome.reason}): {self.outcome.said}")
+                raise Needed(f"a rollout that this run needs failed ({self.outcome.reason}): {self.outcome.said}")
             raise ValueError(
                 f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
             )

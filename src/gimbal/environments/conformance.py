@@ -3,12 +3,12 @@ and actions give the same bytes."""
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gimbal.config.own import learnable
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.records import Task
 
@@ -71,7 +71,7 @@ class Conformance:
         moment = live.step(action)
         if not isinstance(moment, Moment):
             raise self._wrong(task, f"a step returns a {type(moment).__name__}, not a Moment")
-        if moment.error or not math.isfinite(moment.reward):
+        if moment.error or learnable(moment.reward) is None:
             raise self._wrong(
                 task, f"a step is answered with the error {moment.error!r} and the reward {moment.reward}"
             )

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from gimbal.config.classes import nearest
+from gimbal.config.own import LARGEST, learnable
 from gimbal.config.parts import WEIGHTED, at_top, label, main_file, resolve
 from gimbal.records import Group, Rollout, Task
 from gimbal.rewards.adapters import COLUMN, GIVEN, make
@@ -22,7 +23,6 @@ from gimbal.rewards.isolation import RewardError, worker
 from gimbal.sandbox._worker import UNSEEN
 from gimbal.sandbox.worker import Worker, WorkerError
 
-LARGEST = 1e15  # the sum of 10^8 squares of such is still finite in float32
 
 
 @runtime_checkable
@@ -199,9 +199,9 @@ class Function(AbstractReward):
                 "expected one for each, None where it does not apply"
             )
         for sample, value in enumerate(values):
-            if value is not None and not abs(value) <= LARGEST:  # nan is not
+            if value is not None and learnable(value) is None:
                 raise RewardError(
-                    f"{where}: it returned {value} as the score of completion {sample}; expected a finite number of size "
+                    f"{where}: it returned {value!s:.60} as the score of completion {sample}; expected a finite number of size "
                     f"{LARGEST:g} at most, or None where it does not apply"
                 )
 

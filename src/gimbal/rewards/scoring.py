@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import SupportsFloat
 
-from gimbal.config.own import fault, wrong
+from gimbal.config.own import fault, learnable, wrong
 from gimbal.ops.activity import doing
 from gimbal.records import Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
@@ -53,7 +53,7 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
     lost, scored = Counter() if lost is None else lost, []
     for episode, values in zip(group.episodes, zip(*columns, strict=True), strict=True):
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
-        failed = [v for v in applying.values() if not math.isfinite(v)]
+        failed = [v for v in applying.values() if learnable(v) is None]
         if applying and not failed:
             scored.append(_scored(episode, rewards, applying))
         else:

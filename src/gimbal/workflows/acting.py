@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gimbal.composition import parts_of
-from gimbal.config.own import raised
+from gimbal.config.own import LARGEST, learnable, raised
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
@@ -178,6 +178,8 @@ def _unusable(moment: Any) -> str:
     """Why an answer is invalid, or ""."""
     if not isinstance(moment, Moment):
         return f"answered with {type(moment).__name__}; an environment's step returns a Moment"
+    if learnable(moment.reward) is None:
+        return f"answered with the reward {moment.reward!r:.60}; it must be a finite number of size {LARGEST:g} at most"
     said = moment.observation
     if is_chat(said):  # messages: what is said in them
         said = "".join(message["content"] for message in said if isinstance(message["content"], str))

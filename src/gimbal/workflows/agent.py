@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gimbal.composition import OBSERVES, Advice, Composition, Refusal, Verdict
+from gimbal.config.own import learnable
 from gimbal.config.parts import label, resolve
 from gimbal.engines.base import CONTINUE, DRAW, Witness
 from gimbal.environments.program import HEARD, Program, Reply, Said, begins, is_reference, message, replied
@@ -134,7 +135,7 @@ class Agent(AbstractWorkflow):
     def _scored(self, rows: list[Rollout], score: float | None, returned: str, drawn: int) -> Episode | Drop:
         if score is None:
             return Episode(rows=tuple(rows))
-        if not math.isfinite(score):
+        if learnable(score) is None:
             return Drop(
                 "no_score", drawn=drawn, said=f"the agent {self.program} returned {returned}; return a finite number"
             )
