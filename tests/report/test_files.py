@@ -1,5 +1,6 @@
 """What lies on disk after a run, after a kill, and after a resume."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> æ
 
 
 def test_rows_come_back_and_nan_is_null(tmp_path):
-    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines = JsonLines(tmp_path / "rollouts.jsonl")
     assert lines.read() == []
     lines.append({"step": 1, "loss": math.nan, "nested": {"a": [math.inf, 1.5]}})
     lines.append({"step": 2, "text": NASTY})
@@ -55,11 +56,58 @@ def test_a_spoilt_line_in_the_middle_costs_no_other(tmp_path):
     assert [row["step"] for row in lines.since(0)[0]] == [1, 4]
 
 
+STRAY = {  # a line of metrics.jsonl that no run wrote
+    "a list": b'{"step": 2, "reward/mean": [1]}',
+    "text": b'{"step": 2, "reward/mean": "x"}',
+    "a mapping": b'{"step": 2, "grad_norm": {"a": 1}}',
+    "400 digits": b'{"step": 2, "loss": 1' + b"0" * 400 + b"}",
+    "5,000 digits": b'{"step": 2, "loss": 1' + b"0" * 5000 + b"}",
+    "nested": b"[" * 200_000,
+    "nested in an object": b'{"step": 2, "loss": ' + b"[" * 200_000,
+    "no step": b'{"loss": 1}',
+    "a step that is text": b'{"step": "2", "loss": 1}',
+    "a step between": b'{"step": 2.5, "loss": 1}',
+    "a negative step": b'{"step": -5, "loss": 1}',
+}
+
+
+@pytest.mark.parametrize("kind", STRAY)
+def test_a_line_of_no_figures_is_lost_like_a_torn_one(tmp_path, kind):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + STRAY[kind] + b'\n{"step": 3, "loss": null}\n')
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in lines.read()] == [row["step"] for row in lines.since(0)[0]] == [1, 3]
+    assert "no line of 1 of 3 steps (the first of them is step 2)" in lost(lines.read())
+    assert Record(tmp_path)("loss") == [2.0]
+
+
+def summary_with(**values):
+    known = {"recipe": "sac", "seed": 0, "steps": 3, "seconds_training": 1.5, "tokens_generated": 9, "before": {}}
+    known |= {"after": {}, "max_age": 0, "mean_discrepancy": None, "peak_memory_mb": 3.0}
+    return json.dumps(known | values)
+
+
+def test_a_whole_summary_is_read(tmp_path):
+    (tmp_path / "summary.json").write_text(summary_with(before={"eval/score": math.nan, "eval/greedy": None}))
+    assert Summary.load(tmp_path / "summary.json").steps == 3
+
+
+def test_steps_beyond_counting_are_lost_in_no_time():
+    assert "no line of 999999999998 of 1000000000000 steps (the first of them is step 2)" in lost(
+        [{"step": 1}, {"step": 10**12}]
+    )
+
+
 def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
     for text, sentence in (
         ("{", "summary.json is not readable as json"),
         ("{}", "summary.json is no complete summary .*: remove it, and gimbal train --resume .* writes it again"),
         ("null", "summary.json is no complete summary"),
+        (summary_with(after=5), r"no complete summary of a run \(after is 5, not figures by name\): remove it"),
+        (summary_with(after={"eval/score": "x"}), r"\(after.eval/score is 'x', not a number\): remove it"),
+        (summary_with(steps="x"), r"\(steps is 'x', not a number\): remove it"),
+        (summary_with(max_age=10**400), r"\(max_age is a int, not a number\): remove it"),
+        (summary_with(drops=[1]), r"\(drops is \[1\], not figures by name\): remove it"),
+        ("[" * 200_000, "summary.json is nested too deeply"),
     ):
         (tmp_path / "summary.json").write_text(text)
         with pytest.raises(ValueError, match=sentence):

@@ -2,19 +2,25 @@
 
 import errno
 import itertools
+import json
 import os
 import resource
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small import small_run
 
 from gimbal import api, durable
 from gimbal.cli import sentence
 from gimbal.policies.categorical import Categorical
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
+from gimbal.runtime.local import Trainer
 
 POLICY = Categorical(observations=4, actions=2, hidden=(8,)).load()
 
@@ -140,6 +146,10 @@ def spoil(checkpoint_, name, change):
     path.write_bytes(change(path.read_bytes()))
 
 
+def changed(manifest, **values):
+    return json.dumps(json.loads(manifest) | values).encode()
+
+
 SPOILT = {
     "a bit of the state": ("state.pt", lambda old: old[:-9] + bytes([old[-9] ^ 1]) + old[-8:]),
     "no state": ("state.pt", None),
@@ -153,6 +163,10 @@ SPOILT = {
         "manifest.json",
         lambda old: b'{"step": 3, "files": {"state.pt": 7}, "logs": {"metrics.jsonl": 5}}',
     ),
+    "no logs": ("manifest.json", lambda old: changed(old, logs={})),
+    "no files": ("manifest.json", lambda old: changed(old, files={})),
+    "another step": ("manifest.json", lambda old: changed(old, step=999)),
+    "a log of a negative size": ("manifest.json", lambda old: old.replace(b'"bytes": 0', b'"bytes": -1')),
     "weights": ("model/policy.json", lambda old: old + b" "),
 }
 
@@ -263,6 +277,29 @@ def test_a_state_that_does_not_load_is_one_sentence(tmp_path):
     with pytest.raises(checkpoint.CheckpointError, match=r"cannot be loaded.*another version") as error:
         checkpoint.load(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("state", [{"format": checkpoint.FORMAT, "step": 4}, [5], {"format": checkpoint.FORMAT}])
+def test_a_state_that_is_not_a_runs_is_one_sentence(tmp_path, state):
+    torch.save(state, tmp_path / "state.pt")
+    with pytest.raises(checkpoint.CheckpointError, match=r"has no learner, .*totals;|another version") as error:
+        checkpoint.of_run(tmp_path)
+    assert "\n" not in str(error.value) and "policy.model=" in str(error.value)
+
+
+def test_a_state_holds_what_a_resumed_run_reads(tmp_path):
+    trainer = Trainer(small_run())
+    assert set(checkpoint.STATE) <= checkpoint.of_run(trainer.save(tmp_path, {"seconds": 0.0})).keys()
+
+
+@pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, name):
+    for step in (1, 2):
+        newest = save(tmp_path, step)
+    (newest / name).unlink()
+    os.mkfifo(newest / name)
+    found, said = taken(tmp_path)
+    assert found == "step_000001" and said[0].endswith("; step_000001 is used instead")
 
 
 def test_a_state_of_an_older_version_is_refused_in_one_sentence(tmp_path):

@@ -8,9 +8,11 @@ import io
 import json
 import math
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from gimbal import durable
 from gimbal.config import read_file
-from gimbal.config.own import fault
+from gimbal.config.own import fault, told
 from gimbal.records import Episode, Group, Rollout, TrainBatch
 from gimbal.report.metrics import passed
 
@@ -46,8 +48,12 @@ class JsonLines:
         durable.append(self.path, json.dumps(_finite(row), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole line (see ``_whole``)."""
-        return _whole(self.path.read_bytes()) if durable.regular(self.path) else []
+        """Every whole line (see ``_whole``); of metrics.jsonl every one of a step and its figures."""
+        return self._rows(self.path.read_bytes()) if durable.regular(self.path) else []
+
+    def _rows(self, lines: bytes) -> list[dict[str, Any]]:
+        rows = _whole(lines)
+        return [row for row in rows if _of_figures(row)] if self.path.name == METRICS else rows
 
     def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
         """The whole lines from this byte on, and the byte where the rest begins, to follow a growing file."""
@@ -56,7 +62,7 @@ class JsonLines:
         with self.path.open("rb") as file:
             file.seek(offset)
             whole, newline, _ = file.read().rpartition(b"\n")
-        return _whole(whole), offset + len(whole) + len(newline)
+        return self._rows(whole), offset + len(whole) + len(newline)
 
     def cut(self, size: int) -> None:
         """Keep the first ``size`` bytes. This creates a new file, so that a reader following it notices."""
@@ -74,19 +80,30 @@ def _whole(lines: bytes) -> list[dict[str, Any]]:
     """The objects; a line torn by a kill or damaged since is left out, and the others stay."""
     rows = []
     for line in lines.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):  # the last of a line nested beyond all measure
             row = json.loads(line)
             rows += [row] if isinstance(row, dict) else []
     return rows
 
 
+def _of_figures(row: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics is what a run writes: a step, and numbers that a float holds, or null."""
+    step = row.get("step")
+    return isinstance(step, int) and step >= 0 and all(value is None or _number(value) for value in row.values())
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not (isinstance(value, int) and abs(value) > sys.float_info.max)
+
+
 def lost(rows: Sequence[Mapping[str, Any]], steps: int | None = None) -> str:
     """Which of the ``steps`` of a run (None: of those until its last line) have no line, and how many; "" if none is lost."""
-    there = [row["step"] for row in rows if isinstance(row.get("step"), int)]
+    there = {row["step"] for row in rows if isinstance(row.get("step"), int)}
     steps = max(there, default=0) if steps is None else steps
-    if gone := sorted(set(range(1, steps + 1)) - set(there)):
-        return f"{METRICS} has no line of {len(gone)} of {steps} steps (the first of them is step {gone[0]}): lines were lost or edited"
-    return ""
+    if not (gone := steps - sum(1 <= step <= steps for step in there)):
+        return ""
+    first = next(step for step in count(1) if step not in there)  # an edited step may be above all that could be listed
+    return f"{METRICS} has no line of {gone} of {steps} steps (the first of them is step {first}): lines were lost or edited"
 
 
 class RolloutFile:
@@ -228,10 +245,24 @@ class Summary:
     def load(cls, path: Path) -> Summary:
         try:
             saved = read_file(path)
-            return cls(**{item.name: saved[item.name] for item in fields(cls) if item.name in saved})
+            known = {item.name: saved[item.name] for item in fields(cls) if item.name in saved}
+            _check(known)
+            return cls(**known)
         except (TypeError, ValueError) as error:
             way = f"remove it, and gimbal train --resume {shlex.quote(str(path.parent))} writes it again"
             raise ValueError(f"{path} is no complete summary of a run ({error}): {way}") from error
+
+
+def _check(summary: Mapping[str, Any]) -> None:
+    """TypeError where an edited file holds another kind of value."""
+    numbers = {name: value for name, value in summary.items() if name != "recipe"}
+    for name in {"before", "after", "drops"} & numbers.keys():
+        if not isinstance(figures := numbers.pop(name), Mapping):
+            raise TypeError(f"{name} is {told(figures)}, not figures by name")
+        numbers |= {f"{name}.{key}": value for key, value in figures.items()}
+    for name, value in numbers.items():
+        if value is not None and not _number(value):
+            raise TypeError(f"{name} is {told(value)}, not a number")
 
 
 def stopped(step: int, error: Exception) -> dict[str, Any]:

@@ -43,6 +43,7 @@ MANIFEST = "manifest.json"
 FORMAT = 3
 LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # of the run's directory: a checkpoint knows how far each was
 NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
+STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # what a run's state.pt holds in any case
 PARTIAL = ".partial_"
 CHUNK = 1 << 20
 
@@ -153,10 +154,21 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
         raise CheckpointError(
             f"{checkpoint} cannot be loaded ({' '.join(str(error).split())[:200]}); it may be from another version of gimbal or torch"
         ) from error
-    if (found := state.get("format", 1)) != FORMAT:
+    if (found := state.get("format", 1) if isinstance(state, dict) else 0) != FORMAT:
         raise CheckpointError(
             f"{checkpoint} was written by another version of gimbal (format {found}; this one reads {FORMAT}): resume with that one, "
             f"or start a new run from its weights: policy.model={checkpoint / 'model'}"
+        )
+    return state
+
+
+def of_run(checkpoint: Path) -> dict[str, Any]:
+    """The state that a run goes on from."""
+    state = load(checkpoint)
+    if gone := [name for name in STATE if not isinstance(state.get(name), Mapping)]:
+        raise CheckpointError(
+            f"{checkpoint / 'state.pt'} is not the state of a run: it has no {', '.join(gone)}; start a new run from its weights: "
+            f"policy.model={checkpoint / 'model'}"
         )
     return state
 
@@ -172,7 +184,7 @@ def spoilt(checkpoint: Path, part: str = "") -> str:
         for name, digest in _manifest(checkpoint)["files"].items():
             if name.startswith(part) and _digest(checkpoint / name) != digest:
                 return f"{checkpoint / name} differs from what was written: the checkpoint is corrupted"
-    except (OSError, CheckpointError) as error:
+    except (OSError, ValueError) as error:
         return f"{checkpoint} is not a complete checkpoint ({error})"
     return ""
 
@@ -257,11 +269,15 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:  # the last of a file nested beyond all measure
         raise CheckpointError(f"its {MANIFEST} is not readable: {error}") from error
     match manifest:
-        case {"step": int(), "files": dict() as files, "logs": dict() as logs}:
-            sized = all(isinstance(log, dict) and isinstance(log.get("bytes"), int) for log in logs.values())
-            if sized and all(isinstance(digest, str) for digest in files.values()):
+        case {"step": int() as step, "files": dict() as files, "logs": dict() as logs}:
+            sized = all(
+                isinstance(log, dict) and isinstance(log.get("bytes"), int) and log["bytes"] >= 0 for log in logs.values()
+            )
+            # One without a log would let a resume cut that log to nothing; one without a file, load it unchecked.
+            listed = "state.pt" in files and all(name in logs for name in LOGS)
+            if sized and listed and step == step_of(checkpoint) and all(isinstance(it, str) for it in files.values()):
                 return manifest
-    raise CheckpointError(f"its {MANIFEST} was not written by this version of gimbal")
+    raise CheckpointError(f"its {MANIFEST} was damaged, or not written by this version of gimbal")
 
 
 def _named(root: Path) -> list[Path]:
@@ -323,6 +339,7 @@ def _of_families() -> list[Any]:
 
 
 def _digest(path: Path) -> str:
+    durable.regular(path)  # to open a pipe would wait for somebody to write
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 

@@ -66,7 +66,7 @@ class Trainer:
         self.run, self.note = run, note
         self.device = device.prepare(run.threads)
         ranks = joining.join()
-        self._saved = checkpoint.load(resume) if resume else None
+        self._saved = checkpoint.of_run(resume) if resume else None
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
