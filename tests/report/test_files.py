@@ -73,7 +73,9 @@ STRAY = {  # a line of metrics.jsonl that no run wrote
 
 @pytest.mark.parametrize("kind", STRAY)
 def test_a_line_of_no_figures_is_lost_like_a_torn_one(tmp_path, kind):
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + STRAY[kind] + b'\n{"step": 3, "loss": null}\n')
+    (tmp_path / "metrics.jsonl").write_bytes(
+        b'{"step": 1, "loss": 2.0}\n' + STRAY[kind] + b'\n{"step": 3, "loss": null}\n'
+    )
     lines = JsonLines(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in lines.read()] == [row["step"] for row in lines.since(0)[0]] == [1, 3]
     assert "no line of 1 of 3 steps (the first of them is step 2)" in lost(lines.read())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -59,6 +60,7 @@ COMMANDS = {
     "record": "record:record",
     "env": "env:environment",
 }
+LONGEST_WORD, LONGEST = 200, 2000  # characters of a word in an error's sentence, and of the sentence
 MEMORY = 200  # characters of torch's out-of-memory message
 
 
@@ -102,8 +104,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         if debug or not (told := sentence(error)):
             raise
-        print(f"gimbal: {told}", file=sys.stderr)
+        print(f"gimbal: {shortened(told)}", file=sys.stderr)
         return 2
+
+
+def shortened(said: str) -> str:
+    """Without the middle of words, and of a text, that nobody reads to the end: a value is typed or read from a file at any length."""
+    said = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][: LONGEST_WORD - 40]}...{word[0][-40:]}", said)
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 500]} ... {said[-500:]}"
 
 
 def sentence(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from gimbal.config.parts import (
     refuse_while_loading,
     resolve,
 )
-from gimbal.config.saved import dump, load, public, read_file, save, without_places
+from gimbal.config.saved import dump, load, public, read_file, run_of, save, without_places
 
 __all__ = [
     "RECIPE_FILE",
@@ -34,6 +34,7 @@ __all__ = [
     "read_file",
     "refuse_while_loading",
     "resolve",
+    "run_of",
     "save",
     "without_places",
 ]

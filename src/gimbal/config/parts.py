@@ -411,6 +411,12 @@ def _build(cls: Any, given: Mapping[str, Any], path: str) -> Any:
             else "a part is a dataclass, and its class is named here"
         )
         raise ValueError(f"{path}: {name or shown(cls)} is not a part; {way}")
+    if abstract := sorted(vars(cls).get("__abstractmethods__", ())):
+        if cls.__name__.startswith("Abstract"):  # no class was given
+            raise ValueError(f"{path} names no class; it must be {expected(cls, path)}")
+        raise ValueError(
+            f"{path}: {cls.__name__} lacks {', '.join(abstract)}, which every part of its kind has; add it"
+        )
     hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}
     for name in given:
         if name not in known:

@@ -15,10 +15,11 @@ import yaml
 
 from gimbal import durable
 from gimbal.config.expected import DATA_FILES
-from gimbal.config.parts import RECIPE_FILE, find, label, plain, read
+from gimbal.config.parts import RECIPE_FILE, find, label, plain, read, shown
 
 # Where absolute paths begin on Linux, on macOS and on clusters.
 ROOTS = "Users|Volumes|data|etc|gpfs|home|lustre|media|mnt|nfs|opt|private|projects?|root|scratch|shared|srv|tmp|usr|var|work|workspace"
+MOST_VALUES = 100_000  # in a file
 UNTIL = r"""[^\s'"`,;:()|&<>]"""  # what a path within a text is made of
 
 
@@ -98,16 +99,26 @@ def save(text: str, path: Path) -> None:
 def load(path: Path, kind: type) -> tuple[str, Any]:
     """(name of the recipe, its parts as an instance of ``kind``) of a run directory or its recipe file."""
     path = path / RECIPE_FILE if path.is_dir() else path
-    data = read_file(path)
-    if "run" not in data:
-        raise ValueError(f"{path} is not the recipe of a run: the key run is missing")
+    data, run = read_file(path), run_of(path)
     began = str(data.get("directory", ""))
-    for file in _files(data["run"]) if began else ():
+    for file in _files(run) if began else ():
         if not Path(file).exists() and (Path(began) / file).exists():
             raise ValueError(
                 f"{path} names {file}, relative to the directory where the run was started: first run cd {shlex.quote(began)}"
             )
-    return str(data.get("recipe", path.stem)), read(_as_now(data["run"]), kind)
+    return str(data.get("recipe", path.stem)), read(_as_now(run), kind)
+
+
+def run_of(path: Path) -> Mapping[str, Any]:
+    """The saved fields of the run in a recipe file."""
+    data = read_file(path)
+    if "run" not in data:
+        raise ValueError(f"{path} is not the recipe of a run: the key run is missing")
+    if not isinstance(data["run"], Mapping):
+        raise ValueError(
+            f"{path} is not the recipe of a run: the key run is {shown(data['run'])}, not the fields of a run"
+        )
+    return data["run"]
 
 
 def _as_now(run: Any) -> Any:
@@ -146,6 +157,22 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"{path} is nested too deeply") from error
     except (ValueError, yaml.YAMLError) as error:  # not JSON, not text, or values that Python lacks
         raise ValueError(f"{path} is not readable as {path.suffix[1:]}: {' '.join(str(error).split())}") from error
+    if _size(data, {}) > MOST_VALUES:
+        raise ValueError(
+            f"{path} holds more than {MOST_VALUES:,} values once its aliases (*NAME) are replaced by what they stand for; write out "
+            "what is meant"
+        )
     if not isinstance(data, Mapping):
         raise ValueError(f"{path} holds no keys and values, such as steps: 100")
     return data
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are, those of an alias counted wherever it stands. One that holds itself has no end."""
+    if not isinstance(value, Mapping | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST_VALUES + 1
+        items = value.values() if isinstance(value, Mapping) else value
+        known[id(value)] = 1 + sum(_size(item, known) for item in items)
+    return known[id(value)]

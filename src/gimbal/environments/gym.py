@@ -218,9 +218,17 @@ def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
 def _spaces(env: Any, source: str) -> tuple[Any, Any]:
     """What it shows and what it takes."""
     try:
-        return env.observation_space, env.action_space
+        found = env.observation_space, env.action_space
     except AttributeError as error:
         raise ValueError(f"{source} has no {error.name}; set it in the class or in its __init__") from error
+    import gymnasium  # late: it is an extra
+
+    for name, space in zip(("observation_space", "action_space"), found, strict=True):
+        if not isinstance(space, gymnasium.Space) or 0 in (space.shape or ()):
+            raise ValueError(
+                f"{source} has the {name} {space!s:.80}, which holds no number; set a gymnasium space in the class or in its __init__"
+            )
+    return found
 
 
 def opened(source: str) -> Any:

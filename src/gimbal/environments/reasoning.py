@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import signal
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any
@@ -14,6 +17,8 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
+SECONDS = 10.0  # of the processor's time, for the first task with some parameters: it takes milliseconds
+MOST_EXCLUDED = 1_000_000
 ATTEMPTS = 100  # other entries tried in place of one that is held out
 
 
@@ -38,6 +43,11 @@ class ReasoningGym(AbstractTasks):
     suffix: str = "\n"
 
     def __post_init__(self) -> None:
+        if self.exclude is not None and self.exclude.size > MOST_EXCLUDED:
+            raise ValueError(
+                f"{self.name} leaves out the questions of {self.exclude.size:,} tasks, and makes all of them to know these: exclude at "
+                f"most {MOST_EXCLUDED:,}"
+            )
         if self.size < 1:
             raise ValueError(f"size of {self.name} is {self.size}; it must be a number of tasks, at least 1")
 
@@ -74,6 +84,10 @@ class ReasoningGym(AbstractTasks):
         )
 
 
+class TooLarge(ValueError):
+    """Parameters with which no task is made in reasonable time."""
+
+
 @cache
 def _questions(tasks: ReasoningGym) -> frozenset[str]:
     return frozenset(tasks._entry(index)["question"] for index in range(tasks.size))
@@ -107,9 +121,40 @@ def _dataset(name: str, parameters: str, seed: int, size: int) -> Any:
         if key not in allowed:
             raise ValueError(f"{name} has no parameter {key!r}{_nearest(key, allowed)}; it has {sorted(allowed)}")
     try:
-        return make(configuration(**values, seed=seed, size=size))
-    except (AssertionError, TypeError, ValueError) as error:  # what the library's own checks raise
+        with _limited(f"{name} with the parameters {values}"):
+            made = make(configuration(**values, seed=seed, size=size))
+            made[0]
+        return made
+    except TooLarge:
+        raise
+    except (
+        AssertionError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # what the library's own checks raise
         raise ValueError(f"{name} refuses the parameters {values}: {error}") from error
+
+
+@contextmanager
+def _limited(what: str) -> Iterator[None]:
+    """ValueError where a task takes too long to make: a count without end is accepted by most datasets. Signals, which alone end a
+    loop of somebody else's, come to the main thread; a run makes its first tasks there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise TooLarge(f"{what} makes no task in {SECONDS:g} s of processor time; make its numbers smaller")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -222,6 +222,13 @@ class Denoiser(AbstractPolicySpec):
                 "diffusion: ddim), or an update of finished samples, such as update=DiffusionNFT()"
             )
 
+        elif isinstance(sampling, PathSampling) and sampling.sampler != ODE and not sampling.drawn(sampling.max_length):
+            yield Refusal(
+                f"no step is sampled from sampling.first={sampling.first} to sampling.last={sampling.last} of "
+                f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
+                "sampling.first=0 sampling.last=-1, or more steps"
+            )
+
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)
         if self.lora is not None:

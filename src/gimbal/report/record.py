@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import RECIPE_FILE, read, read_file
+from gimbal.config import RECIPE_FILE, read, read_file, run_of
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
 
@@ -105,7 +105,7 @@ class Record:
         self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / METRICS).read()
         stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
         self.stopped = read_stopped(stopped) if stopped.is_file() else None
-        self.run: Mapping[str, Any] = (read_file(recipe).get("run") or {}) if recipe.is_file() else {}
+        self.run: Mapping[str, Any] = run_of(recipe) if recipe.is_file() and "run" in read_file(recipe) else {}
         self.summary: Mapping[str, Any] = asdict(Summary.load(summary)) if summary.is_file() else {}
 
     def __call__(self, name: str) -> list[float]:

@@ -24,7 +24,6 @@ from gimbal.sandbox._worker import UNSEEN
 from gimbal.sandbox.worker import Worker, WorkerError
 
 
-
 @runtime_checkable
 class _TokenRow(Protocol):
     """What a rollout's decisions must hold for ``completion_ids``."""

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from gimbal import durable
-from gimbal.config import RECIPE_FILE, read_file
+from gimbal.config import RECIPE_FILE, run_of
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
@@ -201,9 +201,9 @@ def restore_recipe(directory: Path, note: Callable[[str], None]) -> None:
     whole = b"" if copy is None else copy.read_bytes()
     fault = f"{path} ends in the middle" if there and there != whole and whole.startswith(there) else ""
     try:
-        if "run" in read_file(path) and not fault:
+        run_of(path)
+        if not fault:
             return
-        fault = fault or f"{path} is not the recipe of a run: the key run is missing"
     except ValueError as error:
         fault = str(error)
     if copy is None:
@@ -271,7 +271,8 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
     match manifest:
         case {"step": int() as step, "files": dict() as files, "logs": dict() as logs}:
             sized = all(
-                isinstance(log, dict) and isinstance(log.get("bytes"), int) and log["bytes"] >= 0 for log in logs.values()
+                isinstance(log, dict) and isinstance(log.get("bytes"), int) and log["bytes"] >= 0
+                for log in logs.values()
             )
             # One without a log would let a resume cut that log to nothing; one without a file, load it unchecked.
             listed = "state.pt" in files and all(name in logs for name in LOGS)

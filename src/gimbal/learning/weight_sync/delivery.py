@@ -11,7 +11,6 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.records import Rollout
 
-
 TASKS = 8  # that are tried for a canary
 
 
