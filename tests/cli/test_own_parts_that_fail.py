@@ -106,3 +106,11 @@ def test_values_in_a_sentence(single_thread):
     with pytest.raises(OwnError, match=r"returned 3\.0; it must return a tensor .* of shape \[2\]"):
         shaped(object(), 3.0, like)
     assert "object yielded 1; it must yield 2" in str(wrong(object(), "next", 1, "2", "yield")).replace(".next", "")
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, "a long text " * 500, "1," * 3000])
+def test_a_value_of_any_length_is_told_in_short(single_thread, capsys, value):
+    assert cli.main(["train", "demo", f"objective={value}", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") <= 2 and len(said) < 2200, len(said)
+    assert "objective" in said and "it must be" in said

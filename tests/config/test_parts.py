@@ -12,11 +12,12 @@ from typing import Any, Literal
 import pytest
 
 from gimbal import ops, recipes
-from gimbal.config import Text, catalogue, dump, load, plain, read, resolve
+from gimbal.config import Text, catalogue, dump, load, plain, read, read_file, resolve
 from gimbal.config.classes import PACKAGE, first_sentence, methods
 from gimbal.config.expected import quoted
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.base import AbstractObjective
+from gimbal.report.record import Record
 from gimbal.workflows.base import AbstractWorkflow
 
 
@@ -206,3 +207,47 @@ def test_only_parts_of_the_kind_are_meant():
     assert "Encode" not in str(told.value)
     with pytest.raises(ValueError, match=r"objective=ClipedRatio; did you mean ClippedRatio\?"):
         read(Text("ClipedRatio"), AbstractObjective, "objective")
+
+
+def test_an_interface_is_no_part(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"store.preference names no class; it must be one of AgeDecay, Uniform, such as"
+    ):
+        recipes.load("rlpd", {"store.preference": Text("{}")})
+    with pytest.raises(ValueError, match="objective names no class; it must be an objective, such as"):
+        recipes.load("grpo", {"objective": {}})
+    own = "from dataclasses import dataclass\nfrom gimbal.objectives.base import AbstractObjective\n\n\n"
+    (tmp_path / "half.py").write_text(
+        own + "@dataclass(frozen=True, kw_only=True)\nclass Half(AbstractObjective):\n    x: int = 0\n"
+    )
+    with pytest.raises(ValueError, match=r"objective: Half lacks .*; add it"):
+        recipes.load("grpo", {"objective": Text(f"{tmp_path}/half.py:Half()")})
+
+
+ALIASED = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{below}'] * 8)}]\n" for below, name in ("ab", "bc", "cd", "de", "ef", "fg")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ALIASED + "run: [*g, *g]\n", r"recipe.yaml holds more than 100,000 values once its aliases"),
+        ("run: &a\n  b: *a\n", r"recipe.yaml holds more than 100,000 values once its aliases"),
+        ("recipe: sac\nrun: 5\n", r"recipe.yaml is not the recipe of a run: the key run is 5, not the fields of a run"),
+        ("recipe: sac\nrun: [1]\n", r"recipe.yaml is not the recipe of a run: the key run is \[1\], not"),
+        ("recipe: sac\n", r"recipe.yaml is not the recipe of a run: the key run is missing"),
+    ],
+)
+def test_a_recipe_file_that_is_none_is_named_with_its_key(tmp_path, text, said):
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path, AbstractObjective)
+    if "missing" not in said:
+        with pytest.raises(ValueError, match=said):
+            Record(tmp_path)
+
+
+def test_aliases_are_read(tmp_path):
+    (tmp_path / "mine.yaml").write_text("steps: &n 3\nhidden: &h [8, 8]\nother: *n\nmore: [*h, *h]\n")
+    assert read_file(tmp_path / "mine.yaml")["more"] == [[8, 8], [8, 8]]

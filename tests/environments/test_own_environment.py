@@ -13,13 +13,30 @@ from gimbal.environments.gym import Gymnasium, Registered
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 CORRIDOR = re.search(r"```python\n(import gymnasium.*?)```", PAGE, re.DOTALL)[1]
 BROKEN = "\n\nclass Broken:\n    def __init__(self):\n        self.x = nothing\n\n\nclass Other:\n    pass\n"
+SPACES = """
+
+class Blind(Corridor):
+    observation_space = None
+
+
+class Still(Corridor):
+    action_space = gymnasium.spaces.Box(-1, 1, (0,), np.float32)
+
+
+class Strange(Corridor):
+    action_space = 5
+
+
+class Bare(gymnasium.Env):
+    pass
+"""
 REGISTERED = "\n\ngymnasium.register('Corridor-v7', entry_point=Corridor, max_episode_steps=3)\n"
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("corridor.py").write_text(CORRIDOR + BROKEN + REGISTERED)
+    Path("corridor.py").write_text(CORRIDOR + BROKEN + SPACES + REGISTERED)
 
 
 def test_a_class_is_an_environment():
@@ -90,6 +107,13 @@ def test_large_numbers_are_answers():
         ),
         ("corridor.py:Other", "makes a Other; a gymnasium.Env is wanted"),
         ("nowhere:Other-v0", "there is no module nowhere"),
+        (
+            "corridor.py:Blind",
+            "corridor.py:Blind has the observation_space None, which holds no number; set a gymnasium space",
+        ),
+        ("corridor.py:Still", r"corridor.py:Still has the action_space Box\(.*, which holds no number"),
+        ("corridor.py:Strange", "corridor.py:Strange has the action_space 5, which holds no number"),
+        ("corridor.py:Bare", "corridor.py:Bare has no observation_space; set it in the class"),
     ],
 )
 def test_what_is_no_environment_is_refused_with_the_remedy(source, sentence):

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from gimbal.environments import reasoning
 from gimbal.environments.reasoning import ReasoningGym, names
 
 SMALL = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
@@ -72,3 +73,13 @@ def test_hashable_and_named():
     assert hash(ReasoningGym(parameters=SMALL)) == hash(ReasoningGym(parameters=dict(SMALL)))
     assert ReasoningGym(parameters=SMALL) != ReasoningGym()
     assert "countdown" in names()
+
+
+@pytest.mark.parametrize("count", [1e308, 10**12])
+def test_a_count_without_end_is_refused_and_not_waited_for(monkeypatch, count):
+    monkeypatch.setattr(reasoning, "SECONDS", 0.3)
+    huge = ReasoningGym(name="chain_sum", parameters={"max_terms": count})
+    with pytest.raises(ValueError, match=r"chain_sum with the parameters .* makes no task in 0.3 s .*smaller"):
+        huge[0]
+    with pytest.raises(ValueError, match=r"chain_sum leaves out the questions of 10,000,000 tasks.* at most 1,000,000"):
+        ReasoningGym(name="chain_sum", exclude=ReasoningGym(size=10_000_000))

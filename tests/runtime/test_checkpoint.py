@@ -361,6 +361,7 @@ def test_what_has_no_room_says_what_to_type(tmp_path):
         lambda text: "\0\0",
         lambda text: "[1, 2]",
         lambda text: "recipe: x\n",
+        lambda text: "recipe: x\nrun: 5\n",
         None,
     ],
 )

@@ -161,6 +161,12 @@ def climbing(run, steps):
 
 DENOISING = {  # what is refused of denoising, and of finished samples
     "sampler=flow_sde": replace(flow_grpo(), sampling=PathSampling(max_length=10, sampler="ode")),
+    "no step is sampled from sampling.first=9 .*set sampling.first=0": replace(
+        flow_grpo(), sampling=PathSampling(max_length=10, first=9)
+    ),
+    "no step is sampled .* to sampling.last=-12 of sampling.max_length=10": replace(
+        flow_grpo(), sampling=PathSampling(max_length=10, last=-12)
+    ),
     r"policy='Denoiser\(\)'": replace(sac(), update=diffusion_nft().update, store=Once()),
     "no more draws than steps": replace(diffusion_nft(), update=replace(diffusion_nft().update, draws=11)),
     r"goes through the steps of a network.*policy='Denoiser\(\)'": replace(
@@ -191,6 +197,7 @@ def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
     assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == []
+    assert check(replace(flow_grpo(), sampling=PathSampling(max_length=10, first=8))) == check(flow_grpo())
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)
     assert check(replace(draft(), rewards=(measured, SLOPE))) == []
 

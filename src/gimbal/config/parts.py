@@ -403,6 +403,9 @@ def _checked(part: Any, path: str) -> Any:
 
 
 def _build(cls: Any, given: Mapping[str, Any], path: str) -> Any:
+    abstract = sorted(vars(cls).get("__abstractmethods__", ())) if isinstance(cls, type) else []
+    if abstract and cls.__name__.startswith("Abstract"):  # only fields were given
+        raise ValueError(f"{path} names no class; it must be {expected(cls, path)}")
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         name = cls.__name__ if isinstance(cls, type) else ""
         way = (
@@ -411,9 +414,7 @@ def _build(cls: Any, given: Mapping[str, Any], path: str) -> Any:
             else "a part is a dataclass, and its class is named here"
         )
         raise ValueError(f"{path}: {name or shown(cls)} is not a part; {way}")
-    if abstract := sorted(vars(cls).get("__abstractmethods__", ())):
-        if cls.__name__.startswith("Abstract"):  # no class was given
-            raise ValueError(f"{path} names no class; it must be {expected(cls, path)}")
+    if abstract:
         raise ValueError(
             f"{path}: {cls.__name__} lacks {', '.join(abstract)}, which every part of its kind has; add it"
         )

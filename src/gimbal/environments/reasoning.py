@@ -84,7 +84,7 @@ class ReasoningGym(AbstractTasks):
         )
 
 
-class TooLarge(ValueError):
+class Endless(ValueError):
     """Parameters with which no task is made in reasonable time."""
 
 
@@ -125,7 +125,7 @@ def _dataset(name: str, parameters: str, seed: int, size: int) -> Any:
             made = make(configuration(**values, seed=seed, size=size))
             made[0]
         return made
-    except TooLarge:
+    except Endless:
         raise
     except (
         AssertionError,
@@ -146,7 +146,7 @@ def _limited(what: str) -> Iterator[None]:
         return
 
     def late(number: int, frame: object) -> None:
-        raise TooLarge(f"{what} makes no task in {SECONDS:g} s of processor time; make its numbers smaller")
+        raise Endless(f"{what} makes no task in {SECONDS:g} s of processor time; make its numbers smaller")
 
     before = signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
