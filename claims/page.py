@@ -52,6 +52,8 @@ import tokens_page  # noqa: E402
 import tuned_page  # noqa: E402
 import two_modes  # noqa: E402
 import two_modes_page  # noqa: E402
+import turns  # noqa: E402
+import turns_page  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
@@ -141,6 +143,7 @@ def pages() -> dict[str, str]:
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
+    text += "\n" + turns_page.section(campaign.load(turns.RECORD))
     text += "\n" + roles_page.section(campaign.load(roles.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))
