@@ -1,9 +1,14 @@
 """Values and advantages of turns: against token-level GAE, the group's mean, and by hand."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "environments")]
+from spoken import driven
 
 from gimbal import ops
 from gimbal.advantages.estimators.gae import GAE
@@ -11,11 +16,16 @@ from gimbal.advantages.estimators.group_centered import GroupCentered
 from gimbal.advantages.estimators.turn_gae import TurnGAE
 from gimbal.advantages.estimators.turn_samples import TurnBalanced
 from gimbal.advantages.shapings.whitened import Whitened
+from gimbal.dataflow.packing import pack
+from gimbal.environments.chores import Chores
+from gimbal.environments.terminal import Terminal
 from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.ops import SequenceMean, TokenMean
 from gimbal.ops.levels import first_of_turn
-from gimbal.records import TrainBatch
+from gimbal.policies.loading import AGENT
+from gimbal.policies.token import CausalLM
+from gimbal.records import Group, Part, TrainBatch
 
 G = torch.Generator().manual_seed(0)
 
@@ -137,3 +147,26 @@ def test_the_recipe_s_loss_is_the_mean_over_a_turn_s_tokens_over_turns():
     torch.testing.assert_close((SequenceMean()(b.mask_NS) * loss_NS).sum(), means.mean(), atol=1e-6, rtol=1e-6)
     starts_NS = TurnValueLoss().counted(b)
     assert TokenMean()(starts_NS)[starts_NS].unique().numel() == 1
+
+
+def test_the_turns_of_an_episode_in_a_terminal_are_what_the_policy_wrote_between_two_answers():
+    task, agent = Chores(kinds=("follow_total",))[0], CausalLM(model=AGENT).load()
+    programs = [f"${program}<eos>" for program in task.columns["programs"]]
+    told = [[*programs, f"<answer>{task.answer}</answer><eos>"], [programs[0], "<answer>no</answer><eos>"]]
+    episodes = [driven(agent, task, Terminal(), *turns)[0] for turns in told]
+    b = pack([Group(index=0, task=task, episodes=tuple(episodes))])
+    first_NS = first_of_turn(b.turns_NS, b.mask_NS)
+    assert first_NS.sum(-1).tolist() == [3, 2] and b.reward_NS.sum(-1).tolist() == [1.0, 0.0]
+    for row, (episode, turns) in enumerate(zip(episodes, told, strict=True)):
+        ids = episode.last.decisions.ids_NL[0, int(episode.last.decisions.prompt_N[0]) :]
+        for turn, said in enumerate(turns):
+            own_S = (b.turns_NS[row] == turn) & b.mask_NS[row]
+            assert agent.tokenizer.decode(ids[own_S[: len(ids)]]) == said
+        assert (b.part_NS[row][: len(ids)] == Part.OBSERVATION).any() and first_NS[row, 0]
+    value_NS = torch.where(first_NS, torch.tensor([[0.5], [0.25]]), 99.0)  # nothing but first decisions is read
+    found_NS = TurnGAE(gamma=1.0, lam=0.5)(replace(b, value_NS=value_NS, bootstrap_N=torch.zeros(2)))
+    expected = [[0.125, 0.25, 0.5], [-0.125, -0.25]]  # the last turn's 1 - 0.5 and 0 - 0.25, halved at each turn before
+    for row, advantages in enumerate(expected):
+        for turn, advantage in enumerate(advantages):
+            assert found_NS[row][(b.turns_NS[row] == turn) & b.mask_NS[row]].unique().tolist() == [advantage]
+    assert (found_NS[~b.mask_NS] == 0).all()
