@@ -32,7 +32,8 @@ class Dialogue(AbstractWorkflow):
     from the statistics. An answer joins ``overlap`` engine steps after its question (sooner only if nothing else can be generated): 0
     waits for it at the next step. For a slow tool, set about as many steps as it takes; the other rows continue meanwhile.
 
-    If the task has a column ``turns`` (curricula.Horizon), an episode still asking after that many turns is truncated.
+    If the task has a column ``turns`` (curricula.Horizon), an episode still asking after that many turns is truncated: with a tool
+    at its trigger; otherwise once the environment has judged the last of these turns, and the episode has not ended with it.
 
     - ``answers`` = 0, or a tool that never answers: SingleTurn.
     """
@@ -72,7 +73,8 @@ class Dialogue(AbstractWorkflow):
         rewards: list[tuple[int, float]] = []
         acts: list[Acted] = []
         while self._asks(row):
-            if turns is not None and given + 1 >= int(turns):
+            last = turns is not None and given + 1 >= int(turns)
+            if last and self.tool.triggers:  # a tool is asked for the sake of another turn
                 row = replace(row, stop="truncated")
                 break
             act = Act(
@@ -96,7 +98,7 @@ class Dialogue(AbstractWorkflow):
             if moment.ended:
                 row = replace(row, stop="terminated" if moment.terminated else "truncated")
                 break
-            if given >= self.answers:
+            if last or given >= self.answers:
                 row = replace(row, stop="truncated")
                 break
             given += moment.observation is not None or not self.tool.triggers

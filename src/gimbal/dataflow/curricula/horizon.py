@@ -23,7 +23,7 @@ class Horizon(AbstractCurriculumSpec):
         turns at step g:  h_n,  n = min(S, 1 + floor(g / every)),  for ``turns`` h_1 < ... < h_S
 
     It is the task's column ``turns``, where workflows.Dialogue truncates an episode that wants another turn. A truncated episode keeps
-    what it has earned so far. ``order`` chooses the tasks.
+    what it has earned so far, and counts in ``tool/cut_frac``. ``order`` chooses the tasks.
 
     - one stage: a fixed limit.
     - a limit that no episode reaches: ``order`` unchanged.
