@@ -133,11 +133,12 @@ def best(runs: campaign.Runs, arm: str) -> float | None:
 
 
 def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
+    """First the two arms of the question, then the base."""
     done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
-    yield [job for rate in RATES for arm in ARMS if (job := (arm, rate, TUNING)) not in done]
-    chosen = {arm: rate for arm in ARMS if (rate := best(runs, arm)) is not None}
-    for seed in SEEDS:
-        yield [job for arm, rate in chosen.items() if (job := (arm, rate, seed)) not in done]
+    for arms in (("token", "turn"), ("group",)):
+        yield [job for rate in RATES for arm in arms if (job := (arm, rate, TUNING)) not in done]
+        chosen = {arm: rate for arm in arms if (rate := best(runs, arm)) is not None}
+        yield [job for seed in SEEDS for arm, rate in chosen.items() if (job := (arm, rate, seed)) not in done]
 
 
 def told(found: Mapping[str, Any]) -> str:

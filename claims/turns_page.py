@@ -47,9 +47,10 @@ def chosen(runs: Runs) -> dict[str, dict[int, Mapping[str, Any]]]:
 
 def verdict(runs: Runs) -> str:
     by = chosen(runs)
-    short = min(len(found) for found in by.values())
-    if short < len(turns.SEEDS):
-        return f"{short} of {len(turns.SEEDS)} seeds are there in every arm: nothing is decided yet."
+    whole = {arm for arm, found in by.items() if len(found) == len(turns.SEEDS)}
+    if not whole >= {"token", "turn"}:
+        short = min(len(by[arm]) for arm in ("token", "turn"))
+        return f"{short} of {len(turns.SEEDS)} seeds are there of *token* and *turn*: nothing is decided yet."
     acts = sum(by["turn"][seed]["within"] < 1e-6 and by["token"][seed]["within"] > 0.1 for seed in turns.SEEDS)
     lines = [
         f"The mechanism acts in {acts} of {len(turns.SEEDS)} seeds.",
@@ -58,7 +59,8 @@ def verdict(runs: Runs) -> str:
     ]
     lines.append("| --- " * (1 + len(FIGURES)) + "|")
     for without, with_ in PAIRS:
-        cells = [compared(by[without], by[with_], name) for name in FIGURES]
+        both = {without, with_} <= whole
+        cells = [compared(by[without], by[with_], name) if both else "seeds are missing" for name in FIGURES]
         lines.append(f"| *{with_}* minus *{without}* | {' | '.join(cells)} |")
     return "\n".join(lines)
 
