@@ -11,7 +11,7 @@ import turns
 from gimbal.ops.confidence import student_width
 
 Runs = Sequence[Mapping[str, Any]]
-PAIRS = (("token", "turn"), ("group", "turn"), ("group", "token"))
+PAIRS = (("token", "turn"), ("token1", "turn"), ("group", "turn"), ("group", "token"), ("group", "token1"))
 FIGURES = {"mean": "mean pass rate", "after": "success after"}
 
 
