@@ -50,10 +50,10 @@ import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
 import tuned_page  # noqa: E402
-import two_modes  # noqa: E402
-import two_modes_page  # noqa: E402
 import turns  # noqa: E402
 import turns_page  # noqa: E402
+import two_modes  # noqa: E402
+import two_modes_page  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
