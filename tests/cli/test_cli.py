@@ -2,6 +2,8 @@
 
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -373,7 +375,7 @@ def test_what_broke_says_how_to_go_on(trained, monkeypatch, capsys, kind):
 
 def test_a_full_disk_says_how_to_go_on(trained, monkeypatch, capsys):
     def broken(run, directory, *, resume=False, name="", track=(), begun=lambda edited: None):
-        (directory / "metrics.jsonl").write_text("{}\n")
+        (directory / "metrics.jsonl").write_text('{"step": 1}\n')
         raise OSError(errno.ENOSPC, "No space left on device", "state.pt")
 
     monkeypatch.setattr(local, "run_local", broken)
@@ -428,11 +430,20 @@ def test_a_second_process_in_the_same_run_is_refused(trained, capsys):
     assert cli.main(["train", "--resume", "one"]) == 0
 
 
+def complete(saved):
+    """A checkpoint as a run leaves it, but of nothing."""
+    (saved / "state.pt").touch()
+    logs = {name: {"bytes": 0, "digest": hashlib.blake2b(digest_size=16).hexdigest()} for name in checkpoint.LOGS}
+    files = {"state.pt": hashlib.blake2b().hexdigest()}
+    manifest = {"step": checkpoint.step_of(saved), "files": files, "logs": logs}
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+
+
 def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch, capsys):
     cli.main(["train", TOY, "--name", "one"])
     recipe, saved = Path("runs/one/recipe.yaml"), Path("runs/one/checkpoints/step_000002")
     saved.mkdir(parents=True)
-    (saved / "manifest.json").write_text('{"step": 2, "files": {}, "logs": {}}')
+    complete(saved)
     (saved / "recipe.yaml").write_text(recipe.read_text())
     cli.main(["train", "--resume", "one"])
     assert not capsys.readouterr().err
@@ -646,7 +657,7 @@ def test_a_served_run_has_the_version_of_its_checkpoint(tmp_path):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "run/recipe.yaml").write_text("run: {}")
     (tmp_path / "model/config.json").touch()
-    (tmp_path / "run/checkpoints/step_000012.2/manifest.json").write_text('{"step": 12, "files": {}, "logs": {}}')
+    complete(tmp_path / "run/checkpoints/step_000012.2")
     assert (api.version("run", tmp_path), api.version(str(tmp_path / "model"), tmp_path)) == (12, 0)
 
 
