@@ -20,6 +20,7 @@ from typing import Any
 from gimbal import durable
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import FORK, Unserved
+from gimbal.engines.episodes import Episodes
 from gimbal.environments.tables import Rewritten
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
@@ -338,13 +339,12 @@ def run_local(
     any more before the first rollout: the model is loaded, tasks and rewards are checked, the sampler has the weights. It receives
     whether files of the run were edited since the checkpoint.
 
-    Ctrl-C, or a scheduler's SIGTERM, ends the run at a checkpoint after the current step
-    (raising KeyboardInterrupt); a second one ends it at once.
+    Ctrl-C, or a scheduler's SIGTERM, ends the run at a checkpoint after the current step (KeyboardInterrupt); a second one at once.
     """
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
     recorded = isinstance(run.workflow, Demonstrated)
-    segments = getattr(run.engine, "segment", 0) > 0
+    segments = isinstance(run.engine, Episodes) and run.engine.segment > 0
     console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segments)
     try:
         if run.faults is not None:
