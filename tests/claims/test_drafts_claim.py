@@ -32,8 +32,8 @@ def test_verdicts_follow_the_rule():
     assert tuned_page.rule(drafts, runs(drafts=-0.5)).count("| yes |") == 2
     assert tuned_page.rule(drafts, runs()).count("| no |") == 3
     assert tuned_page.rule(drafts, runs()[:-1]).count("seeds are missing") == 2
-    assert [len(part) for part in drafts.TUNED.left([])] == [9, 0]
-    assert [len(part) for part in drafts.TUNED.left(runs()[:9])] == [0, 15]
+    assert [len(part) for part in drafts.TUNED.left([])] == [12, 0]
+    assert [len(part) for part in drafts.TUNED.left(runs()[:12])] == [0, 15]
 
 
 def test_each_recorded_run_spent_the_budget_and_drafts_left_candidates_out():
