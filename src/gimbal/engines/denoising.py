@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -204,7 +204,8 @@ class DenoisingEngine(AbstractEngine):
         steps, shape = sampling.max_length, self._policy.sample_shape
         if steps not in self._schedules:
             self._schedules[steps] = self._policy.schedule(steps)
-        own = philox("path", *replace(request, row=0).stream)  # all rows of a sample start from one noise
+        # Of the sample: all its rows start from one noise.
+        begun = philox("path", request.seed, request.task.id, request.sample)
         shared = philox("start", request.seed, request.task.id)
         amplitude_S = torch.zeros(steps)
         if sampling.temperature > 0 and sampling.sampler != ODE and (drawn := sampling.drawn(steps)):
@@ -212,8 +213,8 @@ class DenoisingEngine(AbstractEngine):
                 first = int(shared.integers(max(1, len(drawn) - sampling.window + 1)))
                 drawn = drawn[first : first + sampling.window]
             amplitude_S[drawn.start : drawn.stop] = sampling.noise
-        start = _normal(shared if sampling.same_start else own, shape)
-        own = philox("path", *request.stream) if request.row else own
+        start = _normal(shared if sampling.same_start else begun, shape)
+        own = philox("path", *request.stream) if request.row else begun
         return LivePath(
             request=request,
             sampling=sampling,

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import STEPS, AbstractChoicePolicy, mlp, read_config, read_weights
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, mlp
 
 
 class CategoricalPolicy(AbstractChoicePolicy):
@@ -69,12 +69,7 @@ class Categorical(AbstractPolicySpec):
     model: str = ""
 
     def load(self, seed: int = 0) -> CategoricalPolicy:
-        if not self.model:
-            return CategoricalPolicy(self.observations, self.actions, list(self.hidden), seed).eval()
-        saved = read_config(self.model)
-        policy = CategoricalPolicy(saved["observations"], saved["actions"], saved["hidden"], seed)
-        read_weights(policy, self.model)
-        return policy.eval()
+        return made(CategoricalPolicy, self, seed)
 
     def at(self, directory: Path) -> Categorical:
         return replace(self, model=str(directory))

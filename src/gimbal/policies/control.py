@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from gimbal.policies.base import AbstractPolicy, Evaluation, Family
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
 
@@ -266,6 +266,18 @@ class AbstractRealPolicy(AbstractControlPolicy):
     def interface(self) -> str:
         return f"{self.config['observations']} observations, {self.actions} real actions"
 
+    def bounded(self, observations: int, actions: int, hidden: list[int], bound: float, normalize: bool) -> None:
+        """Its sizes, which are saved with it, and the largest action."""
+        self.config = {
+            "observations": observations,
+            "actions": actions,
+            "hidden": hidden,
+            "bound": bound,
+            "normalize": normalize,
+        }
+        self.bound = bound
+        self.normalizes(observations, normalize)
+
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S A"]:
         return torch.from_numpy(generator.standard_normal((steps, self.actions), dtype=np.float32))
 
@@ -284,6 +296,19 @@ class AbstractChoicePolicy(AbstractControlPolicy):
 def check_bound(bound: float) -> None:
     if not 0 < bound < math.inf:
         raise ValueError(f"policy.bound is {bound}; it is the largest action, a number above 0")
+
+
+P = TypeVar("P", bound=AbstractControlPolicy)
+
+
+def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
+    """The policy that was saved in the specification's directory ``model``; where that is empty, one by its other fields."""
+    sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    model = str(sizes.pop("model"))
+    policy = kind(**(read_config(model) if model else sizes), seed=seed)
+    if model:
+        read_weights(policy, model)
+    return policy.eval()
 
 
 def read_config(directory: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.clipped import AbstractClippedPolicy
-from gimbal.policies.control import DENSITIES, check_bound, read_config, read_weights, relu_mlp
+from gimbal.policies.control import DENSITIES, check_bound, made, relu_mlp
 
 
 class DeterministicPolicy(AbstractClippedPolicy):
@@ -21,14 +21,7 @@ class DeterministicPolicy(AbstractClippedPolicy):
         self, observations: int, actions: int, hidden: list[int], bound: float, normalize: bool, seed: int
     ) -> None:
         super().__init__(bound)
-        self.config = {
-            "observations": observations,
-            "actions": actions,
-            "hidden": hidden,
-            "bound": bound,
-            "normalize": normalize,
-        }
-        self.normalizes(observations, normalize)
+        self.bounded(observations, actions, hidden, bound, normalize)
         self.mean = relu_mlp([observations, *hidden, actions], seed)
 
     def mode(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B A"]:
@@ -55,12 +48,7 @@ class Deterministic(AbstractPolicySpec):
         check_bound(self.bound)
 
     def load(self, seed: int = 0) -> DeterministicPolicy:
-        if not self.model:
-            own = (self.observations, self.actions, list(self.hidden), self.bound, self.normalize)
-            return DeterministicPolicy(*own, seed).eval()
-        policy = DeterministicPolicy(**read_config(self.model), seed=seed)
-        read_weights(policy, self.model)
-        return policy.eval()
+        return made(DeterministicPolicy, self, seed)
 
     def at(self, directory: Path) -> Deterministic:
         return replace(self, model=str(directory))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import STEPS, AbstractChoicePolicy, read_config, read_weights, relu_mlp
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, relu_mlp
 
 
 class GreedyPolicy(AbstractChoicePolicy):
@@ -102,12 +102,7 @@ class Greedy(AbstractPolicySpec):
             )
 
     def load(self, seed: int = 0) -> GreedyPolicy:
-        if not self.model:
-            own = (self.observations, self.actions, list(self.hidden), self.normalize)
-            return GreedyPolicy(*own, seed, self.scale).eval()
-        policy = GreedyPolicy(**read_config(self.model), seed=seed)
-        read_weights(policy, self.model)
-        return policy.eval()
+        return made(GreedyPolicy, self, seed)
 
     def at(self, directory: Path) -> Greedy:
         return replace(self, model=str(directory))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, read_config, read_weights, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, made, relu_mlp
 from gimbal.policies.gaussian import log_density
 
 
@@ -31,15 +31,7 @@ class OneStepPolicy(AbstractRealPolicy):
         self, observations: int, actions: int, hidden: list[int], bound: float, normalize: bool, seed: int
     ) -> None:
         super().__init__()
-        self.config = {
-            "observations": observations,
-            "actions": actions,
-            "hidden": hidden,
-            "bound": bound,
-            "normalize": normalize,
-        }
-        self.bound = bound
-        self.normalizes(observations, normalize)
+        self.bounded(observations, actions, hidden, bound, normalize)
         self.net = relu_mlp([observations + actions, *hidden, actions], seed)
 
     def shares(self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
@@ -94,12 +86,7 @@ class OneStep(AbstractPolicySpec):
             )
 
     def load(self, seed: int = 0) -> OneStepPolicy:
-        if not self.model:
-            own = (self.observations, self.actions, list(self.hidden), self.bound, self.normalize)
-            return OneStepPolicy(*own, seed).eval()
-        policy = OneStepPolicy(**read_config(self.model), seed=seed)
-        read_weights(policy, self.model)
-        return policy.eval()
+        return made(OneStepPolicy, self, seed)
 
     def at(self, directory: Path) -> OneStep:
         return replace(self, model=str(directory))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, read_config, read_weights, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, made, relu_mlp
 from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
@@ -32,15 +32,7 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
         self, observations: int, actions: int, hidden: list[int], bound: float, seed: int, normalize: bool = False
     ) -> None:
         super().__init__()
-        self.config = {
-            "observations": observations,
-            "actions": actions,
-            "hidden": hidden,
-            "bound": bound,
-            "normalize": normalize,
-        }
-        self.bound = bound
-        self.normalizes(observations, normalize)
+        self.bounded(observations, actions, hidden, bound, normalize)
         # u begins near N(0, 1), which reaches all of (-bound, bound).
         self.moments = relu_mlp([observations, *hidden, 2 * actions], seed)
 
@@ -109,13 +101,7 @@ class SquashedGaussian(AbstractPolicySpec):
         check_bound(self.bound)
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
-        if not self.model:
-            own = (self.observations, self.actions, list(self.hidden), self.bound)
-            return SquashedGaussianPolicy(*own, seed, self.normalize).eval()
-        saved = read_config(self.model)
-        policy = SquashedGaussianPolicy(**saved, seed=seed)
-        read_weights(policy, self.model)
-        return policy.eval()
+        return made(SquashedGaussianPolicy, self, seed)
 
     def at(self, directory: Path) -> SquashedGaussian:
         return replace(self, model=str(directory))

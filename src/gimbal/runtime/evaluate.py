@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gimbal.dataflow.packing import pack
-from gimbal.engines.base import AbstractEngine, Request, drained
+from gimbal.engines.base import AbstractEngine, Needed, Request, drained
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.base import AbstractLearner, AbstractTrained, OfPolicy
 from gimbal.learning.learner import Learner
@@ -21,7 +21,7 @@ from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Sampling
-from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout, Task
+from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
@@ -30,7 +30,8 @@ from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
 CANARIES = 3  # rollouts for the proof of delivery ...
-CANARY_LENGTH = 64  # ... and most decisions in each
+CANARY_LENGTH = 64  # ... most decisions in each ...
+CANARY_TASKS = 8  # ... and tasks that are tried
 PAIRS = "pair/accuracy"  # the name in a pair loss
 SAMPLED, GREEDY = "sampled", "greedy"
 
@@ -123,7 +124,7 @@ def evaluate_held_out(
             rewards = [opened.enter_context(closing(reward.open())) for reward in own]
         opened.enter_context(running(engine, source, version))
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
-            DeliveryProof(source, canary(run, engine, held_out.tasks[0]))(engine, version)
+            DeliveryProof(source, canary(run, engine, held_out.tasks))(engine, version)
         return evaluate(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
 
 
@@ -186,13 +187,23 @@ def held_out_loss(
     return HeldOutLoss(loss=loss, accuracy=sum(shares) if shares else None)
 
 
-def canary(run: AbstractRun, engine: AbstractEngine, task: Task) -> list[Rollout]:
-    """The beginning of a few rollouts of one task, drawn before anything else is asked of the engine."""
+def canary(run: AbstractRun, engine: AbstractEngine, tasks: AbstractTasks) -> list[Rollout]:
+    """The beginning of a few rollouts of one task, drawn before anything else is asked of the engine: of the first task whose rollouts
+    do not fail, since an environment may fail at some. ``Needed`` where the first few all do."""
     sampling = replace(run.sampling, max_length=min(CANARY_LENGTH, run.sampling.max_length))
-    for number in range(CANARIES):
-        sample = number % run.num_generations  # offline data has no more
-        engine.submit(Request(group=-1 - number, task=task, sample=sample, sampling=sampling, seed=run.seed))
-    return [finished.rollout for finished in drained(engine).values()]
+    failed: Needed | None = None
+    for place in range(min(CANARY_TASKS, len(tasks))):
+        for number in range(CANARIES):
+            sample = number % run.num_generations  # offline data has no more
+            engine.submit(
+                Request(group=-1 - number, task=tasks[place], sample=sample, sampling=sampling, seed=run.seed)
+            )
+        try:
+            return [finished.rollout for finished in drained(engine).values()]
+        except Needed as error:
+            failed = failed or error
+    assert failed is not None, "a run has tasks"
+    raise failed
 
 
 def evaluate(

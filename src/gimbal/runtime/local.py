@@ -152,7 +152,7 @@ class Trainer:
         if (saved := self._saved) is None:
             self._deliver()
             for one in self.deliveries.values():
-                one.begin(lambda engine, at: canary(self.run, engine, self.run.tasks[at]), len(self.run.tasks))
+                one.begin(lambda engine: canary(self.run, engine, self.run.tasks))
             self._proved()
             return
         self.learner.load_state(saved["learner"])

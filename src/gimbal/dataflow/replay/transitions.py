@@ -138,8 +138,9 @@ class Ring(AbstractStore):
         new = _for_move(new, torch.full((new.shape[0],), FRESH))
         if due <= 0:
             return new
-        own = philox("share", self.seed, self.taken)  # so that what a minibatch rounds away is made up for by others
-        share = math.floor(self._share() * self.spec.minibatch + own.random())
+        if (share := self._share() * self.spec.minibatch) % 1:  # what one minibatch rounds away, others make up for
+            share += philox("share", self.seed, self.taken).random()
+        share = math.floor(share)
         rows = _for_move(*self._minibatches(due, self.spec.minibatch - share))
         if share:
             rows = _ordered(joined(rows, self._recorded(due, share)))

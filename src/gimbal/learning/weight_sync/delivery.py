@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gimbal.engines.base import AbstractEngine, Needed
+from gimbal.engines.base import AbstractEngine
 from gimbal.learning.base import AbstractTrained
 from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.records import Rollout
-
-TASKS = 8  # that are tried for a canary
 
 
 class Delivery:
@@ -38,18 +36,9 @@ class Delivery:
         self.sync.publish(version, self.source.weights())
         self.sync.deliver(self.engine)
 
-    def begin(self, canary: Callable[[AbstractEngine, int], Sequence[Rollout]], tasks: int) -> None:
-        """With the weights that were just delivered; the canary is the first that they draw, of the first task whose rollouts do not
-        fail: an environment may fail at some of its ``tasks``. Where it fails at the first ``TASKS``, the run ends."""
-        failed: Needed | None = None
-        for place in range(min(TASKS, tasks)):
-            try:
-                self._proof = DeliveryProof(self.source, canary(self.engine, place), self.sync.travels)
-                return
-            except Needed as error:
-                failed = failed or error
-        assert failed is not None, "a run has tasks"
-        raise failed
+    def begin(self, canary: Callable[[AbstractEngine], Sequence[Rollout]]) -> None:
+        """With the weights that were just delivered; the canary is the first that they draw."""
+        self._proof = DeliveryProof(self.source, canary(self.engine), self.sync.travels)
 
     def resume(self, state: Mapping[str, Any]) -> None:
         self._proof = DeliveryProof(self.source, state["canary"], self.sync.travels)
