@@ -64,13 +64,15 @@ def ends(
 
 @dataclass(frozen=True)
 class Tuned:
-    """Arms that have one run at each learning rate, and then their fresh seeds at the rate of the largest ``figure``."""
+    """Arms that have one run at each learning rate, and then their fresh seeds at the best: the rate of the largest ``figure``, or of
+    the largest ``worth``."""
 
     arms: tuple[str, ...]
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
     figure: str
     seed: int = 100  # of the tuning runs
+    worth: Callable[[Mapping[str, Any]], float] | None = None
 
     def tried(self, runs: Sequence[Mapping[str, Any]], arm: str) -> dict[float, Mapping[str, Any]]:
         """Rate -> its tuning run, in the order of rates."""
@@ -79,8 +81,8 @@ class Tuned:
 
     def best(self, runs: Sequence[Mapping[str, Any]], arm: str) -> float | None:
         """The rate of an arm, once all have been tried; the smaller of equals."""
-        tried = self.tried(runs, arm)
-        return max(tried, key=lambda rate: tried[rate][self.figure]) if len(tried) == len(self.rates) else None
+        tried, worth = self.tried(runs, arm), self.worth or (lambda run: run[self.figure])
+        return max(tried, key=lambda rate: worth(tried[rate])) if len(tried) == len(self.rates) else None
 
     def fresh(self, runs: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
         """The runs of the fresh seeds at the arm's rate, in the order of seeds."""
@@ -120,5 +122,5 @@ def shift(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, f
 
 
 def described(run: Mapping[str, Any]) -> str:
-    """All of a record in one line, for the console."""
-    return " ".join(f"{name} {value}" for name, value in run.items())
+    """A record in one line, for the console, without its curves."""
+    return " ".join(f"{name} {value}" for name, value in run.items() if not isinstance(value, list))

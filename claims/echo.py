@@ -22,8 +22,6 @@ Written before its first run.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,6 @@ from gimbal.runtime.run import Run
 RECORD = Path(__file__).with_suffix(".json")
 COEFFICIENTS: Mapping[str, float] = {"grpo": 0.0, "echo": 0.05}
 GIVEN, RATES, TUNING, SEEDS = 5e-5, (3e-5, 5e-5, 1e-4), 100, range(5)
-LAST = 10  # steps whose mean is what a run ends with
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -64,22 +61,15 @@ def measure(job: Job) -> dict[str, Any]:
     run = run_of(arm, rate, seed)
     trainer = Trainer(run)
     trainer.begin()
-    cpu, steps = time.process_time(), []
-    for _ in range(run.steps):
-        steps.append(trainer.advance()[0])
-    cpu = time.process_time() - cpu
+    steps, told = terminal.trained(run, trainer)
     found = {
         "arm": arm,
         "rate": rate,
         "seed": seed,
-        "after": terminal.success(run, trainer),
-        "mean": round(sum(step["pass_rate"] for step in steps) / len(steps), 4),
-        "nll": round(sum(step["nll/observation"] for step in steps[-LAST:]) / LAST, 4),
+        **told,
+        "mean": terminal.mean(steps, "pass_rate"),
+        "nll": terminal.mean(steps[-terminal.LAST :], "nll/observation"),
         "first_nll": round(steps[0]["nll/observation"], 4),
-        "calls": round(sum(step["tool/calls"] for step in steps[-LAST:]) / LAST, 2),
-        "cpu": round(cpu, 1),
-        "load": round(os.getloadavg()[1], 1),
-        "pass_rate": [round(step["pass_rate"], 3) for step in steps],
     }
     trainer.close()
     return found
@@ -101,9 +91,5 @@ def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
     yield new(("echo", best(runs), seed) for seed in SEEDS)
 
 
-def told(found: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {value}" for name, value in found.items() if name != "pass_rate")
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, told)
+    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from gimbal.runtime.run import Run
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS: Mapping[str, int] = {"terminal": 5, "blind from the start": 1}  # seeds
+LAST = 10  # steps whose mean is what a run ends with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,27 +94,38 @@ def measure(job: tuple[str, int]) -> dict[str, Any]:
     trainer = Trainer(run)
     trainer.begin()
     before = success(run, trainer)
-    wall, cpu, steps = time.perf_counter(), time.process_time(), []
-    for _ in range(run.steps):
-        steps.append(trainer.advance()[0])
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    after = success(run, trainer)
+    steps, told = trained(run, trainer)
     found = {
         "arm": arm,
         "seed": seed,
         "before": before,
-        "after": after,
+        **told,
         "blind": success(blinded(run), trainer) if arm == "terminal" else None,
-        "seconds": round(wall, 1),
-        "cpu": round(cpu, 1),
-        "load": round(os.getloadavg()[1], 1),
         "tool": round(sum(step["time/tool"] for step in steps), 1),
-        "calls": round(sum(step["tool/calls"] for step in steps[-10:]) / 10, 2),
-        "failed": round(sum(step.get("tool/failed_frac", 0.0) for step in steps[-10:]) / 10, 3),
-        "pass_rate": [round(step["pass_rate"], 3) for step in steps],
+        "failed": mean(steps[-LAST:], "tool/failed_frac", 3),
     }
     trainer.close()
     return found
+
+
+def trained(run: Run, trainer: Trainer) -> tuple[list[Mapping[str, float]], dict[str, Any]]:
+    """All of a run: the metrics of each step, and what claims on terminals record of them."""
+    wall, cpu, steps = time.perf_counter(), time.process_time(), list[Mapping[str, float]]()
+    for _ in range(run.steps):
+        steps.append(trainer.advance()[0])
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return steps, {
+        "after": success(run, trainer),
+        "seconds": round(wall, 1),
+        "cpu": round(cpu, 1),
+        "load": round(os.getloadavg()[1], 1),
+        "calls": mean(steps[-LAST:], "tool/calls", 2),
+        "pass_rate": [round(step["pass_rate"], 3) for step in steps],
+    }
+
+
+def mean(steps: Sequence[Mapping[str, float]], name: str, digits: int = 4) -> float:
+    return round(sum(step.get(name, 0.0) for step in steps) / len(steps), digits)
 
 
 def success(run: Run, trainer: Trainer) -> float:
@@ -127,9 +139,5 @@ def left(runs: campaign.Runs) -> Iterator[Iterable[tuple[str, int]]]:
     yield [(arm, seed) for arm, seeds in ARMS.items() for seed in range(seeds) if (arm, seed) not in done]
 
 
-def told(found: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {value}" for name, value in found.items() if name != "pass_rate")
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, told)
+    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)

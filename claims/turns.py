@@ -36,9 +36,7 @@ first of seed 0 was under way, before any run of its own.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,7 +59,7 @@ from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
 RECORD = Path(__file__).with_suffix(".json")
-ARMS, RATES, TUNING, SEEDS = ("group", "token", "token1", "turn"), (2e-5, 6e-5, 2e-4), 100, range(5)
+TUNED = campaign.Tuned(("group", "token", "token1", "turn"), (2e-5, 6e-5, 2e-4), (0, 1, 2, 3, 4), "mean")
 LAMBDAS: Mapping[str, float] = {"token": 0.95, "token1": 1.0}
 STEPS, SAMPLES, WITHIN = 10, 2, "advantage/within_turn"
 LAST = 5  # steps whose mean is what a run ends with
@@ -110,46 +108,21 @@ def measure(job: Job) -> dict[str, Any]:
     run = run_of(arm, rate, seed)
     trainer = Trainer(run)
     trainer.begin()
-    cpu, steps = time.process_time(), list[Mapping[str, float]]()
-    for _ in range(run.steps):
-        steps.append(trainer.advance()[0])
-    cpu = time.process_time() - cpu
+    steps, told = terminal.trained(run, trainer)
     critic = [step["value/explained"] for step in steps[-LAST:] if "value/explained" in step]
     found = {
         "arm": arm,
         "rate": rate,
         "seed": seed,
-        "after": terminal.success(run, trainer),
-        "mean": round(sum(step["pass_rate"] for step in steps) / len(steps), 4),
-        "within": round(sum(step[WITHIN] for step in steps) / len(steps), 4),
+        **told,
+        "mean": terminal.mean(steps, "pass_rate"),
+        "within": terminal.mean(steps, WITHIN),
         "explained": round(sum(critic) / len(critic), 3) if critic else None,
-        "calls": round(sum(step["tool/calls"] for step in steps[-LAST:]) / LAST, 2),
-        "cpu": round(cpu, 1),
-        "load": round(os.getloadavg()[1], 1),
-        "pass_rate": [round(step["pass_rate"], 3) for step in steps],
+        "calls": terminal.mean(steps[-LAST:], "tool/calls", 2),
     }
     trainer.close()
     return found
 
 
-def best(runs: campaign.Runs, arm: str) -> float | None:
-    """The rate at which an arm is compared, once its runs of the tuning seed are all there."""
-    tuned = [run for run in runs if run["seed"] == TUNING and run["arm"] == arm]
-    return max(tuned, key=lambda run: run["mean"])["rate"] if len(tuned) == len(RATES) else None
-
-
-def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
-    """First the two arms of the question, then what tells lambda apart, and the base."""
-    done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
-    for arms in (("token", "turn"), ("token1",), ("group",)):
-        yield [job for rate in RATES for arm in arms if (job := (arm, rate, TUNING)) not in done]
-        chosen = {arm: rate for arm in arms if (rate := best(runs, arm)) is not None}
-        yield [job for seed in SEEDS for arm, rate in chosen.items() if (job := (arm, rate, seed)) not in done]
-
-
-def told(found: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {value}" for name, value in found.items() if name != "pass_rate")
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, told)
+    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)

@@ -21,12 +21,12 @@ def section(runs: Runs) -> str:
         "",
         "\n\n".join((turns.__doc__ or "").split("\n\n")[1:-1]),
         "",
-        f"{len(runs)} runs are recorded; `python claims/turns.py` goes on.",
+        f"{len(runs)} of {turns.TUNED.whole} runs are recorded.",
         "",
         "| arm | rate | seed | mean pass rate | success after | spread within turns | explained by the critic | calls | CPU seconds |",
         "| --- " * 9 + "|",
     ]
-    for run in sorted(runs, key=lambda run: (run["seed"] != turns.TUNING, run["arm"], run["rate"], run["seed"])):
+    for run in sorted(runs, key=lambda run: (run["seed"] != turns.TUNED.seed, run["arm"], run["rate"], run["seed"])):
         explained = "" if run["explained"] is None else f"{run['explained']:.2f}"
         lines.append(
             f"| *{run['arm']}* | {run['rate']:g} | {run['seed']} | {run['mean']:.3f} | {run['after']:.3f} | {run['within']:.3f} | "
@@ -37,23 +37,18 @@ def section(runs: Runs) -> str:
 
 def chosen(runs: Runs) -> dict[str, dict[int, Mapping[str, Any]]]:
     """The runs of the record of each arm, at its best rate, by seed."""
-    found: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for arm in turns.ARMS:
-        rate = turns.best(list(runs), arm)
-        found[arm] = {run["seed"]: run for run in runs if (run["arm"], run["rate"]) == (arm, rate)}
-        found[arm].pop(turns.TUNING, None)
-    return found
+    return {arm: {run["seed"]: run for run in turns.TUNED.fresh(runs, arm)} for arm in turns.TUNED.arms}
 
 
 def verdict(runs: Runs) -> str:
     by = chosen(runs)
-    whole = {arm for arm, found in by.items() if len(found) == len(turns.SEEDS)}
+    whole = {arm for arm, found in by.items() if len(found) == len(turns.TUNED.seeds)}
     if not whole >= {"token", "turn"}:
         short = min(len(by[arm]) for arm in ("token", "turn"))
-        return f"{short} of {len(turns.SEEDS)} seeds are there of *token* and *turn*: nothing is decided yet."
-    acts = sum(by["turn"][seed]["within"] < 1e-6 and by["token"][seed]["within"] > 0.1 for seed in turns.SEEDS)
+        return f"{short} of {len(turns.TUNED.seeds)} seeds are there of *token* and *turn*: nothing is decided yet."
+    acts = sum(by["turn"][seed]["within"] < 1e-6 and by["token"][seed]["within"] > 0.1 for seed in turns.TUNED.seeds)
     lines = [
-        f"The mechanism acts in {acts} of {len(turns.SEEDS)} seeds.",
+        f"The mechanism acts in {acts} of {len(turns.TUNED.seeds)} seeds.",
         "",
         "| | " + " | ".join(FIGURES.values()) + " |",
     ]
@@ -67,7 +62,7 @@ def verdict(runs: Runs) -> str:
 
 def compared(without: Mapping[int, Mapping[str, Any]], with_: Mapping[int, Mapping[str, Any]], name: str) -> str:
     """The paired difference, its interval, and what the rule makes of it."""
-    differences = [with_[seed][name] - without[seed][name] for seed in turns.SEEDS]
+    differences = [with_[seed][name] - without[seed][name] for seed in turns.TUNED.seeds]
     mean = statistics.fmean(differences)
     half = statistics.stdev(differences) * student_width(len(differences), 0.025)
     decided = "**better**" if mean - half > 0 else "**worse**" if mean + half < 0 else "not decided"

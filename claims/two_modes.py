@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,13 @@ from gimbal.records import TrainBatch
 
 RECORD = Path(__file__).with_suffix(".json")
 ALPHA: Mapping[str, float] = {"fql": 0.1, "fql strong": 10.0, "flow": 10.0, "td3_bc": 2.5, "td3_bc strong": 0.05}
-ARMS, RATES, TUNING, SEEDS = tuple(ALPHA), (3e-4, 1e-3, 3e-3), 100, range(5)
+TUNED = campaign.Tuned(
+    tuple(ALPHA),
+    (3e-4, 1e-3, 3e-3),
+    (0, 1, 2, 3, 4),
+    "reward",
+    worth=lambda run: -run["distance"] if run["arm"] == "flow" else run["reward"],
+)
 MODE, SPREAD, STEPS, MINIBATCH, COUNT = 0.7, 0.1, 2_000, 256, 10_000
 SIZES = {"observations": 1, "actions": 1}
 
@@ -137,29 +143,6 @@ def measure(job: tuple[str, float, int]) -> dict[str, Any]:
     return {**named, **{name: round(float(x), 4) for name, x in figures.items()}, "cpu": round(cpu, 1)}
 
 
-def best(runs: campaign.Runs, arm: str) -> float | None:
-    """The rate that its tuning runs choose; None while one of them is missing."""
-    own = [run for run in runs if (run["arm"], run["seed"]) == (arm, TUNING)]
-    worth = (lambda run: -run["distance"]) if arm == "flow" else (lambda run: run["reward"])
-    return max(own, key=worth)["rate"] if len(own) == len(RATES) else None
-
-
-def left(runs: campaign.Runs) -> Iterable[list[tuple[str, float, int]]]:
-    def lacking(jobs: Iterable[tuple[str, float, int]]) -> list[tuple[str, float, int]]:
-        done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
-        return [job for job in jobs if job not in done]
-
-    yield lacking((arm, rate, TUNING) for arm in ARMS for rate in RATES)
-    yield lacking((arm, rate, seed) for arm in ARMS if (rate := best(runs, arm)) for seed in SEEDS)
-
-
-def of(runs: campaign.Runs, arm: str, figure: str) -> list[float]:
-    """Of each seed at the arm's rate; [] where one is missing."""
-    chosen = best(runs, arm)
-    found = [run[figure] for run in runs if (run["arm"], run["rate"]) == (arm, chosen) and run["seed"] in SEEDS]
-    return found if len(found) == len(SEEDS) else []
-
-
 def conditions(runs: campaign.Runs) -> dict[str, bool | None]:
     """Each line of the rule; None while a seed is missing."""
     asked = {
@@ -168,15 +151,12 @@ def conditions(runs: campaign.Runs) -> dict[str, bool | None]:
         "*td3_bc strong*: more than .9 between the modes": ("td3_bc strong", "between", 0.9, math.inf),
         "*fql strong*: fewer than .2 between the modes": ("fql strong", "between", -math.inf, 0.2),
     }
+    found = {arm: TUNED.fresh(runs, arm) for arm in TUNED.arms}
     return {
-        name: all(low < x < high for x in found) if (found := of(runs, arm, figure)) else None
+        name: all(low < run[figure] < high for run in found[arm]) if len(found[arm]) == len(TUNED.seeds) else None
         for name, (arm, figure, low, high) in asked.items()
     }
 
 
-def told(run: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {value}" for name, value in run.items())
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, told)
+    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import campaign
 import two_modes
+from offline_page import SAID
 
-SAID = {True: "yes", False: "no", None: "seeds are missing"}
 FIGURES = ("better", "worse", "between", "above", "reward", "imitation/error", "cpu")
 
 
 def section(runs: campaign.Runs) -> str:
     about = "\n\n".join((two_modes.__doc__ or "").split("\n\n")[1:-1])
-    whole = len(two_modes.ARMS) * (len(two_modes.RATES) + len(two_modes.SEEDS))
-    count = f"{len(runs)} of {whole} runs are recorded."
+    count = f"{len(runs)} of {two_modes.TUNED.whole} runs are recorded."
     lines = ["## A bandit with two modes (`two_modes.py`)", "", about, "", count, "", table(runs), "", rule(runs)]
     return "\n".join([*lines, "", verdict(runs), ""])
 
@@ -24,9 +23,10 @@ def table(runs: campaign.Runs) -> str:
     """Median (least to most) of the seeds at each arm's rate."""
     heads = ("near the better", "near the worse", "between", "above 0", "mean reward", "imitation error", "CPU seconds")
     lines = [f"| arm | rate | {' | '.join(heads)} |", "| --- " * (len(heads) + 2) + "|"]
-    for arm in two_modes.ARMS:
-        cells = [spread(two_modes.of(runs, arm, figure)) for figure in FIGURES]
-        lines.append(f"| *{arm}* | {two_modes.best(runs, arm) or ''} | {' | '.join(cells)} |")
+    for arm in two_modes.TUNED.arms:
+        own = two_modes.TUNED.fresh(runs, arm)
+        cells = [spread([run[figure] for run in own]) for figure in FIGURES]
+        lines.append(f"| *{arm}* | {two_modes.TUNED.best(runs, arm) or ''} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -16,19 +16,19 @@ import turns_page
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
 
-BEST = turns.RATES[1]
+BEST = turns.TUNED.rates[1]
 WITHIN = {"group": 0.0, "token": 0.5, "token1": 0.05, "turn": 0.0}
 
 
 def runs(**means):
     """Tuning runs that choose the middle rate, and five seeds around what each arm is given."""
     found = [
-        {"arm": arm, "rate": rate, "seed": turns.TUNING, "mean": 0.3 - abs(rate - BEST)}
-        for arm in turns.ARMS
-        for rate in turns.RATES
+        {"arm": arm, "rate": rate, "seed": turns.TUNED.seed, "mean": 0.3 - abs(rate - BEST)}
+        for arm in turns.TUNED.arms
+        for rate in turns.TUNED.rates
     ]
-    for arm in turns.ARMS:
-        for seed in turns.SEEDS:
+    for arm in turns.TUNED.arms:
+        for seed in turns.TUNED.seeds:
             mean = means.get(arm, 0.4) + 0.01 * seed
             found.append({"arm": arm, "rate": BEST, "seed": seed, "mean": mean, "after": mean, "within": WITHIN[arm]})
     return found
@@ -41,7 +41,7 @@ def test_the_interval_of_the_paired_difference_decides():
     assert turns_page.verdict(runs(turn=0.3)).count("**worse**") == 6
     apart = runs()
     for run in apart:
-        if run["arm"] == "turn" and run["seed"] in turns.SEEDS:
+        if run["arm"] == "turn" and run["seed"] in turns.TUNED.seeds:
             run["mean"] += (-1) ** run["seed"]
     assert "not decided" in turns_page.verdict(apart).splitlines()[4].split("|")[2]
     for run in apart:
@@ -53,17 +53,17 @@ def test_until_all_is_there_nothing_is_decided():
     whole = runs()
     assert "4 of 5 seeds" in turns_page.verdict(whole[:-1])
     assert "0 of 5 seeds" in turns_page.verdict(
-        [run for run in whole if run["seed"] in turns.SEEDS]
+        [run for run in whole if run["seed"] in turns.TUNED.seeds]
     )  # no rate is chosen
-    assert [job for part in turns.left(whole[:-1]) for job in part] == [("turn", BEST, 4)]
-    assert [len(list(part)) for part in turns.left([])] == [6, 0, 3, 0, 3, 0]
+    assert [job for part in turns.TUNED.left(whole[:-1]) for job in part] == [("turn", BEST, 4)]
+    assert [len(list(part)) for part in turns.TUNED.left([])] == [12, 0]
     first = [run for run in whole if run["arm"] != "group"]
     assert turns_page.verdict(first).count("seeds are missing") == 6
-    assert [job[0] for part in turns.left(first) for job in part] == ["group"] * 3
+    assert [job[0] for part in turns.TUNED.left(first) for job in part] == ["group"] * 3  # rates first
 
 
 def test_token_and_turn_differ_in_what_knows_turns():
-    group, token, token1, turn = (turns.run_of(arm, 1e-4, 3) for arm in turns.ARMS)
+    group, token, token1, turn = (turns.run_of(arm, 1e-4, 3) for arm in turns.TUNED.arms)
     for run in (group, token, token1, turn):
         check(run)
         assert run.optimization.learning_rate == 1e-4 and (run.seed, run.steps) == (3, turns.STEPS)
