@@ -141,3 +141,35 @@ def test_dry_run_loads_the_reward(place, capsys):
 def test_a_loop_or_fault_that_means_nothing_is_refused_as_it_is_typed(place, capsys, words, sentence):
     assert cli.main(["train", *words, "--dry-run"]) == 2
     assert sentence in capsys.readouterr().err and not (place / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "recipe", ["greso", "vade", "dps", "dars", "duet", "sgpo", "until_mixed", "rollout_gdro", "retiring", "xrpo", "v0"]
+)
+def test_a_recipe_that_goes_by_the_past_takes_a_reward_of_ones_own(place, capsys, recipe):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    assert cli.main(["train", recipe, "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "--dry-run"]) == 0
+
+
+def test_a_workflow_that_goes_by_a_reward_takes_ones_own_as_it_is_typed(place, capsys):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    words = ["train", "arrol", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "--dry-run"]
+    assert cli.main(words) == 2
+    assert "Pruning goes by ReasoningScore ('reasoning'), but this run has 'known'" in capsys.readouterr().err
+    assert cli.main([*words, "workflow.reward=mine.py:known"]) == 0
+
+
+def test_a_reward_that_a_part_names_is_named_again_as_it_is_typed(place, capsys):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    words = ["train", "kimi_length", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "--dry-run"]
+    assert cli.main(words) == 2
+    assert "reads the reward 'reasoning'" in (said := capsys.readouterr().err) and "(right=known)" in said
+    assert cli.main([*words, "right=known"]) == 0
+
+
+def test_drafts_as_they_are_typed(place):
+    pytest.importorskip("diffusers")
+    reward = "DigitClass(wanted=4,name='log_p')"
+    words = ["train", "diffusion_nft", f"workflow=Preselected(draft=4,keep=8,reward={reward})", f"rewards=[{reward}]"]
+    assert cli.main([*words, "held_out.workflow=SingleTurn()", "--dry-run"]) == 0
+    assert cli.main(["train", "sol_rl", "workflow.draft=3", "workflow.keep=8", "--dry-run"]) == 0

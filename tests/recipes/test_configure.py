@@ -15,6 +15,7 @@ from gimbal.environments.minari import Minari
 from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import ExactKL
+from gimbal.policies.one_step import OneStep
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun
@@ -252,6 +253,14 @@ def test_an_evaluation_of_a_run_on_written_answers_draws_its_own(tmp_path, monke
     assert written.held_out.workflow == written.workflow and written.held_out.engine == written.engine
 
 
+SCALES = (
+    {},
+    {"policy.scale": "7"},
+    {"environment": "Acrobot-v1"},
+    {"environment": "Acrobot-v1", "policy.scale": "7"},
+)
+
+
 def test_roles_references_admission_and_noise_as_they_are_typed():
     typed = {"workflow": "PlanAndExecute()", "separate": '{"executor": SeparateWeights(learning_rate=1e-5)}'}
     typed |= {"max_staleness": "16", "staleness.admission": "4"}
@@ -275,6 +284,14 @@ def test_roles_references_admission_and_noise_as_they_are_typed():
     }
     run = recipes.load("rlpd", {key: Text(value) for key, value in typed.items()})
     assert (run.update.subset, run.update.critic.layer_norm, run.store.share) == (3, False, 0.25)
+    typed = {
+        "policy": "OneStep(observations=3,actions=1,bound=2)",
+        "update": "FlowQ(critic=ActionValues(observations=3,actions=1,bound=2))",
+    }
+    run = recipes.load("sac", {key: Text(value) for key, value in (typed | {"update.alpha": "3"}).items()})
+    assert run.policy == OneStep(observations=3, actions=1, bound=2.0) and run.update.alpha == 3
+    found = [recipes.load("dqn", {key: Text(value) for key, value in typed.items()}).policy.scale for typed in SCALES]
+    assert found == [30, 7, 1, 7], "the recipe's is of CartPole's returns"
     run = recipes.load("fisor", {"update.violation": Text("25"), "update.safe_expectile": Text(".8")})
     assert (run.update.violation, run.update.safe_expectile) == (25, 0.8)
     assert recipes.load("draft", {"update.steps.count": Text("10")}).update.steps == GradientSteps(count=10)

@@ -296,6 +296,8 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         )
     if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | Planned):
         sizes["policy.bound"] = world.bound
+    if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
+        sizes["policy.scale"] = 1.0
     learns, at = run.learns, "update"
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
