@@ -26,6 +26,7 @@ def runs(tmp_path_factory):
     return home
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_and_learned_from(runs, tmp_path, capsys):
     words = [
         "record",

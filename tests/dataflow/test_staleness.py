@@ -87,6 +87,7 @@ def test_the_bound_is_reached():
     assert max(ages) == ages[-1] == 3
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     rule=st.sampled_from(BOUNDED),

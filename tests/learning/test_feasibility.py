@@ -167,6 +167,7 @@ def test_at_an_expectile_of_a_half_danger_is_the_mean():
     torch.testing.assert_close(losses(made, batch)["danger_value"].value, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("safe_expectile", "feasible"), [(0.9, True), (0.1, False)])
 def test_a_state_with_one_safe_action_of_two_is_feasible(safe_expectile, feasible):
     """The reversed expectile is the better action's; turned around it is the worse one's."""
@@ -195,6 +196,7 @@ def test_a_state_with_one_safe_action_of_two_is_feasible(safe_expectile, feasibl
     assert (made.models["danger_value"](torch.zeros(1, 3)).item() <= 0) == feasible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_with_the_sign_of_the_constraint_turned_around_the_policy_violates(sign):
     """One state, two actions: the one that earns violates. What is turned around keeps that one."""

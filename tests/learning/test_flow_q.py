@@ -170,6 +170,7 @@ def trained(alpha, moves=600):
         return flow, learner.policy.act(torch.zeros(1000, 3), noise)
 
 
+@pytest.mark.slow
 def test_a_flow_that_has_learned_ends_where_the_data_are():
     """And the policy with it, until value counts: then it goes up from there, and the flow stays."""
     for alpha, rises in ((100.0, False), (0.3, True)):

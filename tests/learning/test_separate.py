@@ -153,6 +153,7 @@ def test_each_role_is_moved_by_its_own_rows_alone(single_thread):
     assert not torch.equal(before[1], bits(trainer.learner.policy))
 
 
+@pytest.mark.slow
 def test_at_a_learning_rate_of_zero_a_role_stays_as_it_began(single_thread):
     start = bits(Trainer(two()).learner.policy)
     still = trained(two(separate={"executor": SeparateWeights(learning_rate=0.0)}))
@@ -178,6 +179,7 @@ def test_a_role_may_begin_from_a_model_of_its_own(single_thread, tmp_path):
 # A run holds for every model.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age", [0, 2])
 def test_resumed_from_the_middle_it_is_the_uninterrupted_run(single_thread, tmp_path, age):
     run = two(max_staleness=age, steps=6, record_every=2, held_out=HeldOut(tasks=rows(3), samples=1))
@@ -199,6 +201,7 @@ def test_resumed_from_the_middle_it_is_the_uninterrupted_run(single_thread, tmp_
     assert {"role/planner/reward", "role/executor/length", "grad_norm/executor"} <= steps[0].keys()
 
 
+@pytest.mark.slow
 def test_it_is_resumed_where_the_model_that_a_role_began_with_is_gone(single_thread, tmp_path):
     initial = tmp_path / "initial"
     trained(small_run(policy=CausalLM()), 1).learner.save(initial)
@@ -237,6 +240,7 @@ def test_the_weights_of_another_role_are_not_taken_for_its_own(single_thread, mo
         trainer.advance()
 
 
+@pytest.mark.slow
 def test_each_role_is_evaluated_and_exported_with_its_own_weights(single_thread, tmp_path, capsys):
     run = two(policy=CausalLM(), steps=2, held_out=HeldOut(tasks=rows(4), samples=2))
     directory = api.create(run, "mine", "run", tmp_path)

@@ -329,6 +329,7 @@ def test_a_signature_beyond_its_limit_and_short_of_it(record, name, pair):
     assert name not in causes(record(**short))
 
 
+@pytest.mark.slow
 def test_every_rule_has_a_signature_here(record):
     shown = {"empty_answers"}  # of evaluations, in test_doctor_short_runs.py
     for pairs in SICK.values():
@@ -459,6 +460,7 @@ def test_the_faults_of_the_recipe_are_not_read(record):
     assert names(record(run=run)) == []
 
 
+@pytest.mark.slow
 def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, capsys):
     seen = set()
     for pairs in SICK.values():

@@ -62,6 +62,7 @@ def request(group: int, sample: int) -> Request:
     return Request(group=group, task=Task(id="t"), sample=sample, sampling=Sampling(max_length=300), seed=5)
 
 
+@pytest.mark.slow
 def test_long_rollouts_have_the_bound_and_what_waits_has_the_admission():
     """Most of the throughput of the wide bound, at an age nearer that of the narrow one."""
     plan = replace(PLAN, max_staleness=12, samplers=4, warmup=20, steps=60)
