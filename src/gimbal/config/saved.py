@@ -99,7 +99,8 @@ def save(text: str, path: Path) -> None:
 def load(path: Path, kind: type) -> tuple[str, Any]:
     """(name of the recipe, its parts as an instance of ``kind``) of a run directory or its recipe file."""
     path = path / RECIPE_FILE if path.is_dir() else path
-    data, run = read_file(path), run_of(path)
+    data = read_file(path)
+    run = run_of(path, data)
     began = str(data.get("directory", ""))
     for file in _files(run) if began else ():
         if not Path(file).exists() and (Path(began) / file).exists():
@@ -109,9 +110,8 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
     return str(data.get("recipe", path.stem)), read(_as_now(run), kind)
 
 
-def run_of(path: Path) -> Mapping[str, Any]:
-    """The saved fields of the run in a recipe file."""
-    data = read_file(path)
+def run_of(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The saved fields of the run in a recipe file that holds ``data``."""
     if "run" not in data:
         raise ValueError(f"{path} is not the recipe of a run: the key run is missing")
     if not isinstance(data["run"], Mapping):

@@ -105,7 +105,8 @@ class Record:
         self.rows: Sequence[Mapping[str, Any]] = JsonLines(directory / METRICS).read()
         stopped, recipe, summary = directory / STOPPED, directory / RECIPE_FILE, directory / SUMMARY
         self.stopped = read_stopped(stopped) if stopped.is_file() else None
-        self.run: Mapping[str, Any] = run_of(recipe) if recipe.is_file() and "run" in read_file(recipe) else {}
+        data = read_file(recipe) if recipe.is_file() else {}
+        self.run: Mapping[str, Any] = run_of(recipe, data) if "run" in data else {}
         self.summary: Mapping[str, Any] = asdict(Summary.load(summary)) if summary.is_file() else {}
 
     def __call__(self, name: str) -> list[float]:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from gimbal import durable
-from gimbal.config import RECIPE_FILE, run_of
+from gimbal.config import RECIPE_FILE, read_file, run_of
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
@@ -201,7 +201,7 @@ def restore_recipe(directory: Path, note: Callable[[str], None]) -> None:
     whole = b"" if copy is None else copy.read_bytes()
     fault = f"{path} ends in the middle" if there and there != whole and whole.startswith(there) else ""
     try:
-        run_of(path)
+        run_of(path, read_file(path))
         if not fault:
             return
     except ValueError as error:
