@@ -61,6 +61,7 @@ def plain_critics(update):
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
+BRANCHED = recipes.function("branch_grpo")().sampling
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
@@ -191,6 +192,12 @@ MECHANISMS: dict[str, Mechanism] = {
         "flow_grpo",
         sampling=differs("mismatch/logp_diff_max"),
         advantage=ADVANTAGE,
+    ),
+    "branch_grpo": of(
+        "dance_grpo",
+        workflow=above("rows/shared_frac").by(workflow=SingleTurn()),
+        advantage=ADVANTAGE,
+        sampling=differs("mismatch/logp_diff_max").by(sampling=replace(BRANCHED, same_start=False)),
     ),
     "diffusion_dpo": of("awm", 2, update=above("dpo/margin")),
     "diffusion_nft": of(

@@ -15,6 +15,7 @@ from gimbal.advantages.estimators.leave_one_out import LeaveOneOut
 from gimbal.advantages.estimators.log_mean_exp_centered import LogMeanExpCentered
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.node_normalized import NodeNormalized
 from gimbal.advantages.estimators.polychromic import Polychromic
 from gimbal.advantages.estimators.position_normalized import PositionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
@@ -75,6 +76,7 @@ __all__ = [
     "LogTamed",
     "MedianCentered",
     "MinimumVarianceCentered",
+    "NodeNormalized",
     "NoveltySharpened",
     "Polychromic",
     "PositionNormalized",

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.engines.base import DRAW, FORK, AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import Fit, Form, Precision
 from gimbal.engines.receipts import Reading, fingerprints, tensors, unsaved
 from gimbal.ops import philox
@@ -39,6 +39,7 @@ class LivePath:
     noise_SD: Tensor  # of each step
     label: int
     states: list[Tensor]
+    kept: int = 0  # steps taken over from the path that it split off; what it draws itself comes after them
     means: list[Tensor] = field(default_factory=list)
     stds: list[float] = field(default_factory=list)
     behavior: list[float] = field(default_factory=list)
@@ -47,6 +48,11 @@ class LivePath:
     @property
     def length(self) -> int:
         return len(self.means)
+
+    def keep(self, steps: int) -> None:
+        """Its first steps are another path's: without amplitude they are no decisions here, and their log-probability is 0."""
+        self.kept = steps
+        self.amplitude_S[:steps] = 0
 
     def rollout(self, stop: str) -> Rollout:
         steps = self.length
@@ -88,6 +94,7 @@ class DenoisingEngine(AbstractEngine):
         self._version = -1
         self._schedules: dict[int, NoiseSchedule] = {}
         self._queue: deque[Request] = deque()
+        self._trunks: dict[tuple[int, int], tuple[Rollout, int]] = {}  # of queued branches: which path, how many steps
         self._live: list[LivePath] = []  # in the order of their start
 
     @property
@@ -106,11 +113,24 @@ class DenoisingEngine(AbstractEngine):
         fitting(self._policy, request.sampling)
         self._queue.append(request)
 
+    def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
+        """A branch: it begins with the first steps of a finished path, which are not evaluated again, and then has its own noise."""
+        assert first is not None and not told, "a path is forked; there is nothing to tell it"
+        level_SL = self._schedule(fitting(self._policy, request.sampling).max_length).level_SL
+        if not torch.equal(level_SL[:first], _paths(rollout).level_NSL[0, :first]):
+            raise ValueError(
+                f"a branch of {len(level_SL)} denoising steps has other noise levels than the {rollout.length} steps of the path that "
+                "it splits off: leave sampling= and most= out of Fork"
+            )
+        self.submit(request)
+        self._trunks[request.key] = rollout, first
+
     @torch.no_grad()
     def step(self) -> list[Finished]:
         assert self._version >= 0, "an engine samples only after its first load"
         while self._queue and len(self._live) < self._spec.slots:
-            self._live.append(self._begin(self._queue.popleft()))
+            request = self._queue.popleft()
+            self._live.append(self._begin(request, *self._trunks.pop(request.key, ())))
         if not self._live:
             return []
         for sampler in dict.fromkeys(path.sampling.sampler for path in self._live):
@@ -151,11 +171,12 @@ class DenoisingEngine(AbstractEngine):
         for request in self._queue:
             if request.key == key:
                 self._queue.remove(request)
+                self._trunks.pop(key, None)
                 return None
         for path in self._live:
             if path.request.key == key:
                 self._live.remove(path)
-                return path.rollout("cancelled") if path.length else None
+                return path.rollout("cancelled") if path.length > path.kept else None
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
@@ -174,7 +195,7 @@ class DenoisingEngine(AbstractEngine):
         return self._policy.evaluate(rollout.decisions).logprob_NS[0]
 
     def partial_rollouts(self) -> list[Finished]:
-        return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length]
+        return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length > p.kept]
 
     def state_dict(self) -> dict[str, Any]:
         """Noise is not saved: it is generated again from the name of its request."""
@@ -186,24 +207,29 @@ class DenoisingEngine(AbstractEngine):
                 "stds": list(path.stds),
                 "behavior": list(path.behavior),
                 "versions": list(path.versions),
+                "kept": path.kept,
             }
             for path in self._live
         ]
-        return {"queue": list(self._queue), "live": live}
+        return {"queue": list(self._queue), "trunks": dict(self._trunks), "live": live}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._queue, self._live = deque(state["queue"]), []
+        self._queue, self._trunks, self._live = deque(state["queue"]), dict(state["trunks"]), []
         for saved in state["live"]:
             path = self._begin(saved["request"])
             path.states, path.means = list(saved["states"]), list(saved["means"])
             path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
+            path.keep(saved["kept"])
             self._live.append(path)
 
-    def _begin(self, request: Request) -> LivePath:
-        sampling = fitting(self._policy, request.sampling)
-        steps, shape = sampling.max_length, self._policy.sample_shape
+    def _schedule(self, steps: int) -> NoiseSchedule:
         if steps not in self._schedules:
             self._schedules[steps] = self._policy.schedule(steps)
+        return self._schedules[steps]
+
+    def _begin(self, request: Request, trunk: Rollout | None = None, kept: int = 0) -> LivePath:
+        sampling = fitting(self._policy, request.sampling)
+        steps, shape = sampling.max_length, self._policy.sample_shape
         # Of the sample: all its rows start from one noise.
         begun = philox("path", request.seed, request.task.id, request.sample)
         shared = philox("start", request.seed, request.task.id)
@@ -215,15 +241,27 @@ class DenoisingEngine(AbstractEngine):
             amplitude_S[drawn.start : drawn.stop] = sampling.noise
         start = _normal(shared if sampling.same_start else begun, shape)
         own = philox("path", *request.stream) if request.row else begun
-        return LivePath(
+        path = LivePath(
             request=request,
             sampling=sampling,
-            schedule=self._schedules[steps],
+            schedule=self._schedule(steps),
             amplitude_S=amplitude_S,
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),
             states=[start],
         )
+        if trunk is not None:
+            known = _paths(trunk)
+            path.states, path.means = list(known.state_NXD[0, : kept + 1]), list(known.mean_NSD[0, :kept])
+            path.stds, path.versions = known.std_NS[0, :kept].tolist(), trunk.version_S[:kept].tolist()
+            path.behavior = [0.0] * kept
+            path.keep(kept)
+        return path
+
+
+def _paths(rollout: Rollout) -> Paths:
+    assert isinstance(rollout.decisions, Paths), type(rollout.decisions)
+    return rollout.decisions
 
 
 def _normal(generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
@@ -278,6 +316,10 @@ class Denoising(AbstractEngineSpec):
         check_slots(self.slots)
         if self.precision not in TOLERANCE:
             raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({DRAW, FORK})
 
     def start(self, policy: AbstractPolicy) -> DenoisingEngine:
         if not isinstance(policy, DenoiserPolicy):

@@ -141,9 +141,14 @@ def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool
 def tree_metrics(
     computed: int | None, sampled: Sequence[Group], extent: tuple[int, int], trained: Sequence[Group]
 ) -> dict[str, float]:
-    """The cost of groups with shared beginnings: tokens that the sampler computed per unique token of the groups ``sampled``, and
-    positions in the learner's forward pass, padded to the longest, per unique token of the groups ``trained`` on."""
+    """The cost of groups with shared beginnings: the share of the decisions of rows ``sampled`` that another row had drawn; tokens that
+    the sampler computed per unique token of these, and positions in the learner's forward pass, padded to the longest, per unique token
+    of the groups ``trained`` on."""
     metrics: dict[str, float] = {}
+    if rows := [row for group in sampled for row in group.rows]:
+        metrics["rows/shared_frac"] = 1 - sum(row.drawn for row in rows) / sum(row.length for row in rows)
+    if not all(isinstance(group.rows[0].decisions, Tokens) for group in [*sampled, *trained]):
+        return metrics  # each step of a path is evaluated by itself, once
     if computed is not None and (unique := _unique_tokens(sampled)):
         metrics["perf/tree_sampler"] = computed / unique
     if unique := _unique_tokens(trained):

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import FORK
+from gimbal.policies.paths import PathSampling
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.workflows.base import AbstractWorkflow
@@ -64,3 +65,8 @@ class AbstractOverRows(AbstractWorkflow):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from evaluated_otherwise(self.biased, whole)
+        if isinstance(whole.run.sampling, PathSampling):
+            yield Refusal(
+                f"{type(self).__name__} splits rows by what was written in them; denoising paths split at fixed steps: "
+                "workflow='FixedSplits()'"
+            )

@@ -86,7 +86,7 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
     begun = kept + (told or 0)
     own = whole.length - begun
     mask_S = base.mask_S[:kept] if counts else torch.zeros(kept, dtype=torch.bool)
-    mask_S = torch.cat([mask_S, torch.zeros(begun - kept, dtype=torch.bool), torch.ones(own, dtype=torch.bool)])
+    mask_S = torch.cat([mask_S, torch.zeros(begun - kept, dtype=torch.bool), whole.mask_S[begun:]])
     reward_S = whole.reward_S.clone()
     if counts:
         reward_S[:kept] = base.reward_S[:kept]
