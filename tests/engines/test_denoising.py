@@ -156,3 +156,83 @@ def test_samplings_that_are_none_are_refused():
     with pytest.raises(ValueError, match="above 0"):
         PathSampling(noise=0.0)
     assert list(replace(PathSampling(max_length=4), last=4).drawn(4)) == [0, 1, 2], "the last step is never drawn"
+
+
+def fork(engine, row, kept, *, sample, **sampling):
+    request = Request(
+        group=0, task=row.task, sample=sample, sampling=PathSampling(**{"max_length": 5} | sampling), seed=3
+    )
+    engine.extend(request, row, first=kept)
+    return engine
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4])
+@pytest.mark.parametrize("sampling", [{}, {"same_start": True, "sampler": "dance_sde", "noise": 0.3}], ids=str)
+def test_a_fork_of_a_path_under_its_own_request_is_that_path_to_the_bit(policy, kept, sampling):
+    whole = drawn(ask(engine_of(policy), [4], **sampling))[4]
+    found = drawn(fork(engine_of(policy), whole, kept, sample=4, **sampling))[4]
+    for name in ("state_NXD", "level_NSL", "time_NS", "mean_NSD", "std_NS"):
+        assert torch.equal(vars(found.decisions)[name], vars(whole.decisions)[name]), name
+    own_S = torch.arange(5) >= kept
+    assert torch.equal(found.behavior_S, whole.behavior_S * own_S) and torch.equal(found.mask_S, whole.mask_S & own_S)
+    assert torch.equal(found.decisions.amplitude_NS, whole.decisions.amplitude_NS * own_S)
+    assert int(found.decisions.cost_N) == max(1, 4 - kept) * 64, "what it took over is not evaluated again"
+
+
+def test_a_fork_of_a_fork_shares_with_both_and_the_trainer_says_what_the_sampler_said(policy):
+    engine = engine_of(policy, slots=2)
+    trunk = drawn(ask(engine, [0]))[0]
+    engine.load(1, {name: weight + 0.01 for name, weight in policy.weights().items()})
+    one = drawn(fork(engine, trunk, 1, sample=1))[1]
+    two = drawn(fork(engine, one, 3, sample=2))[2]
+    assert one.version_S.tolist() == [0, 1, 1, 1, 1] and two.version_S.tolist() == [0, 1, 1, 1, 1]
+    assert torch.equal(one.decisions.state_NXD[:, :2], trunk.decisions.state_NXD[:, :2])
+    assert torch.equal(two.decisions.state_NXD[:, :4], one.decisions.state_NXD[:, :4])
+    apart = (two.decisions.state_NXD[0, 4] - one.decisions.state_NXD[0, 4]).abs().max()
+    assert apart > 1e-2, "its own noise from there on"
+    behavior_NS = torch.stack([one.behavior_S, two.behavior_S])
+    engine.load(2, policy.weights())
+    both = [row for row in drawn(fork(fork(engine, trunk, 1, sample=1), trunk, 3, sample=2)).values()]
+    behavior_NS = torch.stack([row.behavior_S for row in both])
+    logprob_NS = policy.evaluate(Paths.stack([row.decisions for row in both])).logprob_NS
+    assert torch.equal((logprob_NS - behavior_NS).exp(), torch.ones(2, 5)) and (behavior_NS != 0).sum() == 3 + 1
+    assert all(torch.equal(engine.score(row), row.behavior_S) for row in both)
+
+
+def test_an_engine_with_forks_under_way_and_waiting_goes_on_to_the_same_bits(policy):
+    trunk = drawn(ask(engine_of(policy), [0]))[0]
+
+    def begun():
+        engine = engine_of(policy, slots=2)
+        for sample, kept in ((1, 1), (2, 2), (3, 3), (4, 1)):
+            fork(engine, trunk, kept, sample=sample)
+        return engine
+
+    whole, expected = begun(), drawn(begun())
+    whole.step()
+    state = pickle.loads(pickle.dumps(whole.state_dict()))
+    assert len(state["live"]) == 2 and len(state["trunks"]) == 2
+    resumed = engine_of(policy, slots=2)
+    resumed.load_state_dict(state)
+    for found in (drawn(whole), drawn(resumed)):
+        assert found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
+        assert all(torch.equal(found[key].mask_S, expected[key].mask_S) for key in expected)
+    assert not whole.state_dict()["trunks"] and not resumed.state_dict()["trunks"]
+
+
+def test_a_cancelled_fork_comes_back_only_if_it_drew_something_itself(policy):
+    trunk = drawn(ask(engine_of(policy), [0]))[0]
+    engine = engine_of(policy, slots=1)
+    fork(fork(engine, trunk, 2, sample=1), trunk, 2, sample=2)
+    assert engine.cancel((0, 2)) is None and not engine.state_dict()["trunks"], "it has not begun"
+    engine.step()
+    assert [item.rollout.length for item in engine.partial_rollouts()] == [3]
+    row = engine.cancel((0, 1))
+    assert row.length == 3 and row.mask_S.tolist() == [False, False, True] and not engine.in_flight
+
+
+def test_a_fork_with_other_noise_levels_than_its_path_is_refused(policy):
+    trunk, engine = drawn(ask(engine_of(policy), [0]))[0], engine_of(policy)
+    with pytest.raises(ValueError, match="a branch of 7 denoising steps has other noise levels than the 5 steps"):
+        fork(engine, trunk, 2, sample=1, max_length=7)
+    assert not engine.in_flight and not engine.state_dict()["trunks"]

@@ -12,22 +12,26 @@ from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
+from gimbal.workflows.fixed_splits import FixedSplits
+from gimbal.workflows.single import SingleTurn
 
 
 @pytest.mark.slow
-def test_in_float32_nothing_lies_between_sampler_and_trainer_and_both_samplers_are_evaluated():
+@pytest.mark.parametrize("workflow", [SingleTurn(), FixedSplits(splits=(1, 2))], ids=lambda one: type(one).__name__)
+def test_in_float32_nothing_lies_between_sampler_and_trainer_and_both_samplers_are_evaluated(workflow):
     torch.set_num_threads(1)
     run = recipes.function("flow_grpo")()
     run = replace(
         run,
         engine=Denoising(slots=8, precision="float32"),
+        workflow=workflow,
         max_staleness=0,
         ahead="ready",
         prompts_per_step=2,
         num_generations=4,
         sampling=replace(run.sampling, max_length=5, reduce="sum"),
         optimization=replace(run.optimization, minibatches=1),
-        held_out=HeldOut(tasks=Conditions(seed=2, size=6), samples=1),
+        held_out=HeldOut(tasks=Conditions(seed=2, size=6), samples=1, workflow=SingleTurn()),
     )
     trainer = Trainer(run)
     for _ in range(2):

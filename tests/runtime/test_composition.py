@@ -19,7 +19,7 @@ from refused import REFUSALS
 from small import Digits, small_run
 
 import gimbal
-from gimbal.advantages import GroupCentered, Whitened
+from gimbal.advantages import GroupCentered, ReturnToGo, Whitened
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.composition import Advice, Refusal
@@ -50,6 +50,8 @@ from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
+from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
+from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
@@ -62,6 +64,8 @@ from gimbal.recipes.papers.offline.iql import iql
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
+from gimbal.workflows.branching import Branching
+from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.tempered import Tempered
 
@@ -159,6 +163,10 @@ def climbing(run, steps):
     return replace(run, update=replace(run.update, steps=steps))
 
 
+def splitting(*splits):
+    return replace(branch_grpo(), workflow=FixedSplits(splits=splits))
+
+
 DENOISING = {  # what is refused of denoising, and of finished samples
     "sampler=flow_sde": replace(flow_grpo(), sampling=PathSampling(max_length=10, sampler="ode")),
     "no step is sampled from sampling.first=9 .*set sampling.first=0": replace(
@@ -186,6 +194,19 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"Preselected goes by DigitClass \('log_p'\), but this run has 'other'": replace(
         sol_rl(), rewards=(replace(SLOPE, name="other"),)
     ),
+    "splits denoising paths, .*workflow='Branching": replace(grpo(), workflow=FixedSplits(), held_out=None),
+    "Branching splits rows by what was written.*workflow='FixedSplits": replace(branch_grpo(), workflow=Branching()),
+    "the ODE and updates of finished samples do without": replace(
+        diffusion_nft(), workflow=FixedSplits(), held_out=branch_grpo().held_out
+    ),
+    "sampling.window=6 puts it into a random window": replace(branch_grpo(), sampling=dance_grpo().sampling),
+    r"before step 9, which is not sampled, .* 10 steps those from 0 to 8 are": splitting(2, 9),
+    r"before step 2, which is not sampled, .* 10 steps those from 3 to 8 are": replace(
+        branch_grpo(), sampling=replace(branch_grpo().sampling, first=3)
+    ),
+    "splits nothing in a group of 16 with splits ()": splitting(),
+    "splits nothing in a group of 1 ": replace(branch_grpo(), num_generations=1, advantage=ReturnToGo()),
+    "FixedSplits draws samples that share steps": replace(branch_grpo(), held_out=dance_grpo().held_out),
     r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
         draft(), rewards=(SLOPE, Pattern(pattern="4"))
     ),

@@ -15,6 +15,7 @@ from killing import differing, killed, trained, warm
 from slow import Slow
 from small import denoising_run, rows, small_run
 
+from gimbal.advantages import NodeNormalized
 from gimbal.dataflow.curricula.tracked import Tracked
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
@@ -37,9 +38,11 @@ from gimbal.rewards.function import Function
 from gimbal.runtime import checkpoint
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.fixed_splits import FixedSplits
 
 SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
 DENOISING = "denoising, one version behind, in bfloat16"
+SPLIT = "denoising, paths that split, one version behind"
 FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
 KILLS, MOST = 8, 32  # of each run
@@ -127,6 +130,7 @@ RUNS = {
     "control, from a buffer": lambda home: from_a_buffer(),
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
+    SPLIT: lambda home: denoising_run(workflow=FixedSplits(splits=(1, 2)), advantage=NodeNormalized()),
     "control, recorded": lambda home: recorded(),
 }
 
@@ -163,7 +167,7 @@ def covers(kills, kinds, run) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
-    if name == DENOISING:
+    if name in (DENOISING, SPLIT):
         pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
     (tmp_path / "mine.py").write_text(REWARD)
     run = replace(RUNS[name](tmp_path), steps=8, record_every=2)

@@ -33,6 +33,8 @@ from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
 from gimbal.runtime.replay import compared, replayed
+from gimbal.workflows.fixed_splits import FixedSplits
+from gimbal.workflows.single import SingleTurn
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -86,9 +88,10 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
     assert ours[0]["sync/gap"] < 1e-5
 
 
-def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster):
+@pytest.mark.parametrize("workflow", [SingleTurn(), FixedSplits(splits=(1, 2))], ids=lambda one: type(one).__name__)
+def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, workflow):
     pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
-    fresh = {"small": denoising_run, "max_staleness": 0}
+    fresh = {"small": denoising_run, "max_staleness": 0, "workflow": workflow}
     ours, weights = trained(runtime=Ray(workers=2), **fresh)
     theirs, expected = trained(**fresh)
     assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]

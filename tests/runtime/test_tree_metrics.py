@@ -29,6 +29,9 @@ def test_a_run_of_trees_reports_what_they_cost_for_each_unique_token():
     unique = prompts + sum(row.drawn for group in groups for row in group.rows)
     whole = sum(int(n) for n in batch.decisions.length_N)
     assert unique < whole, "something is shared"
+    rows = [row for group in groups for row in group.rows]
+    taken = sum(row.fork[1] for row in rows if row.fork)
+    assert metrics["rows/shared_frac"] == pytest.approx(taken / sum(row.length for row in rows)) and taken
     # The last token of each row has nothing behind it, and a branch puts the last that it took over through itself.
     assert unique - len(groups) * 5 <= metrics["perf/tree_sampler"] * unique <= unique
     # The learner also shares how prompts of several tasks begin.
@@ -37,4 +40,4 @@ def test_a_run_of_trees_reports_what_they_cost_for_each_unique_token():
     plain = Trainer(replace(run, workflow=SingleTurn()))
     metrics, _, _ = plain.advance()
     plain.close()
-    assert not any("tree" in name for name in metrics)
+    assert not any("tree" in name or "shared" in name for name in metrics)

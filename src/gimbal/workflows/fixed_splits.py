@@ -42,8 +42,8 @@ class FixedSplits(AbstractWorkflow):
     def __post_init__(self) -> None:
         if self.factor < 1 or any(at < 1 for at in self.splits) or list(self.splits) != sorted(set(self.splits)):
             raise ValueError(
-                f"FixedSplits has splits {self.splits} and factor {self.factor}; splits are rising numbers of steps from 1 (roots split "
-                "at 0), and factor is at least 1"
+                f"FixedSplits has splits {self.splits} and factor {self.factor}; splits are rising numbers of steps from 1 (roots "
+                "split at 0), and factor is at least 1"
             )
 
     @property
@@ -81,8 +81,8 @@ class FixedSplits(AbstractWorkflow):
             )
         if whole.run.num_generations == 1 or self.factor ** len(self.splits) == 1:
             yield Refusal(
-                f"FixedSplits splits nothing in a group of {whole.run.num_generations} with splits {self.splits} and factor {self.factor}"
-                ": workflow='SingleTurn()', or more of each"
+                f"FixedSplits splits nothing in a group of {whole.run.num_generations} with splits {self.splits} and factor "
+                f"{self.factor}: workflow='SingleTurn()', or more of each"
             )
 
     def __call__(self, attempt: Attempt) -> Steps:
