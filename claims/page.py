@@ -13,6 +13,7 @@ sys.path.insert(0, str(HERE))
 
 import age_page  # noqa: E402
 import branches  # noqa: E402
+import branches_page  # noqa: E402
 import campaign  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
@@ -82,7 +83,6 @@ SWARM = {
     "steps": "steps",
 }
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
-BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
 the share of decisions that the clip left without gradient; "gap", |p - p'| between the sampler and what the clip is anchored to;
@@ -162,9 +162,7 @@ def pages() -> dict[str, str]:
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
-    text += "\n" + tuned_page.section(
-        branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
-    )
+    text += "\n" + branches_page.section(campaign.load(branches.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

@@ -190,9 +190,8 @@ def test_a_fork_of_a_fork_shares_with_both_and_the_trainer_says_what_the_sampler
     assert torch.equal(two.decisions.state_NXD[:, :4], one.decisions.state_NXD[:, :4])
     apart = (two.decisions.state_NXD[0, 4] - one.decisions.state_NXD[0, 4]).abs().max()
     assert apart > 1e-2, "its own noise from there on"
-    behavior_NS = torch.stack([one.behavior_S, two.behavior_S])
     engine.load(2, policy.weights())
-    both = [row for row in drawn(fork(fork(engine, trunk, 1, sample=1), trunk, 3, sample=2)).values()]
+    both = list(drawn(fork(fork(engine, trunk, 1, sample=1), trunk, 3, sample=2)).values())
     behavior_NS = torch.stack([row.behavior_S for row in both])
     logprob_NS = policy.evaluate(Paths.stack([row.decisions for row in both])).logprob_NS
     assert torch.equal((logprob_NS - behavior_NS).exp(), torch.ones(2, 5)) and (behavior_NS != 0).sum() == 3 + 1
@@ -224,7 +223,7 @@ def test_a_cancelled_fork_comes_back_only_if_it_drew_something_itself(policy):
     trunk = drawn(ask(engine_of(policy), [0]))[0]
     engine = engine_of(policy, slots=1)
     fork(fork(engine, trunk, 2, sample=1), trunk, 2, sample=2)
-    assert engine.cancel((0, 2)) is None and not engine.state_dict()["trunks"], "it has not begun"
+    assert engine.cancel((0, 2)) is None and list(engine.state_dict()["trunks"]) == [(0, 1)], "it has not begun"
     engine.step()
     assert [item.rollout.length for item in engine.partial_rollouts()] == [3]
     row = engine.cancel((0, 1))

@@ -200,8 +200,8 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         diffusion_nft(), workflow=FixedSplits(), held_out=branch_grpo().held_out
     ),
     "sampling.window=6 puts it into a random window": replace(branch_grpo(), sampling=dance_grpo().sampling),
-    r"before step 9, which is not sampled, .* 10 steps those from 0 to 8 are": splitting(2, 9),
-    r"before step 2, which is not sampled, .* 10 steps those from 3 to 8 are": replace(
+    r"before step 9, which is not sampled, .*=10 steps those from 0 to 8 are": splitting(2, 9),
+    r"before step 2, which is not sampled, .*=10 steps those from 3 to 8 are": replace(
         branch_grpo(), sampling=replace(branch_grpo().sampling, first=3)
     ),
     "splits nothing in a group of 16 with splits ()": splitting(),
@@ -218,6 +218,7 @@ def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
     assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == []
+    assert check(branch_grpo()) == check(splitting(8)) == check(dance_grpo())
     assert check(replace(flow_grpo(), sampling=PathSampling(max_length=10, first=8))) == check(flow_grpo())
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)
     assert check(replace(draft(), rewards=(measured, SLOPE))) == []

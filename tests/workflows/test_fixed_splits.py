@@ -48,7 +48,7 @@ def rows(live):
 
 
 def grown(policy, workflow, count, **sampling):
-    return [row for row in rows(asked(started(policy, workflow), count, **sampling)).values()]
+    return list(rows(asked(started(policy, workflow), count, **sampling)).values())
 
 
 def same(one, other):

@@ -24,6 +24,7 @@ from gimbal.advantages.estimators.signed_outcome import SignedOutcome
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.advantages.estimators.turn_gae import TurnGAE
 from gimbal.advantages.estimators.turn_samples import TurnBalanced, TurnSamples
+from gimbal.advantages.forest import Forest
 from gimbal.advantages.reward_shaping.added_reward import AddedReward
 from gimbal.advantages.reward_shaping.cliff_probe import CliffProbe
 from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
@@ -65,6 +66,7 @@ __all__ = [
     "Emphasised",
     "EntropyConsistency",
     "EntropyShaped",
+    "Forest",
     "GroupCentered",
     "GroupNormalized",
     "HorizonRouted",
