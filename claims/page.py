@@ -13,7 +13,6 @@ sys.path.insert(0, str(HERE))
 
 import age_page  # noqa: E402
 import branches  # noqa: E402
-import branches_page  # noqa: E402
 import campaign  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
@@ -82,6 +81,10 @@ SWARM = {
     "groups of the peer, of all that trained": "taken",
     "steps": "steps",
 }
+BRANCH = (
+    "Paths that share their first steps",
+    {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"},
+)
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -162,7 +165,7 @@ def pages() -> dict[str, str]:
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
-    text += "\n" + branches_page.section(campaign.load(branches.RECORD))
+    text += "\n" + tuned_page.section(branches, BRANCH[0], BRANCH[1], campaign.load(branches.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

@@ -130,7 +130,7 @@ class DenoisingEngine(AbstractEngine):
         assert self._version >= 0, "an engine samples only after its first load"
         while self._queue and len(self._live) < self._spec.slots:
             request = self._queue.popleft()
-            self._live.append(self._begin(request, *self._trunks.pop(request.key, ())))
+            self._live.append(self._begin(request, *self._trunks.pop(request.key, (None, 0))))
         if not self._live:
             return []
         for sampler in dict.fromkeys(path.sampling.sampler for path in self._live):

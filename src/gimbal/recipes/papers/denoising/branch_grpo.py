@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages import NodeNormalized
+from gimbal.policies.paths import PathSampling
 from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
 from gimbal.runtime.run import Run
 from gimbal.workflows.fixed_splits import FixedSplits
@@ -18,7 +19,7 @@ def branch_grpo() -> Run:
     splits 0, 3, 6 and 9 of 20 steps, for ten. All steps but the last are sampled. Ours: no pruning.
     """
     run = dance_grpo()
-    assert run.held_out is not None
+    assert run.held_out is not None and isinstance(run.sampling, PathSampling)
     return replace(
         run,
         sampling=replace(run.sampling, window=0),
