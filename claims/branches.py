@@ -30,13 +30,12 @@ Written before its runs, after three steps of *branches* (seed 0) had shown what
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import campaign
-import torch
+import evaluations
 
 from gimbal import recipes
 from gimbal.advantages import GroupNormalized
@@ -47,7 +46,6 @@ from gimbal.workflows.single import SingleTurn
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("paths", "flat", "branches"), (3e-4, 1e-3, 3e-3), (0, 1, 2, 3, 4), "reward")
 BUDGET, PASSES = 60_000, 4
-FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
 COMPARED = {
     "branches help": ("branches", "paths"),
     "sharing helps": ("flat", "paths"),
@@ -68,25 +66,11 @@ def run_of(arm: str, rate: float, seed: int) -> Run:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(1)
     trainer = Trainer(run_of(*job))
-    trainer.begin()
-    trained, spent, at, steps, marks = 0, 0.0, 0.0, 0, list[tuple[float, Any]]()
-    while at < BUDGET:
-        begin = time.process_time()
-        metrics, _, batch = trainer.advance()
-        spent += time.process_time() - begin
-        steps, trained = steps + 1, trained + int(batch.mask_NS.sum())
-        before, at = at, trainer.pipeline.generated["decisions"] + PASSES * trained
-        if at + (at - before) >= BUDGET:  # the last step before, and the one after
-            marks.append((at, trainer.evaluate().metrics()))
+    found, metrics = evaluations.at(BUDGET, trainer, lambda batch: PASSES * int(batch.mask_NS.sum()))
     trainer.close()
-    (early, low), (late, high) = marks[-2:]
-    share = (BUDGET - early) / (late - early)
-    found = {name: round(low[key] + share * (high[key] - low[key]), 4) for name, key in FIGURES.items()}
-    told = {"shared": round(metrics.get("rows/shared_frac", 0.0), 4), "steps": steps}
-    return {"arm": arm, "rate": rate, "seed": seed, **found, **told, "cpu": round(spent, 1)}
+    shared = round(metrics.get("rows/shared_frac", 0.0), 4)
+    return {"arm": arm, "rate": rate, "seed": seed, **found, "shared": shared}
 
 
 if __name__ == "__main__":

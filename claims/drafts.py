@@ -30,14 +30,13 @@ Written before its runs, after one pilot of each of *plain*, *drafts* and *whole
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import campaign
+import evaluations
 import numpy as np
-import torch
 
 from gimbal import recipes
 from gimbal.engines.base import Request, drained
@@ -51,7 +50,6 @@ from gimbal.workflows.preselected import Preselected
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("plain", "drafts", "whole"), (1e-4, 3e-4, 1e-3, 3e-3), (0, 1, 2, 3, 4), "reward")
 BUDGET, PASSES, ALIKE = 50_000, 5, 128
-FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
 COMPARED = {
     "choosing helps": ("whole", "plain"),
     "drafts help": ("drafts", "plain"),
@@ -71,28 +69,15 @@ def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(1)
     trainer = Trainer(run_of(*job))
-    trainer.begin()
     update = trainer.run.update
     assert isinstance(update, AbstractForwardProcess)
-    each, trained, spent, at, steps, marks = PASSES * update.draws, 0, 0.0, 0.0, 0, list[tuple[float, Any]]()
-    while at < BUDGET:
-        begin = time.process_time()
-        metrics, _, batch = trainer.advance()
-        spent += time.process_time() - begin
-        steps, trained = steps + 1, trained + batch.shape[0]
-        before, at = at, trainer.pipeline.generated["decisions"] + each * trained
-        if at + (at - before) >= BUDGET:  # the last step before, and the one after
-            marks.append((at, trainer.evaluate().metrics()))
+    each = PASSES * update.draws
+    found, metrics = evaluations.at(BUDGET, trainer, lambda batch: each * batch.shape[0])
     agree = agreement(trainer)
     trainer.close()
-    (early, low), (late, high) = marks[-2:]
-    share = (BUDGET - early) / (late - early)
-    found = {name: round(low[key] + share * (high[key] - low[key]), 4) for name, key in FIGURES.items()}
-    told = {"agreement": agree, "steps": steps, "unselected": metrics.get("drops/rollouts/unselected", 0.0)}
-    return {"arm": arm, "rate": rate, "seed": seed, **found, **told, "cpu": round(spent, 1)}
+    told = {"agreement": agree, "unselected": metrics.get("drops/rollouts/unselected", 0.0)}
+    return {"arm": arm, "rate": rate, "seed": seed, **found, **told}
 
 
 def agreement(trainer: Trainer) -> float:

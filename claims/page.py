@@ -46,7 +46,6 @@ import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
-import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
@@ -75,16 +74,7 @@ One file a claim: the question, the rule by which it is decided, the command, th
 
 """
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
-SWARM = {
-    "mean of its marks": "mean",
-    "at the end": "end",
-    "groups of the peer, of all that trained": "taken",
-    "steps": "steps",
-}
-BRANCH = (
-    "Paths that share their first steps",
-    {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"},
-)
+BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -151,7 +141,6 @@ def pages() -> dict[str, str]:
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
-    text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + demo_page.section(campaign.load(demo.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
@@ -165,7 +154,9 @@ def pages() -> dict[str, str]:
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
-    text += "\n" + tuned_page.section(branches, BRANCH[0], BRANCH[1], campaign.load(branches.RECORD))
+    text += "\n" + tuned_page.section(
+        branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
+    )
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

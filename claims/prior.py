@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import campaign
-import torch
 
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import Transitions
@@ -66,8 +65,6 @@ def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(1)
     trainer = Trainer(run_of(*job))
     trainer.begin()
     start, metrics = time.process_time(), {}

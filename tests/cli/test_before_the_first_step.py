@@ -173,3 +173,15 @@ def test_drafts_as_they_are_typed(place):
     words = ["train", "diffusion_nft", f"workflow=Preselected(draft=4,keep=8,reward={reward})", f"rewards=[{reward}]"]
     assert cli.main([*words, "held_out.workflow=SingleTurn()", "--dry-run"]) == 0
     assert cli.main(["train", "sol_rl", "workflow.draft=3", "workflow.keep=8", "--dry-run"]) == 0
+
+
+def test_splits_as_they_are_typed(place, capsys):
+    pytest.importorskip("diffusers")
+    words = ["train", "branch_grpo", "--dry-run"]
+    assert cli.main([*words, "workflow.splits=2,4", "workflow.factor=3"]) == 0
+    assert cli.main([*words, "workflow=FixedSplits(splits=(1,),factor=16)", "advantage=NodeNormalized(eps=1e-8)"]) == 0
+    capsys.readouterr()
+    assert cli.main([*words, "workflow.splits=2,9"]) == 2
+    assert "splits before step 9, which is not sampled" in capsys.readouterr().err
+    assert cli.main([*words, "workflow.splits=3,2"]) == 2
+    assert "rising numbers of steps from 1" in capsys.readouterr().err

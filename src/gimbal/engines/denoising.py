@@ -214,12 +214,12 @@ class DenoisingEngine(AbstractEngine):
         return {"queue": list(self._queue), "trunks": dict(self._trunks), "live": live}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._queue, self._trunks, self._live = deque(state["queue"]), dict(state["trunks"]), []
+        self._queue, self._trunks, self._live = deque(state["queue"]), dict(state.get("trunks", {})), []
         for saved in state["live"]:
             path = self._begin(saved["request"])
             path.states, path.means = list(saved["states"]), list(saved["means"])
             path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
-            path.keep(saved["kept"])
+            path.keep(saved.get("kept", 0))
             self._live.append(path)
 
     def _schedule(self, steps: int) -> NoiseSchedule:

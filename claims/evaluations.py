@@ -1,0 +1,33 @@
+"""What a denoising run has after so many evaluations of its network, for claims that compare by them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gimbal.records import TrainBatch
+from gimbal.runtime.local import Trainer
+
+FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
+
+
+def at(budget: int, trainer: Trainer, trained: Callable[[TrainBatch], int]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The figures on the line between the last step before the budget and the first after it, with steps and seconds; and the metrics
+    of the last step. ``trained`` counts the evaluations that the learner spends on a batch; each step of a sampled path is one more.
+    """
+    spent, learned, now, steps, marks = 0.0, 0, 0.0, 0, list[tuple[float, Any]]()
+    metrics: dict[str, float] = {}
+    trainer.begin()
+    while now < budget:
+        begin = time.process_time()
+        metrics, _, batch = trainer.advance()
+        spent += time.process_time() - begin
+        steps, learned = steps + 1, learned + trained(batch)
+        before, now = now, trainer.pipeline.generated["decisions"] + learned
+        if now + (now - before) >= budget:  # the last step before, and the one after
+            marks.append((now, trainer.evaluate().metrics()))
+    (early, low), (late, high) = marks[-2:]
+    share = (budget - early) / (late - early)
+    found = {name: round(low[key] + share * (high[key] - low[key]), 4) for name, key in FIGURES.items()}
+    return {**found, "steps": steps, "cpu": round(spent, 1)}, metrics
