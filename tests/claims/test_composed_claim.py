@@ -67,15 +67,15 @@ def test_a_comparison_needs_all_seeds():
 
 
 def test_what_is_left_is_all_but_what_was_done():
-    parts = list(islice(composed.left(record()), 6))
-    assert [len(part) for part in parts] == [0, 0, 0, 5, 5, 3], (
-        "composed; grpo, tuned and its seeds; demo; mixed; trl, tuned"
-    )
+    tuned, seeds = islice(composed.left(record()), 2)
+    assert [job.arm for job in tuned] == [composed.TRL] * 3
+    assert [job.arm for job in seeds] == ["mixed", "demo"] * 5, "one seed of each after the other"
     assert composed.whole() == 31
 
 
 def test_recorded_runs_end_at_the_target_or_at_the_most():
     for found in RUNS:
         last = found["marks"][-1]
-        assert found["ended"] or last[2] >= composed.TARGET or last[0] >= composed.MOST - composed.MARK
+        limit = 200_000 if (found["arm"], found["seed"]) == (composed.TRL, composed.TUNING) else composed.MOST
+        assert found["ended"] or last[2] >= composed.TARGET or last[0] >= limit - composed.MARK
         assert all(score < composed.TARGET for _, _, score in found["marks"][:-1])
