@@ -31,6 +31,7 @@ from typing import Any
 import cloudpickle
 
 from gimbal import durable
+from gimbal.sandbox import _pickled
 from gimbal.sandbox._confine import NONCE, Order, ending
 from gimbal.sandbox._granted import accelerators, granted
 
@@ -161,7 +162,7 @@ class Worker:
             return
         self.close()
         try:
-            target = cloudpickle.dumps(self.make)
+            target = _pickled.dumps(self.make)
         except Exception as error:  # whatever the pickling of the user's objects raises
             raise self.raises(f"{self.name} cannot be sent to its process: {error}") from error
         reads, writes = self._grants()
