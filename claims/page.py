@@ -22,6 +22,7 @@ import curve  # noqa: E402
 import curve_page  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
+import distillation  # noqa: E402
 import dose  # noqa: E402
 import drafts  # noqa: E402
 import echo  # noqa: E402
@@ -82,6 +83,7 @@ SWARM = {
     "groups of the peer, of all that trained": "taken",
     "steps": "steps",
 }
+DISTILLATION = {"mean of its marks": "mean", "at the end": "end", "steps": "steps"}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -149,6 +151,9 @@ def pages() -> dict[str, str]:
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
+    text += "\n" + tuned_page.section(
+        distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)
+    )
     text += "\n" + demo_page.section(campaign.load(demo.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from small import Digits, described
 
-from gimbal.advantages import GAE, GroupNormalized, KLReward, Whitened
+from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
@@ -118,6 +118,17 @@ REFUSALS = [
         {"reference_rate": 1.5, "regularisers": (KLPenalty(),)},
         "set it from 0",
         {"reference_rate": 0.1, "regularisers": (KLPenalty(),)},
+    ),
+    (
+        {"reference": CausalLM()},
+        "a model that no part reads: add advantage=Distillation",
+        {"regularisers": (KLPenalty(),)},
+    ),
+    ({"advantage": Distillation()}, "reference=DIRECTORY names its model", {"reference": CausalLM()}),
+    (
+        {"reference": CausalLM(), "regularisers": (KLPenalty(),), "reference_rate": 0.1},
+        "would replace it by the policy: keep one",
+        {"reference_rate": 0.0},
     ),
     ({**PUSHED, "workflow": Agent(program="cat")}, "an agent talks to a language model", {"workflow": SingleTurn()}),
     ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),

@@ -5,6 +5,7 @@ from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.advantages.estimators.beta_normalized import BetaNormalized
 from gimbal.advantages.estimators.chain_ranked import ChainRanked
 from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
+from gimbal.advantages.estimators.distillation import Distillation
 from gimbal.advantages.estimators.gae import GAE, ReturnToGo
 from gimbal.advantages.estimators.group_centered import GroupCentered
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
@@ -61,6 +62,7 @@ __all__ = [
     "CostConstraint",
     "CrossRolloutBaseline",
     "DiscrepancyPenalty",
+    "Distillation",
     "DiversityWeighted",
     "EdgeAveraged",
     "Emphasised",

@@ -28,6 +28,7 @@ _SAME = {
     "max_trajectory_age_steps max_steps_off_policy max_async_level async_steps async_generation_ratio staleness_threshold",
     "policy.model": "model model.name model_name_or_path model_path pretrain hf_checkpoint actor_rollout_ref.model.path",
     "policy.dtype": "torch_dtype",
+    "reference": "teacher_model_name_or_path teacher_model ref_model_name_or_path",
     "steps": "max_steps total_training_steps total_train_steps num_rollout",
     "checkpoint_every": "save_steps save_freq save_interval",
     "keep_checkpoints": "save_total_limit max_actor_ckpt_to_keep keep_last",

@@ -38,6 +38,7 @@ SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
     "AbstractTasks": "gimbal.environments.forms:short",
     "AbstractEnvironmentSpec": "gimbal.environments.functions:short",
+    "AbstractPolicySpec": "gimbal.policies.token:short",
     "AbstractRuntimeSpec": "gimbal.runtime.base:short",
     "AbstractWorkflow": "gimbal.workflows.agent:short",
     "HeldOut": "gimbal.runtime.run:short",

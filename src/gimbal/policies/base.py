@@ -63,6 +63,14 @@ class AbstractPolicy(nn.Module, ABC):
         before the first step."""
         return ""
 
+    def reads(self, other: AbstractPolicy) -> str:
+        """Why it cannot evaluate decisions of another policy ("" if it can): a reference must be of the same family."""
+        return (
+            ""
+            if type(self) is type(other)
+            else f"it is a {type(self).__name__}, and the policy a {type(other).__name__}"
+        )
+
     def weights(self) -> dict[str, Tensor]:
         """What training changes, by its names in ``state_dict``: this is what travels to samplers, which have the rest."""
         return self.state_dict()

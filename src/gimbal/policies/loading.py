@@ -16,8 +16,8 @@ from gimbal.policies.images import TYPES
 from gimbal.policies.lora import base_of, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
-TINY, AGENT, PLAYER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player"
-SHIPPED = (TINY, AGENT, PLAYER)  # the models in the package
+TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
+SHIPPED = (TINY, AGENT, PLAYER, TEACHER)  # the models in the package
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 
 

@@ -204,6 +204,12 @@ class TokenPolicy(AbstractPolicy):
             f"{self.context:,} that this model was made for: sampling.max_length={max(1, self.context - asked)} does not"
         )
 
+    def reads(self, other: AbstractPolicy) -> str:
+        """Each token must be the same piece of text for both."""
+        if not isinstance(other, TokenPolicy) or self.tokenizer.get_vocab() == other.tokenizer.get_vocab():
+            return super().reads(other)
+        return "its tokenizer has other tokens than the policy's: take a model of the same family"
+
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -373,7 +379,8 @@ class CausalLM(AbstractPolicySpec):
         experts = next((name for name in EXPERTS if (self.described.get(name) or 1) > 1), "")
         trained = "bfloat16" if self._mixed else self.dtype
         sampled = str(vars(whole.run.engine).get("precision", trained))
-        if not experts or (sampled == trained and trained in ("float32", "float64")):
+        drawn = self is whole.run.policy  # a reference's choices are its own: nothing samples by it
+        if not experts or not drawn or (sampled == trained and trained in ("float32", "float64")):
             return
         number = self.described[experts]
         told = f"{self.model} chooses among {number} experts, and gimbal does not replay the sampler's choices"
@@ -409,6 +416,16 @@ class CausalLM(AbstractPolicySpec):
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return replace(self, model=str(directory), fresh=False)
+
+
+def short(value: Any) -> Any:
+    """A model's directory, or its name on the Hub, as the language model there; anything else unchanged."""
+    place = str(value)
+    if isinstance(value, Path) or (
+        isinstance(value, str) and "(" not in place and (place in SHIPPED or "/" in place or Path(place).is_dir())
+    ):
+        return CausalLM(model=place)
+    return value
 
 
 def _carried(model: str, whole: Composition) -> Iterator[Verdict]:

@@ -148,6 +148,18 @@ def _moving(method: AbstractPolicyGradient) -> Iterator[Verdict]:
         )
     if method.reference_rate and REFERENCE_MODEL not in method.models():
         yield Advice("reference_rate moves a reference that no part reads")
+    if method.reference is None:
+        return
+    if REFERENCE_MODEL not in method.models():
+        yield Refusal(
+            "reference is a model that no part reads: add advantage=Distillation(), regularisers=[KLPenalty()] or "
+            "reward_shaping=[KLReward()], or leave it out"
+        )
+    if method.reference_rate or method.reference_resets or method.renewal is not None:
+        yield Refusal(
+            "reference is a model of its own, and reference_rate, reference_resets or renewal would replace it by the policy: keep one "
+            "of them"
+        )
 
 
 def _able(sampler: Driven, where: str) -> Iterator[Verdict]:

@@ -16,7 +16,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
 from gimbal.learning.optimizers import stacks
 from gimbal.learning.ranks import several
-from gimbal.learning.updates.policy_gradient import REFERENCE
+from gimbal.learning.updates.policy_gradient import REFERENCE, AbstractPolicyGradient
 from gimbal.policies import logits
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
@@ -114,7 +114,7 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
         "optimizer": _remembered(optimization, own, shape, trained),
         "activations": _activations(shape, tokens, mixed, own, optimization.checkpointing),
         "output layer": _output(shape, tokens, mixed, own, policy.lora is None),
-        "other models": float(held * shape.weights) if REFERENCE in run.learns.models() else 0.0,
+        "other models": _reference(run, held * shape.weights) if REFERENCE in run.learns.models() else 0.0,
         "process": PROCESS,
     }
     if isinstance(run.engine, Native):
@@ -128,6 +128,15 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
     if (rule := run.learns.stability) is not None:
         found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
     return found
+
+
+def _reference(run: AbstractRun, like_the_policy: float) -> float:
+    """Bytes of the model that parts pull towards."""
+    own = run.learns.reference if isinstance(run.learns, AbstractPolicyGradient) else None
+    shape = shape_of(own) if isinstance(own, CausalLM) else None
+    if not isinstance(own, CausalLM) or shape is None:
+        return float(like_the_policy)
+    return float(getattr(torch, own.dtype).itemsize * shape.weights)
 
 
 def shape_of(policy: CausalLM) -> Shape | None:

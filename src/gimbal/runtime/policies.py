@@ -25,7 +25,7 @@ def learner(
         policy,
         run.learns,
         temperature=run.sampling.temperature,
-        first=lambda: ranks.shard(run.policy.load(run.seed).to(where)),
+        first=lambda: ranks.shard(_first(run, policy).to(where)),
         total_steps=run.steps,
         seed=run.seed,
         ranks=ranks,
@@ -33,12 +33,27 @@ def learner(
     )
 
 
+def _first(run: AbstractRun, policy: AbstractPolicy) -> AbstractPolicy:
+    """The run's reference, by default its initial policy. ValueError for one that cannot evaluate what the policy samples."""
+    if (spec := _reference(run)) is None:
+        return run.policy.load(run.seed)
+    with _named("reference"):
+        found = spec.load(run.seed)
+    if why := found.reads(policy):
+        raise ValueError(f"reference cannot evaluate what the policy samples: {why}")
+    return found
+
+
+def _reference(run: AbstractRun) -> AbstractPolicySpec | None:
+    return run.learns.reference if isinstance(run.learns, AbstractPolicyGradient) else None
+
+
 def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPolicy]:
     """The models of the run's ``separate``, by name, as they begin. ValueError for one of another architecture than the policy."""
     where = next(policy.parameters()).device
     found: dict[str, AbstractPolicy] = {}
     for name, one in _models(run).items():
-        with _named(name):
+        with _named(f"separate.{name}"):
             found[name] = own(_spec(run, one).load(run.seed).to(where))
         if shapes(found[name]) != shapes(policy):
             raise ValueError(
@@ -48,11 +63,14 @@ def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPoli
 
 
 def check_files(run: AbstractRun) -> None:
-    """ValueError where the policy, or a role's model, has nothing to load (``AbstractPolicySpec.check_files``)."""
+    """ValueError where the policy, its reference or a role's model has nothing to load (``AbstractPolicySpec.check_files``)."""
     run.policy.check_files()
-    for name, one in _models(run).items():
-        with _named(name):
-            _spec(run, one).check_files()
+    others = {f"separate.{name}": _spec(run, one) for name, one in _models(run).items()}
+    if (reference := _reference(run)) is not None:
+        others["reference"] = reference
+    for part, spec in others.items():
+        with _named(part):
+            spec.check_files()
 
 
 def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
@@ -69,12 +87,12 @@ def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _named(part: str) -> Iterator[None]:
     """A refusal of its files says which entry names them."""
     try:
         yield
     except ValueError as error:
-        field = f"separate.{name}.model"
+        field = f"{part}.model"
         raise ValueError(f"{field}: {str(error).replace('policy.model', field)}") from error
 
 

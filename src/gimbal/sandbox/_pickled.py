@@ -21,7 +21,7 @@ def _code(code: types.CodeType) -> tuple[Callable[..., Any], tuple[bytes]]:
 class _Pickler(cloudpickle.Pickler):
     """cloudpickle, but code keeps the name of its file: otherwise no error says where it was raised."""
 
-    dispatch_table = ChainMap({types.CodeType: _code}, dict(REDUCERS))  # noqa: RUF012
+    dispatch_table = ChainMap[type, Any]({types.CodeType: _code}, dict(REDUCERS))  # noqa: RUF012
 
 
 def dumps(target: Any) -> bytes:

@@ -61,8 +61,9 @@ POLICY = "policy"  # the model that samplers draw by; every update has it
 class ModelSpec:
     """One model of an update: where it comes from, and what moves it.
 
-    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy. ``follows`` names the model it trails as a copy:
-    after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
+    ``load`` makes it from the run's seed. ``first``: it is the run's ``reference``, by default its initial policy. ``follows`` names
+    the model it trails as a copy: after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss
+    moves it.
     """
 
     load: Callable[[int], nn.Module] | None = None
@@ -142,7 +143,7 @@ class Models:
             name: spec.optimizer.over(modules[name]) for name, spec in specs.items() if spec.optimizer is not None
         }
         self.parts: dict[str, Any] = {}  # Stateful, by name
-        self.renewed: set[str] = set()  # models of the first policy that are so no longer
+        self.renewed: set[str] = set()  # models that began as the first policy and are it no longer
         self.version = 0  # learner steps taken
         self.updates = 0  # moves of the weights by this object
         self.seconds: dict[str, float] = defaultdict(float)  # of this process since the last step, by what took them
@@ -225,7 +226,7 @@ class Models:
         self.renewed.add(name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy, which is saved separately, and what is rebuilt from it or from the initial policy."""
+        """Everything but the policy, which is saved separately, and what is loaded again from where it was at the start."""
         kept = {
             name for name, spec in self.specs.items() if name != POLICY and (not spec.first or name in self.renewed)
         }

@@ -29,7 +29,7 @@ from gimbal.learning.separate import SeparateWeights, owners
 from gimbal.learning.updates.base import BROKEN, POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
-from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.records import Group, Terms, TrainBatch
 
 CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
@@ -44,9 +44,10 @@ class AbstractPolicyGradient(AbstractUpdate):
     """The parts of a policy gradient. Order of use: anchor, reward_shaping, advantage, shaping; then, for each minibatch, masks,
     correction, objective, aggregation, step_size.
 
-    The reference is the initial policy; at each version in ``reference_resets``, or on ``renewal``, it becomes the current
-    policy. After each update its weights move by ``reference_rate`` of the way to the policy's (a moving magnet, arXiv:2206.05825;
-    TRL's ref_model_mixup_alpha): it is their exponential average over about 1 / ``reference_rate`` updates; 0 is off.
+    Parts pull towards the reference: a model of its own, such as a teacher (``reference``; loaded, never trained), or the initial
+    policy, which at each version in ``reference_resets``, or on ``renewal``, becomes the current one. After each update its weights
+    move by ``reference_rate`` of the way to the policy's (a moving magnet, arXiv:2206.05825; TRL's ref_model_mixup_alpha): it is their
+    exponential average over about 1 / ``reference_rate`` updates; 0 is off.
     ``separate`` gives roles of the workflow weights of their own, by the name of each model.
     """
 
@@ -61,6 +62,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     anchor: AbstractAnchor = Recompute()
     critic: AbstractCriticSpec | None = None
     step_size: AbstractStepSize | None = None
+    reference: AbstractPolicySpec | None = None
     reference_resets: tuple[int, ...] = ()
     reference_rate: float = 0.0
     renewal: RenewedReference | None = None

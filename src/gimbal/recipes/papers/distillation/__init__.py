@@ -1,0 +1,1 @@
+"""How does a policy learn from a teacher?"""
