@@ -388,6 +388,11 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "otr": of("dpo", objective=varies("rollout/hit")),
+    "opd": of(
+        "grpo",
+        advantage__reference=above("distillation/kl"),
+        aggregation=GRADIENT,
+    ),
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,

@@ -100,6 +100,13 @@ def test_silent_on_a_healthy_run(record):
     assert names(learned) == []
 
 
+def test_scores_of_a_run_that_only_a_teacher_grades_say_nothing(record):
+    silent = {"steps": 20, "reward__mean": 0.0, "pass_rate": 0.0, "reward__std": 0.0, "reward__zero_std_frac": 1.0}
+    taught = TOKENS | {"reference": {"class": "CausalLM"}, "rewards": []}
+    assert "nothing learned" in names(record(**silent, run=taught | {"rewards": [{"class": "ExactAnswer"}]}))
+    assert names(record(**silent, run=taught)) == []
+
+
 def test_a_falling_evaluation_is_named_first(record):
     directory = record(exam=(0.47, 0.06), entropy__sampled=(0.3, 0.01), samples__doubled=1.0)
     diagnosis = diagnose(directory)

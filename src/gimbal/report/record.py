@@ -131,6 +131,12 @@ class Record:
             self.setting(f"{part}.class", "") for part in ("workflow", "engine")
         }  # where it was once
 
+    @property
+    def scored(self) -> bool:
+        """Whether the training score says something of the policy: no reward scores what only a teacher grades."""
+        graded = self.setting("reference.class", "") and not self.setting("rewards", ())
+        return not self.offline and not graded
+
     def late(self, name: str) -> float | None:
         """Its median over the second half of the run."""
         values = self(name)
@@ -266,7 +272,7 @@ class Record:
     @cached_property
     def reward(self) -> Change | None:
         """The training score, first quarter to last; None for recorded answers."""
-        return None if self.offline else self.ends(self.earned)
+        return self.ends(self.earned) if self.scored else None
 
     @cached_property
     def earned(self) -> str:
@@ -279,7 +285,7 @@ class Record:
         """Evaluation and score, if they fell beyond chance, in this order. If the evaluation gained, a falling score does not count,
         unless it rose and then lost most of it: an evaluation at both ends cannot see that."""
         found = [self.evaluation] if self.evaluation is not None and self.evaluation.fell else []
-        if self.offline:
+        if not self.scored:
             return found
         if not found and self.learned is not None and self.learned.rose:
             return self._lost_again
