@@ -114,7 +114,7 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
         "optimizer": _remembered(optimization, own, shape, trained),
         "activations": _activations(shape, tokens, mixed, own, optimization.checkpointing),
         "output layer": _output(shape, tokens, mixed, own, policy.lora is None),
-        "other models": _reference(run, held * shape.weights) if REFERENCE in run.learns.models() else 0.0,
+        "other models": _reference(run, float(held * shape.weights)) if REFERENCE in run.learns.models() else 0.0,
         "process": PROCESS,
     }
     if isinstance(run.engine, Native):
@@ -135,7 +135,7 @@ def _reference(run: AbstractRun, like_the_policy: float) -> float:
     own = run.learns.reference if isinstance(run.learns, AbstractPolicyGradient) else None
     shape = shape_of(own) if isinstance(own, CausalLM) else None
     if not isinstance(own, CausalLM) or shape is None:
-        return float(like_the_policy)
+        return like_the_policy
     return float(getattr(torch, own.dtype).itemsize * shape.weights)
 
 
