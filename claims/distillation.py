@@ -10,16 +10,16 @@ same, but the loss is the KL to the teacher summed over the vocabulary (``object
 recipe, with the reward of its tasks and no teacher. *grpo, as opd*: *grpo* in the sizes of ``opd``: 32 tasks x 4 rollouts, means
 over tokens.
 
-**Rule.** The figure of a run is the mean of its five marks. Each arm at the best of 3e-5, 1e-4, 3e-4 and 1e-3 by the figure of one run of
-seed 200, then seeds 0 to 4. *A teacher helps* if *sampled* is above both arms of GRPO: the interval of the difference over all 25
-pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *The whole distribution helps* if *exact* is above
-*sampled*. That the teacher acts is shown by ``distillation/kl``, in the first and in the last step.
+**Rule.** The figure of a run is the mean of its five marks. Each arm at the best of 3e-5, 1e-4, 3e-4 and 1e-3 by the figure of
+one run of seed 200, then seeds 0 to 4. *A teacher helps* if *sampled* is above both arms of GRPO: the interval of the difference
+over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *The whole distribution helps* if *exact* is
+above *sampled*. That the teacher acts is shown by ``distillation/kl``, in the first and in the last step.
 
 **Limits.** The teacher came from 40 steps of RL with the reward, 356,000 tokens, which are not counted: this asks what a teacher
 that is there already saves, not what making one costs. Teacher and student are one model of 1 M parameters at two moments.
 
-Written before its runs; two pilots of seed 0 with *sampled*, at 1e-4 (pass@1 .87 after 61,000 tokens) and 3e-4, came before
-it. The fourth rate was added when *sampled* had been best at the third, before any other arm and seed.
+Written before its runs; two pilots of seed 0 with *sampled*, at 1e-4 (pass@1 .87 after 61,000 tokens) and 3e-4, came before it.
+The fourth rate was added when *sampled* had been best at the third, before any other arm and seed.
 
     python claims/distillation.py --processes 1        # goes on from claims/distillation.json, a quarter of an hour of a core
 """
