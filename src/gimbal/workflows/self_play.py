@@ -22,8 +22,8 @@ class SelfPlay(AbstractWorkflow):
     has one row per decision of its seat. Each seat earns its return in the game on its last decision, and ``role`` of its rows is
     "seat 0" or "seat 1".
 
-    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``). ``tool/failed_frac`` is the share of
-      illegal actions.
+    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``). ``tool/failed_frac`` is the share
+      of illegal actions.
     - If the game of a match fails, neither seat has an episode, and other matches continue: ``environment_error``.
     - A seat that never acts has no episode either: ``unplayed``.
     - One policy plays both, unless the run's ``separate`` has a model for "seat 0" or "seat 1".
@@ -80,8 +80,10 @@ def exploitability(policy: TokenPolicy, name: str) -> float:
 
 
 def chances_of(policy: TokenPolicy, name: str) -> dict[str, dict[int, float]]:
-    """What a policy that plays this game through ``SelfPlay`` does: by what a seat has seen, the probability of each legal action, which
-    sum to less than 1 where it may take an illegal one (``games.illegal``)."""
+    """What a policy that plays this game through ``SelfPlay`` does: by what a seat has seen, the probability of each legal action.
+
+    They sum to less than 1 where it may take an illegal one (``games.illegal``).
+    """
     chances: dict[str, dict[int, float]] = {}
     for seen, legal in decisions(name).items():
         prompt = policy.encode_task(Task(id=name, prompt=f"{seen}\n"))
