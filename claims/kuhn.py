@@ -4,8 +4,8 @@
 (``tiny_player``: 30 steps of SFT of ``gimbal-tiny`` on random legal play, 4 seconds of the processor, which are not counted). NashConv,
 of OpenSpiel, is what both seats together could win by the best answer to the policy: 0 at an equilibrium, 0.917 for the uniform policy.
 It is exact, at the weights of the last step; its course is taken every 25 steps and counts for nothing. Illegal actions are left out
-of it and the rest scaled; *illegal* is the largest mass on them at any decision and the share of matches that they end, recorded
-since then and empty for the runs before.
+of it and the rest scaled; *illegal* is the largest mass on them at any decision and the share of matches that they end (new runs
+only: it is empty for earlier ones).
 
 *resets*: the recipe as it was before. The reference is set to the policy at steps 100 and 200 instead of following it, with KL 0.2
 instead of 0.4, 400 steps of 24 deals of 4 matches instead of 300 of 64 deals of 8, and gradients clipped to a norm of 1 instead of 100.
