@@ -3,7 +3,9 @@
 **Setting.** The recipe ``kuhn``, on Kuhn poker, seeds 0 to 4, from ``gimbal-tiny-player``, which was taught the legal actions alone
 (``tiny_player``: 30 steps of SFT of ``gimbal-tiny`` on random legal play, 4 seconds of the processor, which are not counted). NashConv,
 of OpenSpiel, is what both seats together could win by the best answer to the policy: 0 at an equilibrium, 0.917 for the uniform policy.
-It is exact, at the weights of the last step; its course is taken every 25 steps and counts for nothing.
+It is exact, at the weights of the last step; its course is taken every 25 steps and counts for nothing. Illegal actions are left out
+of it and the rest scaled; *illegal* is the largest mass on them at any decision and the share of matches that they end (new runs
+only: it is empty for earlier ones).
 
 *resets*: the recipe as it was before. The reference is set to the policy at steps 100 and 200 instead of following it, with KL 0.2
 instead of 0.4, 400 steps of 24 deals of 4 matches instead of 300 of 64 deals of 8, and gradients clipped to a norm of 1 instead of 100.
@@ -38,13 +40,13 @@ from typing import Any
 
 import campaign
 
-from gimbal.environments.games import Deals, Game
+from gimbal.environments.games import Deals, Game, Illegal, illegal, nash_conv
 from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.policies.token import TokenPolicy
 from gimbal.recipes import function
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.workflows.self_play import SelfPlay, exploitability
+from gimbal.workflows.self_play import SelfPlay, chances_of
 
 RECORD = Path(__file__).with_suffix(".json")
 KUHN, LEDUC = "kuhn_poker", "leduc_poker"
@@ -70,19 +72,22 @@ def measure(job: tuple[str, int]) -> dict[str, Any]:
     run, wall, cpu = run_of(arm, seed), 0.0, 0.0
     trainer = Trainer(run)
     trainer.begin()
-    course = [apart(trainer, run)]
+    near, left_out = apart(trainer, run)
+    course = [near]
     for step in range(1, run.steps + 1):
         began = time.perf_counter(), time.process_time()
         trainer.advance()
         wall, cpu = wall + time.perf_counter() - began[0], cpu + time.process_time() - began[1]
         if step % EVERY == 0 or step == run.steps:
-            course.append(apart(trainer, run))
+            near, left_out = apart(trainer, run)
+            course.append(near)
     trainer.close()
     return {
         "arm": arm,
         "seed": seed,
         "before": course[0],
-        "after": course[-1],
+        "after": near,
+        "illegal": {name: round(value, 4) for name, value in left_out._asdict().items()},
         "seconds": round(wall, 1),
         "cpu": round(cpu, 1),
         "load": round(os.getloadavg()[1], 1),
@@ -90,11 +95,13 @@ def measure(job: tuple[str, int]) -> dict[str, Any]:
     }
 
 
-def apart(trainer: Trainer, run: Run) -> float:
-    """How far the present weights are from an equilibrium."""
+def apart(trainer: Trainer, run: Run) -> tuple[float, Illegal]:
+    """How far the present weights are from an equilibrium, and what that leaves out."""
     policy = trainer.learner.policy
     assert isinstance(policy, TokenPolicy) and isinstance(run.workflow, SelfPlay)
-    return round(exploitability(policy, run.workflow.game.name), 4)
+    game = run.workflow.game.name
+    chances = chances_of(policy, game)
+    return round(nash_conv(game, chances), 4), illegal(game, chances)
 
 
 def left(runs: campaign.Runs) -> Iterator[Iterable[tuple[str, int]]]:

@@ -21,13 +21,14 @@ def section(runs: Runs) -> str:
         "",
         f"{len(runs)} of {sum(kuhn.ARMS.values())} runs are recorded.",
         "",
-        f"| run | seed | before | after | every {4 * kuhn.EVERY} steps | seconds | of the processor | load |",
-        "| --- " * 8 + "|",
+        f"| run | seed | before | after | every {4 * kuhn.EVERY} steps | seconds | of the processor | load | illegal |",
+        "| --- " * 9 + "|",
     ]
     for run in sorted(runs, key=lambda run: (list(kuhn.ARMS).index(run["arm"]), run["seed"])):
         course = ", ".join(f"{value:.2f}" for value in run["course"][4::4])
         figures = f"{run['before']:.3f} | {run['after']:.3f} | {course} | {run['seconds']:.0f} | {run['cpu']:.0f} | {run['load']:.1f}"
-        lines.append(f"| {run['arm']} | {run['seed']} | {figures} |")
+        left = "most {most:.3f}, matches {matches:.3f}".format(**run["illegal"]) if "illegal" in run else ""
+        lines.append(f"| {run['arm']} | {run['seed']} | {figures} | {left} |")
     return "\n".join([*lines, "", *(f"{verdict(runs, arm)}\n" for arm in kuhn.ARMS)])
 
 

@@ -36,6 +36,7 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
+import horizon  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import offline  # noqa: E402
@@ -76,6 +77,17 @@ One file a claim: the question, the rule by which it is decided, the command, th
 
 """
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
+HORIZON = {
+    "success after": "after",
+    "of 2 turns": "turns_2",
+    "of 3": "turns_3",
+    "of 4": "turns_4",
+    "mean pass rate": "mean",
+    "cut": "cut",
+    "tokens": "tokens",
+    "steps": "steps",
+    "seconds of CPU": "cpu",
+}
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
@@ -159,6 +171,7 @@ def pages() -> dict[str, str]:
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
     text += "\n" + turns_page.section(campaign.load(turns.RECORD))
+    text += "\n" + tuned_page.section(horizon, "A limit on turns that rises", HORIZON, campaign.load(horizon.RECORD))
     text += "\n" + roles_page.section(campaign.load(roles.RECORD))
     text += "\n" + fours_page.section(campaign.load(fours.RECORD))
     text += "\n" + offline_page.section(campaign.load(offline.RECORD))

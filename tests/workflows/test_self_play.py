@@ -1,6 +1,7 @@
 """One policy at both seats: who earns what, and what becomes of a match that breaks."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -20,7 +21,7 @@ from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.runtime import compose
 from gimbal.runtime.local import Trainer
 from gimbal.workflows.runner import Driven
-from gimbal.workflows.self_play import SelfPlay, exploitability
+from gimbal.workflows.self_play import SelfPlay, chances_of, exploitability
 
 POLICY = CausalLM().load()
 TRUTH = {(0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)}
@@ -116,6 +117,8 @@ def test_what_a_deal_is_worth_to_a_seat_is_taken_off():
 def test_an_illegal_action_loses_and_says_nothing_of_the_other():
     one, other, *_ = outcomes(lambda seen, sample: "7" if sample == 1 else "1")
     assert (one.earned, other.earned) == (0, -2)
+    failed = [[step.failed for step in one.acts] for one in outcomes(lambda seen, sample: "7" if sample == 1 else "1")]
+    assert failed == [[0], [1], [0], [0]], "an illegal action counts as a call that failed, in tool/failed_frac"
     one, other, *_ = outcomes(lambda seen, sample: "x")
     assert one.earned == -2 and other == Drop("unplayed")
 
@@ -197,12 +200,33 @@ def test_the_distance_to_an_equilibrium():
     assert nash_conv("kuhn_poker", told) == pytest.approx(11 / 12)
 
 
+def test_what_the_distance_leaves_out_is_told_beside_it():
+    """By hand: seat 0 is illegal with 0.1 at each of its decisions, seat 1 never."""
+    told = uniform("kuhn_poker")
+    assert games.illegal("kuhn_poker", told) == pytest.approx((0, 0), abs=1e-9)
+    own = {seen for seen in told if len(seen) in (1, 3)}  # nothing was played, or a pass and a bet
+    less = {seen: {a: p * (0.9 if seen in own else 1) for a, p in chances.items()} for seen, chances in told.items()}
+    assert nash_conv("kuhn_poker", less) == pytest.approx(11 / 12), "what is legal is scaled"
+    assert games.illegal("kuhn_poker", less) == pytest.approx((0.1, 0.1 + 0.9 * 0.5 * 0.5 * 0.1))
+
+
+def test_play_forfeits_as_often_as_is_told():
+    """The same against matches that are played."""
+    told = {seen: dict.fromkeys(legal, 0.4) for seen, legal in decisions("kuhn_poker").items()}
+    drawn = Random(0)
+    played = [outcomes(lambda *_: drawn.choices(("0", "1", "7"), (0.4, 0.4, 0.2))[0], samples=2) for _ in range(400)]
+    forfeits = [any(step.failed for one in seats if not isinstance(one, Drop) for step in one.acts) for seats in played]
+    assert sum(forfeits) / len(forfeits) == pytest.approx(games.illegal("kuhn_poker", told).matches, abs=0.08)
+
+
 def test_a_model_that_cannot_tell_what_it_sees_is_told_its_distance():
     """With weights of nothing it takes all actions alike."""
     policy = CausalLM().load()
     for weight in policy.model.parameters():
         weight.data.zero_()
     assert exploitability(policy, "kuhn_poker") == pytest.approx(11 / 12, abs=1e-5)
+    most = games.illegal("kuhn_poker", chances_of(policy, "kuhn_poker")).most
+    assert most == pytest.approx(1 - 2 / len(policy.tokenizer), abs=1e-5)
 
 
 def test_what_a_seat_sees_tells_its_decisions_apart():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,10 +108,10 @@ class Table(AbstractEnvironment):
         mover = self._state.current_player()
         if not action.isdecimal() or int(action) not in self._state.legal_actions():
             returns = tuple(self.forfeit if seat == mover else 0.0 for seat in range(SEATS))
-            return Moment(observation=Turn(returns=returns), terminated=True)
+            return Moment(observation=Turn(returns=returns), terminated=True, calls=1, errors=1)
         self._state.apply_action(int(action))
         turn = self._deal()
-        return Moment(observation=turn, terminated=self._state.is_terminal())
+        return Moment(observation=turn, terminated=self._state.is_terminal(), calls=1)
 
     def fork(self) -> Table:
         other = Table(self.name)
@@ -180,7 +180,9 @@ def decisions(name: str) -> dict[str, tuple[int, ...]]:
 def nash_conv(name: str, chances: Mapping[str, Mapping[int, float]]) -> float:
     """What both seats together could win by answering this policy as well as possible, exactly: 0 at an equilibrium.
 
-    ``chances``: by what a seat has seen, the probability of each action; what is not legal there is left out and the rest scaled.
+    ``chances``: by what a seat has seen, the probability of each action. This is the distance of the policy that draws again until its
+    action is legal: what is not legal is left out and the rest scaled. In play an illegal action forfeits the game (``Game``), and no
+    best answer takes one, so NashConv describes play only as far as ``illegal`` is near 0.
     """
     from open_spiel.python import policy
     from open_spiel.python.algorithms import exploitability
@@ -199,6 +201,33 @@ def nash_conv(name: str, chances: Mapping[str, Mapping[int, float]]) -> float:
 
     found: Any = exploitability.nash_conv(game, Told())
     return float(found)
+
+
+class Illegal(NamedTuple):
+    """How much of a policy ``nash_conv`` leaves out: the largest mass on illegal actions of any decision, and the probability that a
+    match which the policy plays against itself ends by an illegal action."""
+
+    most: float
+    matches: float
+
+
+def illegal(name: str, chances: Mapping[str, Mapping[int, float]]) -> Illegal:
+    """What a policy leaves for illegal actions, exactly; ``chances`` as in ``nash_conv``."""
+    most, lost = 0.0, 0.0
+    pending = [(loaded(name).new_initial_state(), 1.0)]
+    while pending:
+        state, reached = pending.pop()
+        if state.is_terminal():
+            continue
+        if state.is_chance_node():
+            pending += [(state.child(action), reached * p) for action, p in state.chance_outcomes()]
+            continue
+        given = chances[seen(state)]
+        legal = [(action, given.get(action, 0.0)) for action in state.legal_actions()]
+        left = max(0.0, 1 - sum(p for _, p in legal))
+        most, lost = max(most, left), lost + reached * left
+        pending += [(state.child(action), reached * p) for action, p in legal]
+    return Illegal(most=most, matches=lost)
 
 
 def uniform(name: str) -> dict[str, dict[int, float]]:

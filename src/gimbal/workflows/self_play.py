@@ -10,7 +10,7 @@ from gimbal.environments.base import Moment
 from gimbal.environments.games import SEATS, Game, Turn, decisions, nash_conv
 from gimbal.environments.several import Several
 from gimbal.policies.token import TokenPolicy, Tokens
-from gimbal.records import Drop, Episode, Rollout, Task
+from gimbal.records import Acted, Drop, Episode, Rollout, Task
 from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Draw, Steps
 
 
@@ -22,7 +22,8 @@ class SelfPlay(AbstractWorkflow):
     has one row per decision of its seat. Each seat earns its return in the game on its last decision, and ``role`` of its rows is
     "seat 0" or "seat 1".
 
-    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``).
+    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``). ``tool/failed_frac`` is the share
+      of illegal actions.
     - If the game of a match fails, neither seat has an episode, and other matches continue: ``environment_error``.
     - A seat that never acts has no episode either: ``unplayed``.
     - One policy plays both, unless the run's ``separate`` has a model for "seat 0" or "seat 1".
@@ -45,6 +46,7 @@ class SelfPlay(AbstractWorkflow):
             raise ValueError(f"SelfPlay needs an even num_generations, two seats per match; got {count}")
         tables = Several(of=self.game, count=count // SEATS)
         rows: list[list[Rollout]] = [[] for _ in attempt.samples]
+        acts: list[list[Acted]] = [[] for _ in attempt.samples]
         begun = yield Act(environment=tables, deadline=self.deadline)
         moments = begun.observation
         while not begun.error and (open_ := [at for at, moment in enumerate(moments) if not moment.ended]):
@@ -55,10 +57,16 @@ class SelfPlay(AbstractWorkflow):
                 rows[SEATS * at + turn.seat].append(replace(row, stop="stop"))
                 actions[at] = row.text
             begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
+            if begun.error:
+                break
             moments = begun.observation
+            for at, turn in turns.items():
+                own = acts[SEATS * at + turn.seat]
+                own.append(Acted(len(own), moments[at].calls, moments[at].errors, begun.seconds / len(turns)))
         if begun.error:
             return [Drop(begun.failed, drawn=_spent(own), said=begun.error) for own in rows]
-        return [_played(own, moments[at // SEATS], at % SEATS) for at, own in enumerate(rows)]
+        seats = enumerate(zip(rows, acts, strict=True))
+        return [_played(own, steps, moments[at // SEATS], at % SEATS) for at, (own, steps) in seats]
 
     def _draw(self, attempt: Attempt, match: int, turn: Turn) -> Draw:
         task = replace(attempt.task, prompt=f"{turn.seen}\n")
@@ -68,6 +76,14 @@ class SelfPlay(AbstractWorkflow):
 
 def exploitability(policy: TokenPolicy, name: str) -> float:
     """The exact distance from an equilibrium of a policy that plays this game through ``SelfPlay`` (``games.nash_conv``)."""
+    return nash_conv(name, chances_of(policy, name))
+
+
+def chances_of(policy: TokenPolicy, name: str) -> dict[str, dict[int, float]]:
+    """What a policy that plays this game through ``SelfPlay`` does: by what a seat has seen, the probability of each legal action.
+
+    They sum to less than 1 where it may take an illegal one (``games.illegal``).
+    """
     chances: dict[str, dict[int, float]] = {}
     for seen, legal in decisions(name).items():
         prompt = policy.encode_task(Task(id=name, prompt=f"{seen}\n"))
@@ -75,7 +91,7 @@ def exploitability(policy: TokenPolicy, name: str) -> float:
         with torch.no_grad():
             logprob_N = policy.evaluate(Tokens.stack(rows)).logprob_NS[:, 0]
         chances[seen] = dict(zip(legal, logprob_N.exp().tolist(), strict=True))
-    return nash_conv(name, chances)
+    return chances
 
 
 def _role(seat: int) -> str:
@@ -86,7 +102,7 @@ def _spent(rows: list[Rollout]) -> int:
     return sum(row.drawn for row in rows)
 
 
-def _played(rows: list[Rollout], end: Moment, seat: int) -> Episode | Drop:
+def _played(rows: list[Rollout], acts: list[Acted], end: Moment, seat: int) -> Episode | Drop:
     """The result of a seat whose match ended this way."""
     if end.error:  # told once: it is one table that broke
         return Drop(end.failed, drawn=_spent(rows), said=end.error if seat == 0 else "")
@@ -94,4 +110,4 @@ def _played(rows: list[Rollout], end: Moment, seat: int) -> Episode | Drop:
         return Drop("unplayed")
     reward_S = rows[-1].reward_S.clone()
     reward_S[-1] += end.observation.returns[seat]
-    return Episode(rows=(*rows[:-1], replace(rows[-1], reward_S=reward_S, stop="terminated")))
+    return Episode(rows=(*rows[:-1], replace(rows[-1], reward_S=reward_S, stop="terminated")), acts=tuple(acts))
