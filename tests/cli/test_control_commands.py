@@ -103,7 +103,7 @@ SMALL = {  # settings of a tiny run, by recipe
     **dict.fromkeys(("sac", "td3", "dqn"), OFF_POLICY),
     "mbpo": (*OFF_POLICY, "update_to_data=1", "policy.hidden=(8,)"),
     "pets": (*OFF_POLICY, "policy.planner.candidates=4", "policy.planner.horizon=3"),
-    **dict.fromkeys(("bc", "td3_bc", "iql", "cql", "fql"), RECORDED),
+    **dict.fromkeys(("bc", "td3_bc", "iql", "cql", "fql", "idql"), RECORDED),
     **dict.fromkeys(("cartpole", "pendulum", "demo"), WHOLE),
 }
 

@@ -521,6 +521,24 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
     ),
+    "idql": of(
+        "iql",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        expectile=differs("value/loss").by(update=replace(recipes.function("idql")().update, expectile=0.5)),
+        # What scores the proposals acts in evaluations alone; the flow is what the policy's weights are.
+        policy__update=differs("flow/loss"),
+    ),
+    "expo": of(
+        "rlpd",
+        3,
+        sooner=FEW,
+        proposals=differs("proposals/gain").by(policy=replace(recipes.function("expo")().policy, proposals=1)),
+        edit=above("proposals/edited").by(policy=replace(recipes.function("expo")().policy, edit=0.0)),
+        update=differs("q/target").by(update=replace(recipes.function("expo")().update, subset=0)),
+        policy__update=differs("flow/loss"),
+    ),
     "fql": of(
         "sac",
         2,
