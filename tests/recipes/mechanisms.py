@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
@@ -520,6 +521,12 @@ MECHANISMS: dict[str, Mechanism] = {
             update=replace(recipes.function("fisor")().update, safe_expectile=0.5)
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
+    ),
+    "swd": of(
+        "sac",
+        3,
+        sooner={**FEW, AgeDecay: {"span": 20.0}},
+        store=differs("q/mean").by(store=replace(recipes.function("sac")().store, **FEW[Transitions])),
     ),
     "idql": of(
         "iql",
