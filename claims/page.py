@@ -40,12 +40,14 @@ import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
+import proposals  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
+import shift  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
@@ -75,6 +77,19 @@ One file a claim: the question, the rule by which it is decided, the command, th
 
 """
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
+PROPOSALS = {
+    "return": "return",
+    "drawn by weights": "drawn",
+    "a single proposal": "cloned",
+    "gain of the best": "gain",
+    "seconds of CPU": "cpu",
+}
+SHIFT = {
+    "after the first change": "reward",
+    "before it": "first",
+    "critic's gradient after a change": "gradient",
+    "seconds of CPU": "cpu",
+}
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
@@ -160,6 +175,12 @@ def pages() -> dict[str, str]:
     text += "\n" + safe_page.section(campaign.load(safe.RECORD))
     text += "\n" + tuned_page.section(prior, "Recorded episodes beside one's own", PRIOR, campaign.load(prior.RECORD))
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
+    text += "\n" + tuned_page.section(
+        proposals, "A choice among a flow's proposals", PROPOSALS, campaign.load(proposals.RECORD)
+    )
+    text += "\n" + tuned_page.section(
+        shift, "Weights that fall with age, after a change", SHIFT, campaign.load(shift.RECORD)
+    )
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
     text += "\n" + tuned_page.section(

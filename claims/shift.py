@@ -15,7 +15,7 @@ after a change* if *swd* is above *uniform*.
 **Limits.** What is old here is wrong, which is more than the paper's dilution; a bandit, one span, no environment that stays as it is,
 where forgetting may cost something.
 
-Written before its runs and without a pilot.
+Written before its runs; a run of *swd* with 300 actions, 100 between changes (seed 7), had shown only that it runs.
 
     python claims/shift.py     # goes on from claims/shift.json; two minutes of one idle core
 """

@@ -47,8 +47,11 @@ class Best(AbstractPick):
 
 @dataclass(frozen=True, kw_only=True)
 class ByExpectile(AbstractPick):
-    """w_p = ``expectile`` where Q(o, a_p) > V(o), else 1 - ``expectile`` (IDQL, arXiv:2304.10573). Where V is that expectile of Q over
-    the proposals, it is also the mean of Q under the policy that plays them in proportion to w.
+    """Draws a proposal by the expectile's weights: those above the value of the state are likelier (IDQL, arXiv:2304.10573).
+
+        w_p = |expectile - [Q(o, a_p) <= V(o)]|
+
+    Where V is that expectile of Q over the proposals, it is also the mean of Q under the policy that plays them in proportion to w.
 
     - ``expectile`` = 1/2: any proposal as likely as any other.
     - All proposals on one side of V: any as likely as any other.
