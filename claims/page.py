@@ -47,7 +47,6 @@ import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
-import shift  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
@@ -82,12 +81,6 @@ PROPOSALS = {
     "drawn by weights": "drawn",
     "a single proposal": "cloned",
     "gain of the best": "gain",
-    "seconds of CPU": "cpu",
-}
-SHIFT = {
-    "after the first change": "reward",
-    "before it": "first",
-    "critic's gradient after a change": "gradient",
     "seconds of CPU": "cpu",
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
@@ -177,9 +170,6 @@ def pages() -> dict[str, str]:
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
     text += "\n" + tuned_page.section(
         proposals, "A choice among a flow's proposals", PROPOSALS, campaign.load(proposals.RECORD)
-    )
-    text += "\n" + tuned_page.section(
-        shift, "Weights that fall with age, after a change", SHIFT, campaign.load(shift.RECORD)
     )
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))

@@ -14,12 +14,14 @@ from gimbal.config import Text
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
+from gimbal.learning.updates.dyna import Dyna
 from gimbal.learning.updates.edited_flow import EDIT, EditedFlow
 from gimbal.learning.updates.flow_q import NEXT, START, TIME
 from gimbal.learning.updates.implicit_flow import ImplicitFlow
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.ops import philox
 from gimbal.policies.best_of import BestOf
+from gimbal.policies.dynamics import Dynamics
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.picks import ByExpectile
 from gimbal.report.files import deterministic
@@ -136,6 +138,14 @@ def test_the_policy_scores_by_what_the_update_holds_after_each_step(make):
             assert torch.equal(learner.policy.judge(seen, action), learner.models["target"](seen, action))
             if learner.policy.value is not None:
                 assert torch.equal(learner.policy.value(seen), learner.models["value"](seen))
+
+
+def test_beside_a_learned_world_it_scores_by_the_newest_critic_too():
+    inside = EditedFlow(critic=THREE, subset=0, optimization=PLAIN)
+    learner = Learner(EDITED.load(1), Dyna(inside=inside, world=Dynamics(observations=3, actions=2), horizon=0), seed=0)
+    learner.step(learner.prepare(batch_of()))
+    for own, other in zip(learner.policy.judge.parameters(), learner.models["target"].parameters(), strict=True):
+        assert torch.equal(own, other)
 
 
 def test_the_gain_of_the_best_proposal_is_told():
@@ -280,7 +290,7 @@ def test_the_step_is_the_same_however_it_is_cut_into_micro_batches(make):
     ("recipe", "changes", "said"),
     [
         ("idql", {"update.critic.members": Text("3")}, r"policy\.members is 2 where update\.critic\.members is 3"),
-        ("idql", {"policy.layer_norm": Text("true")}, r"policy\.layer_norm is True where .* is False"),
+        ("idql", {"policy.layer_norm": Text("false")}, r"policy\.layer_norm is False where .* is True"),
         ("idql", {"update.expectile": Text(".9")}, r"set policy\.pick\.expectile=0\.9"),
         ("idql", {"policy.edit": Text(".1")}, r"set policy\.edit=0"),
         ("idql", {"sampling.temperature": Text(".5")}, r"set sampling\.temperature=1"),

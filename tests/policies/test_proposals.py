@@ -10,6 +10,7 @@ from torch import nn
 from gimbal.ops import philox
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.control import Steps
+from gimbal.policies.one_step import OneStep
 from gimbal.policies.picks import Best, ByExpectile
 
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}
@@ -180,6 +181,12 @@ def test_weights_without_a_part_that_is_asked_for_are_refused(tmp_path):
     for spec, name in ((EDITED, "edits"), (WEIGHED, "values")):
         with pytest.raises(ValueError, match=f"was saved without a network for {name}"):
             spec.at(tmp_path).load(0)
+
+
+def test_another_policys_weights_are_refused_in_a_sentence(tmp_path):
+    OneStep(observations=3, actions=2).load(0).save(tmp_path)
+    with pytest.raises(ValueError, match="holds no BestOf policy"):
+        PLAIN.at(tmp_path).load(0)
 
 
 @EVERY

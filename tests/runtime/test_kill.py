@@ -31,7 +31,6 @@ from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
-from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.offline.td3_bc import td3_bc
 from gimbal.report.files import deterministic
@@ -94,14 +93,6 @@ def recorded():
     return replace(run, tasks=data, store=store, policy=policy, update=update, checkpoint_every=1, held_out=None)
 
 
-def proposed():
-    """The edits of EXPO, the copies that score, and targets that draw among proposals, of which acting goes on within a segment."""
-    run = expo()
-    small = {"checkpoint_every": 1, "held_out": None, "threads": 1, "steps": 6}
-    store = replace(run.store, capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5)
-    return replace(run, engine=replace(run.engine, segment=7), store=store, **small)
-
-
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
     "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
@@ -141,7 +132,6 @@ RUNS = {
     DENOISING: lambda home: denoising_run(),
     SPLIT: lambda home: denoising_run(workflow=FixedSplits(splits=(1, 2)), advantage=NodeNormalized()),
     "control, recorded": lambda home: recorded(),
-    "control, proposals": lambda home: proposed(),
 }
 
 

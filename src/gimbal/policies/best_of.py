@@ -190,7 +190,13 @@ class BestOf(AbstractPolicySpec):
         own = {name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize", "members")}
         own |= {"hidden": list(self.hidden), "layer_norm": self.layer_norm}
         own |= {"edits": self.edit > 0, "values": self.pick.reads_value}
-        policy = BestOfPolicy(self, read_config(self.model) if self.model else own, seed)
+        saved = read_config(self.model) if self.model else own
+        if lacking := sorted(own.keys() - saved.keys()):
+            raise ValueError(
+                f"{self.model} holds no BestOf policy, for its configuration says nothing of {lacking[0]}: policy.model must be a "
+                "directory that a run of idql or expo saved"
+            )
+        policy = BestOfPolicy(self, saved, seed)
         for name in ("edits", "values"):
             if policy.config[name] != own[name]:
                 raise ValueError(
