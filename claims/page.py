@@ -42,6 +42,7 @@ import kuhn_page  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
+import proposals  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
@@ -86,6 +87,11 @@ HORIZON = {
     "cut": "cut",
     "tokens": "tokens",
     "steps": "steps",
+PROPOSALS = {
+    "return": "return",
+    "drawn by weights": "drawn",
+    "a single proposal": "cloned",
+    "gain of the best": "gain",
     "seconds of CPU": "cpu",
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
@@ -178,6 +184,9 @@ def pages() -> dict[str, str]:
     text += "\n" + safe_page.section(campaign.load(safe.RECORD))
     text += "\n" + tuned_page.section(prior, "Recorded episodes beside one's own", PRIOR, campaign.load(prior.RECORD))
     text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
+    text += "\n" + tuned_page.section(
+        proposals, "A choice among a flow's proposals", PROPOSALS, campaign.load(proposals.RECORD)
+    )
     text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
     text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
     text += "\n" + tuned_page.section(

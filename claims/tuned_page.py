@@ -46,7 +46,7 @@ def table(claim: Claim, figures: Mapping[str, str], runs: Runs) -> str:
         rate, own = tuned.best(runs, arm), tuned.fresh(runs, arm)
         tried = [f"{at:g}: {run[tuned.figure]}" for at, run in tuned.tried(runs, arm).items()]
         cells = [", ".join(tried), "" if rate is None else f"{rate:g}"]
-        cells += [spread([run[name] for run in own]) for name in figures.values()]
+        cells += [spread([run[name] for run in own if name in run]) for name in figures.values()]
         lines.append(f"| *{arm}* | {' | '.join(cells)} |")
     return "\n".join(lines)
 

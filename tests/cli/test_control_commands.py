@@ -100,10 +100,10 @@ OFF_POLICY = ("steps=3", "learning_starts=5", "store.minibatch=8", "threads=1", 
 RECORDED = ("steps=1", "store.moves=2", "store.minibatch=8", "threads=1")
 WHOLE = ("steps=1", "prompts_per_step=2", "minibatches=1", "threads=1")
 SMALL = {  # settings of a tiny run, by recipe
-    **dict.fromkeys(("sac", "td3", "dqn"), OFF_POLICY),
+    **dict.fromkeys(("sac", "td3", "dqn", "expo", "swd"), OFF_POLICY),
     "mbpo": (*OFF_POLICY, "update_to_data=1", "policy.hidden=(8,)"),
     "pets": (*OFF_POLICY, "policy.planner.candidates=4", "policy.planner.horizon=3"),
-    **dict.fromkeys(("bc", "td3_bc", "iql", "cql", "fql"), RECORDED),
+    **dict.fromkeys(("bc", "td3_bc", "iql", "cql", "fql", "idql"), RECORDED),
     **dict.fromkeys(("cartpole", "pendulum", "demo"), WHOLE),
 }
 

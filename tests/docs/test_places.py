@@ -18,6 +18,7 @@ ROWS = re.findall(r"^\| [^|`]+ \| `([\w/]+)` \| `(Abstract\w+)` \| `(\w+)\(([^)]
 INNER = {
     "AbstractPreference",
     "AbstractPlanner",
+    "AbstractPick",
     "AbstractPriority",
     "AbstractJudge",
     "AbstractTool",

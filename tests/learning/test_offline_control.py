@@ -307,5 +307,5 @@ def test_without_a_future_values_are_of_rewards():
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make):
-    with pytest.raises(ValueError, match=r"expectile|alpha|weight"):
+    with pytest.raises(ValueError, match=r"expectile|alpha|weight|beta"):
         make()

@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
@@ -525,6 +526,30 @@ MECHANISMS: dict[str, Mechanism] = {
             update=replace(recipes.function("fisor")().update, safe_expectile=0.5)
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
+    ),
+    "swd": of(
+        "sac",
+        3,
+        sooner={**FEW, AgeDecay: {"span": 20.0}},
+        store=differs("q/mean").by(store=replace(recipes.function("sac")().store, **FEW[Transitions])),
+    ),
+    "idql": of(
+        "iql",
+        2,
+        sooner=FEW_RECORDED,
+        store=differs("q/mean").by(store=Once()),
+        expectile=differs("value/loss").by(update=replace(recipes.function("idql")().update, expectile=0.5)),
+        # What scores the proposals acts in evaluations alone; the flow is what the policy's weights are.
+        policy__update=differs("flow/loss"),
+    ),
+    "expo": of(
+        "rlpd",
+        3,
+        sooner=FEW,
+        proposals=differs("proposals/gain").by(policy=replace(recipes.function("expo")().policy, proposals=1)),
+        edit=above("proposals/edited").by(policy=replace(recipes.function("expo")().policy, edit=0.0)),
+        update=differs("q/target").by(update=replace(recipes.function("expo")().update, subset=0)),
+        policy__update=differs("flow/loss"),
     ),
     "fql": of(
         "sac",

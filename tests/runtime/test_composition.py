@@ -45,6 +45,7 @@ from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
@@ -60,6 +61,7 @@ from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
+from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
@@ -126,6 +128,16 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
     "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
     "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),
+    "whose proposals are scored, and OneStep proposes none": replace(idql(), policy=fql().policy),
+    r"a copy of the critic, and policy\.members is 1": replace(idql(), policy=replace(idql().policy, members=1)),
+    r"ImplicitFlow trains no edits: set policy\.edit=0": replace(idql(), policy=replace(idql().policy, edit=0.1)),
+    r"set policy\.pick\.expectile=0\.5": replace(idql(), update=replace(idql().update, expectile=0.5)),
+    r"EditedFlow learns none: policy\.pick='Best\(\)'": replace(
+        expo(), policy=replace(expo().policy, pick=idql().policy.pick)
+    ),
+    r"no density that another would change.*sampling\.temperature=1": replace(
+        idql(), sampling=replace(idql().sampling, temperature=0.5)
+    ),
     r"its largest value: set policy='Categorical": replace(dqn(), update=bc().update),
     "FeasibilityGuided makes recorded actions likelier": replace(fisor(), policy=replace(td3().policy, observations=2)),
     r"recorded costs, which only store='Recordings": replace(fisor(), store=Once()),
@@ -241,6 +253,8 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == check(bc())
         == check(fisor())
         == check(fql())
+        == check(idql())
+        == check(expo())
         == []
     )
 

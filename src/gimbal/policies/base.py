@@ -86,7 +86,8 @@ class Family:
 
     ``unit`` is the user's word for a decision, in sentences and in names of metrics. ``judged``: the output is an answer that may be
     right, of a length the policy chooses; else an episode has a return and the environment sets its length. ``densities``: its
-    log-probabilities are of densities, whose differences have no scale. ``sampling``: the record of how they are sampled.
+    log-probabilities are of densities, whose differences have no scale. ``likelihoods``: it has log-probabilities; else what stands
+    in their place shows only whose weights drew a decision. ``sampling``: the record of how they are sampled.
     ``earns``: the user's word for what a rollout earns.
     """
 
@@ -94,6 +95,7 @@ class Family:
     sampling: type[AbstractSampling] = AbstractSampling
     judged: bool = False
     densities: bool = False
+    likelihoods: bool = True
     earns: str = "return"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
@@ -178,6 +179,7 @@ class StepSampling(AbstractSampling):
 
 STEPS = Family(unit="env_steps", sampling=StepSampling)
 DENSITIES = Family(unit="env_steps", sampling=StepSampling, densities=True)
+NO_DENSITY = Family(unit="env_steps", sampling=StepSampling, densities=True, likelihoods=False)
 
 
 class AbstractControlPolicy(AbstractPolicy):
@@ -291,6 +293,15 @@ class AbstractChoicePolicy(AbstractControlPolicy):
 
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S 1"]:
         return torch.from_numpy(generator.random((steps, 1), dtype=np.float32))
+
+
+def without_density(spec: AbstractPolicySpec, whole: Composition) -> Iterator[Verdict]:
+    """What a policy says that draws actions without a density."""
+    if not whole.doing(FORWARD):
+        yield Refusal(
+            f"{type(spec).__name__} draws actions without a density, which {type(whole.run.learns).__name__} learns by: "
+            "policy='SquashedGaussian(observations=..., actions=...)', or begin with fql, idql or expo"
+        )
 
 
 def check_bound(bound: float) -> None:

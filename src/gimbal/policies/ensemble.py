@@ -43,3 +43,29 @@ def through(
             x_MKI = torch.addcmul(shift_M1J, gain_M1J, nn.functional.layer_norm(x_MKI, x_MKI.shape[-1:]))
         x_MKI = x_MKI if last else activation(x_MKI)
     return x_MKI
+
+
+class ActionValueNetwork(nn.Module):
+    """Q_m(o, a) for M networks of the same sizes at once: linear layers with ReLU between them on [o, a / ``bound``].
+    ``layer_norm``: each ReLU sees g (x - mean) / spread + c, over the units of its layer, with g and c of each unit."""
+
+    def __init__(
+        self, inputs: int, hidden: tuple[int, ...], members: int, bound: float, seed: int, layer_norm: bool
+    ) -> None:
+        super().__init__()
+        self.bound, self.inputs, self.members = bound, inputs, members
+        self.weights, self.biases = ensemble((inputs, *hidden, 1), members, seed)
+        width_L = hidden if layer_norm else ()
+        self.gains = nn.ParameterList(nn.Parameter(torch.ones(members, 1, width)) for width in width_L)
+        self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(members, 1, width)) for width in width_L)
+
+    def forward(self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K M"]:
+        x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
+        if x_KI.shape[1] != self.inputs:
+            raise ValueError(
+                f"the critic reads {self.inputs} numbers, but observation and action have {x_KI.shape[1]}: set "
+                "update.critic.observations and update.critic.actions"
+            )
+        x_MKI = x_KI.expand(self.members, -1, -1)
+        scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True))
+        return through(x_MKI, self.weights, self.biases, nn.functional.relu, scales)[..., 0].T

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.composition import Composition, Verdict
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, made, relu_mlp
+from gimbal.policies.control import NO_DENSITY, AbstractRealPolicy, check_bound, made, relu_mlp, without_density
 from gimbal.policies.gaussian import log_density
 
 
@@ -65,7 +65,7 @@ class OneStep(AbstractPolicySpec):
     in the directory ``model``. ``normalize``: scale observations by their own spread.
     """
 
-    family: ClassVar[Family] = DENSITIES
+    family: ClassVar[Family] = NO_DENSITY
 
     observations: int
     actions: int
@@ -79,11 +79,7 @@ class OneStep(AbstractPolicySpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
-        if not whole.doing(FORWARD):
-            yield Refusal(
-                f"OneStep draws actions without a density, which {type(whole.run.learns).__name__} learns by: "
-                "policy='SquashedGaussian(observations=..., actions=...)', or begin with fql"
-            )
+        yield from without_density(self, whole)
 
     def load(self, seed: int = 0) -> OneStepPolicy:
         return made(OneStepPolicy, self, seed)

@@ -22,11 +22,13 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.learning.updates.dyna import Dyna
+from gimbal.learning.updates.edited_flow import EditedFlow
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import FlowQ
-from gimbal.learning.updates.implicit_q import ImplicitQ
+from gimbal.learning.updates.implicit_q import AbstractImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.td3 import TD3
+from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian
@@ -59,7 +61,10 @@ _NAMES = {
     "dataset_streaming": "tasks.streaming",
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
-REAL, CHOICES = (Gaussian, SquashedGaussian, Deterministic, OneStep), (Categorical, Greedy)  # policies by action type
+REAL, CHOICES = (
+    (Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf),
+    (Categorical, Greedy),
+)  # policies by action type
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -294,7 +299,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | Planned):
+    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Planned):
         sizes["policy.bound"] = world.bound
     if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
         sizes["policy.scale"] = 1.0
@@ -302,7 +307,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
         learns, at = learns.inside, "update.inside"
-    if isinstance(learns, SoftActorCritic | TD3 | ImplicitQ | FeasibilityGuided | FlowQ):
+    if isinstance(learns, SoftActorCritic | TD3 | AbstractImplicitQ | FeasibilityGuided | FlowQ | EditedFlow):
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}

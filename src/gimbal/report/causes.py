@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from gimbal import ops
+from gimbal.policies.base import Family
 from gimbal.records import Group, TrainBatch
 
 
@@ -52,8 +53,8 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return {"reward/repeats": float(repeated), "reward/unlike_frac": unlike / repeated} if repeated else {}
 
 
-def surprise_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """-mean log-probability of the samples, which estimates the entropy of the sampling distributions."""
-    drawn = [row.behavior_S[row.mask_S] for group in groups for row in group.rows]
+def surprise_metrics(family: Family, groups: Sequence[Group]) -> dict[str, float]:
+    """-mean log-probability of the samples, which estimates the entropy of the sampling distributions; nothing where there is none."""
+    drawn = [row.behavior_S[row.mask_S] for group in groups for row in group.rows if family.likelihoods]
     behavior_D = torch.cat(drawn) if drawn else torch.zeros(0)
     return {"entropy/sampled": -float(behavior_D.mean())} if len(behavior_D) else {}

@@ -223,7 +223,7 @@ class Trainer:
         metrics = rollout_metrics(seen or groups, judged=judged, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
             metrics |= repeat_metrics(seen)
-        metrics |= surprise_metrics(seen or groups) | of_all(self.rewards, seen or groups, "reward/")
+        metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
         if isinstance(self.learner.method, AbstractPolicyGradient):
             method, same = self.learner.method, groups if self.run.store.same_rows else ()
             metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)

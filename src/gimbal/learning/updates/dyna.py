@@ -115,6 +115,9 @@ class Dyna(AbstractUpdate):
     def moves(self, batch: TrainBatch) -> list[Tensor] | None:
         return self.inside.moves(batch)
 
+    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
+        return self.inside.stepped(models, batch)
+
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         minibatch = minibatch.with_columns({WEIGHT: ops.TokenMean()(minibatch.mask_NS)})
         if not self._imagines:

@@ -10,14 +10,14 @@ from functools import partial
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.ops import stable_hash
-from gimbal.policies.control import relu_mlp
+from gimbal.policies.flow import Velocity
 from gimbal.policies.one_step import OneStep, OneStepPolicy
 from gimbal.records import TrainBatch
 
@@ -32,26 +32,12 @@ ACTS, NEXT = (
 )  # by which the policy draws an action in an observation, and in the one after it
 
 
-class Velocity(nn.Module):
-    """v(o, x, t): the way from noise, at t = 0, to actions in units of their bound, at t = 1."""
-
-    def __init__(self, observations: int, actions: int, hidden: tuple[int, ...], seed: int) -> None:
-        super().__init__()
-        self.net = relu_mlp([observations + actions + 1, *hidden, actions], seed)
-
-    def forward(
-        self, observation_KO: Float[Tensor, "K O"], x_KA: Float[Tensor, "K A"], time_K1: Float[Tensor, "K 1"]
-    ) -> Float[Tensor, "K A"]:
-        return self.net(torch.cat([observation_KO, x_KA, time_K1], dim=-1))
-
-    def end(
-        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
-    ) -> Float[Tensor, "K A"]:
-        """Where it leads from this noise, in Euler steps of one length."""
-        x_KA = noise_KA
-        for number in range(steps):
-            x_KA = x_KA + self(observation_KO, x_KA, torch.full_like(x_KA[:, :1], number / steps)) / steps
-        return x_KA.clamp(-1, 1)
+def cloning_noises(models: Models, batch: TrainBatch, actions: int) -> dict[str, Tensor]:
+    """What ``Velocity.apart`` draws for each action: where the way to it begins, and where on it the flow is asked."""
+    n, s = batch.shape
+    start_NSA = models.random(START).standard_normal((n, s, actions), dtype=np.float32)
+    time_NS1 = models.random(TIME).random((n, s, 1), dtype=np.float32)
+    return {START: torch.from_numpy(start_NSA), TIME: torch.from_numpy(time_NS1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +103,8 @@ class FlowQ(AbstractOffPolicy):
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy: OneStepPolicy = models[POLICY]
         n, s = batch.shape
-        found = {name: policy.noise(models.random(name), n * s) for name in (START, ACTS, NEXT)}
-        found[TIME] = torch.from_numpy(models.random(TIME).random((n * s, 1), dtype=np.float32))
-        return {name: noise_KX.reshape(n, s, -1) for name, noise_KX in found.items()}
+        found = {name: policy.noise(models.random(name), n * s).reshape(n, s, -1) for name in (ACTS, NEXT)}
+        return cloning_noises(models, batch, policy.actions) | found
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: OneStepPolicy = models[POLICY]
@@ -135,8 +120,7 @@ class FlowQ(AbstractOffPolicy):
         yield Loss(of=(CRITIC,), value=(weight_K * error_K).sum(), metrics=metrics)
 
         start_KA, time_K1 = counted(batch.facts[START]), counted(batch.facts[TIME])
-        way_KA = action_KA / policy.bound - start_KA
-        error_K = (flow(normal_KO, start_KA + time_K1 * way_KA, time_K1) - way_KA).square().mean(-1)
+        error_K = flow.apart(normal_KO, action_KA / policy.bound, start_KA, time_K1)
         yield Loss(of=(FLOW,), value=(weight_K * error_K).sum(), metrics=told({"flow/loss": error_K}))
 
         noise_KA = counted(batch.facts[ACTS])

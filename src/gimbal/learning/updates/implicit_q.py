@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,67 @@ VALUE = "value"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitQ(AbstractOffPolicy):
+class AbstractImplicitQ(AbstractOffPolicy):
+    """State values as an expectile over recorded actions, values of actions that back them up, and between the two a policy that
+    imitates: as ``imitation`` says.
+    """
+
+    critic: ActionValues
+    expectile: float = 0.7
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.expectile < 1:
+            raise ValueError(f"{type(self).__name__}.expectile is {self.expectile}; it is between 0 and 1")
+
+    def models(self) -> dict[str, ModelSpec]:
+        rates = self.optimization
+        return {
+            POLICY: ModelSpec(optimizer=rates.of_policy()),
+            VALUE: ModelSpec(
+                load=partial(self.critic.of_states, "V"), optimizer=rates.adamw(rates.critic_learning_rate)
+            ),
+            CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
+            TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
+        }
+
+    @abstractmethod
+    def imitation(self, models: Models, batch: TrainBatch, above_K: Float[Tensor, " K"]) -> Loss:
+        """The policy's loss; ``above_K`` is A of each step that counts."""
+
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        policy, steps, counted = models.policy, steps_of(batch), counted_of(batch)
+        assert isinstance(policy, AbstractControlPolicy)
+        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
+        action_KA = counted(steps.action_NSA)
+        normal_KO = policy.normal(seen_KO)
+        with torch.no_grad():
+            worth_K = models[TARGET](normal_KO, action_KA).min(-1).values
+        value_K = models[VALUE](normal_KO)[:, 0]
+        error_K = expectile_loss(worth_K - value_K, self.expectile)
+        yield Loss(
+            of=(VALUE,),
+            value=(weight_K * error_K).sum(),
+            metrics=means(weight_K, {"value/loss": error_K, "value/mean": value_K}),
+        )
+        with torch.no_grad():
+            above_K = worth_K - models[VALUE](normal_KO)[:, 0]
+        yield self.imitation(models, batch, above_K)
+
+        with torch.no_grad():
+            reward_K, discount_K = self.backed(batch)
+            target_K = reward_K + discount_K * models[VALUE](policy.normal(counted(steps.next_NSO)))[:, 0]
+        q_KM = models[CRITIC](normal_KO, action_KA)
+        apart_K = (q_KM - target_K[:, None]).square().sum(-1)
+        yield Loss(
+            of=(CRITIC,),
+            value=(weight_K * apart_K).sum(),
+            metrics=means(weight_K, {"q/loss": apart_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplicitQ(AbstractImplicitQ):
     """State values as an expectile over recorded actions, and a policy by weighted imitation (IQL, arXiv:2110.06169).
 
     For each minibatch of steps (o, a, r, o', ended), in this order, w being 1 / their number and A = min_m Q'_m(o, a) - V(o):
@@ -45,29 +106,13 @@ class ImplicitQ(AbstractOffPolicy):
     Confidence: verified.
     """
 
-    critic: ActionValues
-    expectile: float = 0.7
     beta: float = 3.0
     most: float = 100.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.expectile < 1 or not 0 <= self.beta < math.inf or not self.most > 0:
-            raise ValueError(
-                f"ImplicitQ has expectile {self.expectile} (between 0 and 1), beta {self.beta} (0 or above) and most {self.most} "
-                "(above 0)"
-            )
-
-    def models(self) -> dict[str, ModelSpec]:
-        rates = self.optimization
-        return {
-            POLICY: ModelSpec(optimizer=rates.of_policy()),
-            VALUE: ModelSpec(
-                load=partial(self.critic.of_states, "V"), optimizer=rates.adamw(rates.critic_learning_rate)
-            ),
-            CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
-            TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
-        }
+        if not 0 <= self.beta < math.inf or not self.most > 0:
+            raise ValueError(f"ImplicitQ has beta {self.beta} (0 or above) and most {self.most} (above 0)")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Gaussian) and not whole.has(SquashedGaussian):
@@ -76,38 +121,14 @@ class ImplicitQ(AbstractOffPolicy):
                 "policy='Gaussian(observations=..., actions=...)'"
             )
 
-    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+    def imitation(self, models: Models, batch: TrainBatch, above_K: Float[Tensor, " K"]) -> Loss:
         policy, steps, counted = models.policy, steps_of(batch), counted_of(batch)
         assert isinstance(policy, AbstractControlPolicy)
-        weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
-        action_KA = counted(steps.action_NSA)
-        normal_KO = policy.normal(seen_KO)
-        with torch.no_grad():
-            worth_K = models[TARGET](normal_KO, action_KA).min(-1).values
-        value_K = models[VALUE](normal_KO)[:, 0]
-        error_K = expectile_loss(worth_K - value_K, self.expectile)
-        yield Loss(
-            of=(VALUE,),
-            value=(weight_K * error_K).sum(),
-            metrics=means(weight_K, {"value/loss": error_K, "value/mean": value_K}),
-        )
-        with torch.no_grad():
-            above_K = worth_K - models[VALUE](normal_KO)[:, 0]
-            counts_K = (self.beta * above_K).exp().clamp(max=self.most)
-        loss_K = -counts_K * policy.assess(seen_KO, action_KA, 1.0)[0]
+        weight_K = counted(batch.facts["weight"])
+        counts_K = (self.beta * above_K).exp().clamp(max=self.most)
+        loss_K = -counts_K * policy.assess(counted(steps.observation_NSO), counted(steps.action_NSA), 1.0)[0]
         told = {"loss": loss_K, "weight/mean": counts_K, "weight/clipped": (counts_K >= self.most).float()}
-        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
-
-        with torch.no_grad():
-            reward_K, discount_K = self.backed(batch)
-            target_K = reward_K + discount_K * models[VALUE](policy.normal(counted(steps.next_NSO)))[:, 0]
-        q_KM = models[CRITIC](normal_KO, action_KA)
-        apart_K = (q_KM - target_K[:, None]).square().sum(-1)
-        yield Loss(
-            of=(CRITIC,),
-            value=(weight_K * apart_K).sum(),
-            metrics=means(weight_K, {"q/loss": apart_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
-        )
+        return Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
 
 
 def expectile_loss(apart_K: Float[Tensor, " K"], expectile: float) -> Float[Tensor, " K"]:

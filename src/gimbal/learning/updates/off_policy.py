@@ -146,6 +146,16 @@ def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
     return lambda x_NSX: x_NSX[mask_NS]
 
 
+def least(models: Models, batch: TrainBatch, worth_KM: Float[Tensor, "K M"], subset: int) -> Float[Tensor, " K"]:
+    """The least of all M, or of ``subset`` of them that are drawn anew for each move (REDQ, arXiv:2101.05982)."""
+    if subset:
+        # By the move, so that all micro-batches of one have the same.
+        names = () if MOVE not in batch.facts else (int(batch.facts[MOVE][0]),)
+        chosen_B = models.random("subset", *names).permutation(worth_KM.shape[1])[:subset]
+        worth_KM = worth_KM[:, torch.from_numpy(chosen_B).to(worth_KM.device)]
+    return worth_KM.min(-1).values
+
+
 def means(weight_K: Float[Tensor, " K"], columns: Mapping[str, Tensor]) -> Metrics:
     stacked = torch.stack([x_K.detach().to(weight_K.dtype) for x_K in columns.values()])
     return dict(zip(columns, (stacked @ weight_K).tolist(), strict=True))

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
+from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, least, means, steps_of
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
@@ -199,14 +198,9 @@ class SoftActorCritic(AbstractOffPolicy):
         counted = counted_of(batch)
         next_KO = counted(steps_of(batch).next_NSO)
         action_KA, logprob_K = _drawn(models, next_KO, counted(batch.facts[NEXT]))
-        worth_KM = models[TARGET](_acting(models).normal(next_KO), action_KA)
-        if self.subset:
-            # By the move, so that all micro-batches of one have the same.
-            names = () if MOVE not in batch.facts else (int(batch.facts[MOVE][0]),)
-            chosen_B = models.random("subset", *names).permutation(worth_KM.shape[1])[: self.subset]
-            worth_KM = worth_KM[:, torch.from_numpy(chosen_B).to(worth_KM.device)]
+        worth_K = least(models, batch, models[TARGET](_acting(models).normal(next_KO), action_KA), self.subset)
         reward_K, discount_K = self.backed(batch)
-        return reward_K + discount_K * (worth_KM.min(-1).values - models[TEMPERATURE].log.exp() * logprob_K)
+        return reward_K + discount_K * (worth_K - models[TEMPERATURE].log.exp() * logprob_K)
 
 
 def _acting(models: Models) -> SquashedGaussianPolicy:

@@ -1,0 +1,43 @@
+"""Flows: a velocity that leads from noise to actions."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gimbal.policies.control import relu_mlp
+
+
+class Velocity(nn.Module):
+    """v(o, x, t): the way from noise, at t = 0, to actions in units of their bound, at t = 1."""
+
+    def __init__(self, observations: int, actions: int, hidden: tuple[int, ...], seed: int) -> None:
+        super().__init__()
+        self.net = relu_mlp([observations + actions + 1, *hidden, actions], seed)
+
+    def forward(
+        self, observation_KO: Float[Tensor, "K O"], x_KA: Float[Tensor, "K A"], time_K1: Float[Tensor, "K 1"]
+    ) -> Float[Tensor, "K A"]:
+        return self.net(torch.cat([observation_KO, x_KA, time_K1], dim=-1))
+
+    def end(
+        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
+    ) -> Float[Tensor, "K A"]:
+        """Where it leads from this noise, in Euler steps of one length."""
+        x_KA = noise_KA
+        for number in range(steps):
+            x_KA = x_KA + self(observation_KO, x_KA, torch.full_like(x_KA[:, :1], number / steps)) / steps
+        return x_KA.clamp(-1, 1)
+
+    def apart(
+        self,
+        observation_KO: Float[Tensor, "K O"],
+        share_KA: Float[Tensor, "K A"],
+        start_KA: Float[Tensor, "K A"],
+        time_K1: Float[Tensor, "K 1"],
+    ) -> Float[Tensor, " K"]:
+        """Flow matching: mean_A (v(o, x_t, t) - (a - x_0))^2 on the straight way x_t = (1 - t) x_0 + t a to an action in units of the
+        bound."""
+        way_KA = share_KA - start_KA
+        return (self(observation_KO, start_KA + time_K1 * way_KA, time_K1) - way_KA).square().mean(-1)
