@@ -1,29 +1,33 @@
 """Does a small drafter fall behind a policy that learns, and does training it on its tested drafts keep it up? (Draft-OPD)
 
-**Setting.** gimbal-tiny learns chain_sum by the recipe ``grpo``: 24 steps of 8 tasks x 8 rollouts, rate 3e-4, data of the newest
-version. Its first two layers of five are the drafter. Before the run it learns for 24 arrivals from 128 answers each of the policy as
-it is shipped, with rate 1e-3 (``warmup``). Both arms begin with this drafter. Arms: *stays*, ``learning_rate`` 0; *follows*, the same
-with ``learning_rate`` 3e-4 and blocks of ``longest`` 4, as in ``DraftModel``. The costs are set so that both draft in every pass while
-they are right at all: no cost of a further token, no margin. Drafts change no token, so both arms see one policy.
+**Setting.** gimbal-tiny is trained by ``grpo`` to write sevens: the reward is the share of sevens among the characters of an answer of
+at most 12 tokens, so what it writes changes. 12 steps of 4 tasks x 8 rollouts, rate 1e-3, data of the newest version. The drafter has
+the first two of its five layers. Before the run it learns for 12 arrivals from 64 answers each of the policy as it is shipped, with
+rate 1e-3 (``warmup``). Both arms begin with this drafter. Arms: *stays*, ``learning_rate`` 0; *follows*, ``learning_rate`` 1e-3, in
+minibatches of 8 blocks. The costs are set so that both draft in every pass unless hardly anything is accepted: no cost of a
+further token, no margin, at most four tokens. Drafts change no token, so both arms see one policy.
 
-**Figures.** Acceptance: the share of tested drafted tokens that were accepted, over steps 1 to 4 (*first*) and over the last four
-(*last*); tokens a row gets in a pass of the policy, the same.
+**Figures.** Acceptance: the share of tested drafted tokens that were accepted, of the last 50 passes or so, at the end of each of steps
+1 to 3 (*first*, mean) and of the last three (*last*); passes of the policy per token of a row, the same.
 
 **Rule.** Seeds 0 to 4; by seed, what acceptance changes by from first to last. *A drafter that stays falls behind* if the 95 %
 interval of its mean change (t, 4 degrees of freedom) is below 0. *Training keeps it up* if the interval of the paired difference of
-last, *follows* less *stays*, is above 0. *No loss* if the interval of the change of *follows* is not below 0. That the policy moved is
-shown by the pass rate, that the drafter learns by its loss.
+last, *follows* less *stays*, is above 0. *It does not fall behind* if the interval of the change of *follows* is not below 0. That the
+policy moved is shown by its reward.
 
-Written before its first run, after a pilot of seed 100.
+**Limits.** One target and one drafter. A policy that learns to be right is not this target: in eight steps of chain_sum (a pilot, seed
+100, rate 3e-4) the acceptance of *stays* rose from .67 to .72, for the policy became surer of what it says.
 
-    python claims/drafter.py       # goes on from claims/drafter.json; about five minutes of one idle core
+Written before its first run, after pilots of seed 100.
+
+    python claims/drafter.py       # goes on from claims/drafter.json; about two minutes of one idle core
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -36,15 +40,28 @@ from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.drafting.draft_model import Distilled, DraftModel
 from gimbal.engines.native import Native
+from gimbal.policies.token import Sampling
+from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 
 RECORD = Path(__file__).with_suffix(".json")
-RATES: Mapping[str, float] = {"stays": 0.0, "follows": 3e-4}
-SEEDS, STEPS, EDGE, WARM, ANSWERS = range(5), 24, 4, 24, 16
+RATES: Mapping[str, float] = {"stays": 0.0, "follows": 1e-3}
+SEEDS, STEPS, EDGE, WARM, ANSWERS = range(5), 12, 3, 12, 8
 FREE = {"slope": 0.0, "margin": -1.0, "longest": 4}
 
 Job = tuple[str, int]  # arm, seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sevens(AbstractReward):
+    """The share of sevens among the characters of an answer."""
+
+    name: str = "sevens"
+
+    def __call__(self, group: Group) -> list[float | None]:
+        return [row.text.count("7") / max(1, len(row.text)) for row in group.rollouts]
 
 
 @cache
@@ -53,7 +70,7 @@ def warmed() -> str:
     run = recipes.load("grpo")
     policy = run.policy.load(0)
     spec = DraftModel(layers=2, learning_rate=1e-3, warmup=WARM)
-    engine = Native(slots=128, precision="int8", drafter=spec).start(policy)
+    engine = Native(slots=64, precision="int8", drafter=spec).start(policy)
     for version in range(WARM):
         engine.load(version, policy.state_dict())
         for group in range(version * ANSWERS, (version + 1) * ANSWERS):
@@ -72,12 +89,14 @@ def warmed() -> str:
 
 def run_of(arm: str, seed: int) -> Run:
     run = recipes.load("grpo")
-    drafter = DraftModel(model=warmed(), learning_rate=RATES[arm], warmup=0, **FREE)
+    drafter = DraftModel(model=warmed(), learning_rate=RATES[arm], warmup=0, minibatch=8, **FREE)
     return replace(
         run,
-        engine=Native(slots=64, precision="int8", drafter=drafter),
-        optimization=replace(run.optimization, learning_rate=3e-4),
-        prompts_per_step=8,
+        engine=Native(slots=32, precision="int8", drafter=drafter),
+        optimization=replace(run.optimization, learning_rate=1e-3),
+        rewards=(Sevens(),),
+        sampling=Sampling(max_length=12),
+        prompts_per_step=4,
         max_staleness=0,
         held_out=None,
         steps=STEPS,
@@ -95,11 +114,11 @@ def measure(job: Job) -> dict[str, Any]:
     trainer.close()
 
     def ends(name: str) -> dict[str, float]:
-        figures = [line.get(f"drafts/{name}", line.get(name, 0.0)) for line in lines]
+        figures = [line.get(name, line.get(f"drafts/{name}", 0.0)) for line in lines]
         return {"first": round(fmean(figures[:EDGE]), 4), "last": round(fmean(figures[-EDGE:]), 4)}
 
-    names = ("acceptance", "passes_per_token", "loss", "pass_rate", "drafting_frac")
-    return {"arm": arm, "seed": seed, **{name: ends(name) for name in names}}
+    names = ("acceptance", "passes_per_token", "drafting_frac", "drafts/loss", "reward/sevens")
+    return {"arm": arm, "seed": seed, **{name.split("/")[-1]: ends(name) for name in names}}
 
 
 def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:
