@@ -117,8 +117,8 @@ def measure(job: Job) -> dict[str, Any]:
         figures = [line.get(name, line.get(f"drafts/{name}", 0.0)) for line in lines]
         return {"first": round(fmean(figures[:EDGE]), 4), "last": round(fmean(figures[-EDGE:]), 4)}
 
-    names = ("acceptance", "passes_per_token", "drafting_frac", "drafts/loss", "reward/sevens")
-    return {"arm": arm, "seed": seed, **{name.split("/")[-1]: ends(name) for name in names}}
+    names = ("acceptance", "passes_per_token", "drafting_frac", "drafts/loss", "reward/sevens/mean")
+    return {"arm": arm, "seed": seed, **{name: ends(name) for name in names}}
 
 
 def left(runs: campaign.Runs) -> Iterator[Iterable[Job]]:

@@ -1,6 +1,7 @@
 """Drafts change how often the model is called, and nothing else."""
 
 import math
+import shutil
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -387,3 +388,26 @@ def test_a_run_with_drafts_is_the_run_without(single_thread, tmp_path):
             assert {key.split("/")[0] for key in line.keys() - plain.keys()} == {"drafts"}
             for key, value in plain.items():
                 assert line[key] == pytest.approx(value, rel=1e-3, abs=1e-4, nan_ok=True), (name, key)
+
+
+@pytest.mark.slow
+def test_a_run_whose_drafter_learns_resumes_to_the_same_bits(single_thread, tmp_path):
+    """Half-drawn rows, the drafter's cache of them, its weights and moments, and what it has yet to learn from."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+    from small import small_run
+    from test_resume import weights, written
+
+    from gimbal.runtime import checkpoint
+    from gimbal.runtime.local import run_local
+
+    drafter = replace(MODEL, layers=2, warmup=0)
+    run = small_run(max_staleness=2, steps=6, record_every=2)
+    run = replace(run, engine=Native(slots=9, precision="bfloat16", drafter=drafter))
+    run_local(run, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(checkpoint.newest(tmp_path / "cut"))
+    run_local(run, tmp_path / "cut", resume=True)
+    whole, cut = written(tmp_path / "whole"), written(tmp_path / "cut")
+    assert whole == cut and weights(tmp_path / "whole") == weights(tmp_path / "cut")
+    learned = [step for step, line in enumerate(cut[0]) if line.get("drafts/loss", 0) > 0]
+    assert min(learned) < 4 <= max(learned), "before and after the cut"
