@@ -400,9 +400,8 @@ def test_a_run_whose_drafter_learns_resumes_to_the_same_bits(single_thread, tmp_
     from gimbal.runtime import checkpoint
     from gimbal.runtime.local import run_local
 
-    drafter = replace(MODEL, layers=2, warmup=0)
     run = small_run(max_staleness=2, steps=6, record_every=2)
-    run = replace(run, engine=Native(slots=9, precision="bfloat16", drafter=drafter))
+    run = replace(run, engine=replace(run.engine, slots=9, drafter=replace(MODEL, warmup=4)))
     run_local(run, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(checkpoint.newest(tmp_path / "cut"))

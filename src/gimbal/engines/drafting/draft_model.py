@@ -232,7 +232,7 @@ class Distilled(AbstractDrafts):
         assert self.proposed is not None, "drafts come before their test"
         fronts, drafts = self.proposed
         self.proposed = None
-        if self.warming:
+        if self.warming or self.spec.learning_rate == 0:
             return
         starts = fronts.known_B.tolist()
         for row, (request, draft, drawn) in enumerate(zip(fronts.requests, drafts, token_BK.tolist(), strict=True)):
@@ -246,13 +246,13 @@ class Distilled(AbstractDrafts):
 
     @property
     def warming(self) -> bool:
-        return self.taken < self.spec.warmup
+        return self.taken < self.spec.warmup and self.spec.learning_rate > 0
 
     def _keep(self, request: Request, start: int, right: int, before_L: Tensor, draft: Sequence[int]) -> None:
         """Of all blocks those of the smallest numbers stay, which depend on nothing but which row it is and where."""
         place = -stable_hash("block", *request.stream, start)
         full = len(self.kept) == self.spec.blocks
-        if self.spec.learning_rate == 0 or (full and place < self.kept[0][0]):
+        if full and place < self.kept[0][0]:
             return
         block = Block((*before_L.tolist(), *draft), start, right)
         (heapq.heapreplace if full else heapq.heappush)(self.kept, (place, block))
