@@ -44,4 +44,4 @@ def test_verdicts_follow_the_rule():
 
 def test_the_policy_moved_in_each_recorded_run():
     for run in campaign.load(drafter.RECORD):
-        assert run["reward/sevens/mean"]["last"] > run["reward/sevens/mean"]["first"] + 0.1, run
+        assert run["reward/sevens/mean"]["last"] > run["reward/sevens/mean"]["first"], run

@@ -14,10 +14,11 @@ from test_native import END, drain, engine, ids, policy, prompts, request
 
 from gimbal import recipes
 from gimbal.engines.drafting.base import AbstractDrafter, AbstractDrafts, Costs, Length
-from gimbal.engines.drafting.draft_model import Block, Distilled, DraftModel, distance
+from gimbal.engines.drafting.draft_model import Block, Distilled, DraftModel, distance, shares
 from gimbal.engines.drafting.prompt_lookup import PromptLookup, looked_up
 from gimbal.engines.drafting.self_speculation import Matrix, SelfSpeculation
 from gimbal.engines.native import Native
+from gimbal.policies import logits
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.compose import check
 
@@ -272,16 +273,52 @@ def test_loss_of_a_drafter_by_hand():
     accepted = (kl(p[0], q[0]) + kl(p[3], q[3]) + kl(p[4], q[4])) / 3
     rejected = (kl(q[1], p[1]) + 0.5 * kl(q[2], p[2]) + kl(q[5], p[5])) / 2.5
     wanted = (accepted + 3 * rejected) / 4
-    assert float(distance(p, q, blocks, DraftModel(decay=0.5, rejected=3.0))) == pytest.approx(wanted, rel=1e-5)
+    assert float(distance(p, q, *shares(blocks, DraftModel(decay=0.5, rejected=3.0)))) == pytest.approx(
+        wanted, rel=1e-5
+    )
     only_first = (accepted + (kl(q[1], p[1]) + kl(q[5], p[5])) / 2) / 2
-    assert float(distance(p, q, blocks, DraftModel(decay=0.0))) == pytest.approx(only_first, rel=1e-5)
+    assert float(distance(p, q, *shares(blocks, DraftModel(decay=0.0)))) == pytest.approx(only_first, rel=1e-5)
 
 
 def test_nothing_rejected_counts_is_forward_kl_where_the_drafter_was_right():
     blocks, p, q = blocks_of((2, 1)), logprobs(2, 0), logprobs(2, 1)
     wanted = float((p[0].exp() * (p[0] - q[0])).sum())
-    assert float(distance(p, q, blocks, DraftModel(rejected=0.0))) == pytest.approx(wanted, rel=1e-5)
-    assert float(distance(p, q, blocks_of((2, 0)), DraftModel(rejected=0.0))) == 0
+    assert float(distance(p, q, *shares(blocks, DraftModel(rejected=0.0)))) == pytest.approx(wanted, rel=1e-5)
+    assert float(distance(p, q, *shares(blocks_of((2, 0)), DraftModel(rejected=0.0)))) == 0
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_gradient_of_a_drafter_is_that_of_all_logits_at_once(family, monkeypatch):
+    p = policy(family)
+    drafts, _ = MODEL.start(p.model)
+    blocks, batch = [Block(tuple(range(2, 2 + n)), 2, right) for n, right in ((9, 3), (5, 3), (7, 0))], []
+    monkeypatch.setattr(
+        torch.optim.AdamW, "step", lambda self: batch.append([w.grad.clone() for w in self.param_groups[0]["params"]])
+    )
+    for most in (4096, 4):
+        monkeypatch.setattr(logits, "rows", lambda weight, most=most: most)
+        drafts._learn(blocks)
+    rows = [
+        [model(torch.tensor([b.ids])).logits[0, b.start - 1 : -1].log_softmax(-1) for b in blocks]
+        for model in (p.model.requires_grad_(False), drafts.module)
+    ]
+    distance(torch.cat(rows[0]), torch.cat(rows[1]), *shares(blocks, MODEL)).backward()
+    norm = torch.nn.utils.clip_grad_norm_(drafts.module.parameters(), 1.0)
+    assert norm > 0
+    for weight, *found in zip(drafts.module.parameters(), *batch, strict=True):
+        for grad in found:
+            torch.testing.assert_close(grad, weight.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_a_short_prompt_with_a_long_answer_comes_after_short_answers():
+    """The cache grows for a row that it need not read first."""
+    p = policy()
+    late = request("ab", group=1, max_length=100, temperature=2.0)
+    e, plain = engine(p, slots=2, drafter=MODEL), engine(p, slots=2)
+    for one in (e, plain):
+        drawn(one, [request("abcdefghijkl", max_length=3)])
+    e.decoder.pace.costs = replace(e.decoder.pace.costs, draft=0.0)
+    same(drawn(e, [late]), drawn(plain, [late]))
 
 
 def rounds(e, p, count):

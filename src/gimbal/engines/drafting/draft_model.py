@@ -12,13 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import Request
 from gimbal.engines.cache import EXTENT, SlotCache, check_continues, read_first, read_on
 from gimbal.engines.drafting.base import AbstractDrafter, AbstractDrafts, Costs, Fronts, read
 from gimbal.ops.seeds import stable_hash
-from gimbal.policies import loading
+from gimbal.policies import loading, logits
 from gimbal.policies.token import CausalLM
 
 UNREAD = -1  # where no token stands
@@ -210,6 +211,8 @@ class Distilled(AbstractDrafts):
         if (grow := max(0, rows - len(self.fed_BL))) or columns > self.fed_BL.shape[1]:
             wider = max(0, columns - self.fed_BL.shape[1])
             self.fed_BL = nn.functional.pad(self.fed_BL, (0, wider, 0, grow), value=UNREAD)
+        if 0 < self.cache.capacity < columns:
+            self.cache.reserve(columns, self.cache.take(0, 0))
         same_BL = self.fed_BL[:rows, :columns] == fronts.ids_BL
         held_B = same_BL.cumprod(1).sum(1).minimum(known_B - 1)
         cache, behind_B = self.cache, known_B - 1 - held_B > self.spec.longest
@@ -260,7 +263,7 @@ class Distilled(AbstractDrafts):
     def load(self) -> None:
         if not self.kept:
             return
-        blocks = [block for _, block in sorted(self.kept, key=lambda kept: kept[0])]
+        blocks = [block for _, block in sorted(self.kept)]
         self.kept, self.taken = [], self.taken + 1
         with torch.inference_mode(False), torch.enable_grad():
             for at in range(0, len(blocks), self.spec.minibatch):
@@ -268,10 +271,19 @@ class Distilled(AbstractDrafts):
         self.fed_BL.fill_(UNREAD)  # of the weights before
 
     def _learn(self, blocks: Sequence[Block]) -> None:
-        q_KV = _logprobs(self.module, blocks)
+        own_KH = _hidden(self.module, blocks)
         with torch.no_grad():
-            p_KV = _logprobs(self.target, blocks)
-        loss = distance(p_KV, q_KV, blocks, self.spec)
+            its_KH = _hidden(self.target, blocks)
+        own, its = self.module.get_output_embeddings(), self.target.get_output_embeddings()
+
+        def part(own_CH: Tensor, its_CH: Tensor, accepted_C: Tensor, rejected_C: Tensor) -> Tensor:
+            p_CV, q_CV = (head(h_CH).float().log_softmax(-1) for head, h_CH in ((its, its_CH), (own, own_CH)))
+            return distance(p_CV, q_CV, accepted_C, rejected_C)
+
+        # As in policies.logits: never all logits of a batch at once.
+        columns = (own_KH, its_KH, *(x_K.to(own_KH.device) for x_K in shares(blocks, self.spec)))
+        chunks = zip(*(x.split(logits.rows(own.weight)) for x in columns), strict=True)
+        loss = torch.stack([checkpoint(part, *chunk, use_reentrant=False) for chunk in chunks]).sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
@@ -325,29 +337,33 @@ def _ended(draft: list[int], ends: set[int]) -> list[int]:
     return draft[: next((at for at, token in enumerate(draft, 1) if token in ends), len(draft))]
 
 
-def _logprobs(model: Any, blocks: Sequence[Block]) -> Float[Tensor, "K V"]:
-    """The distribution of each drafted token, behind the draft up to there."""
+def _hidden(model: Any, blocks: Sequence[Block]) -> Float[Tensor, "K H"]:
+    """Behind which each drafted token stands: the last hidden state of the draft up to there."""
     device = next(model.parameters()).device
     ids_BL = pad_sequence([torch.tensor(block.ids, device=device) for block in blocks], batch_first=True)
     hidden_BLH = model.base_model(
         input_ids=ids_BL, use_cache=False
     ).last_hidden_state  # padded on the right, which nothing sees
-    hidden_KH = torch.cat(
+    return torch.cat(
         [row_LH[block.start - 1 : len(block.ids) - 1] for row_LH, block in zip(hidden_BLH, blocks, strict=True)]
     )
-    return model.get_output_embeddings()(hidden_KH).float().log_softmax(-1)
+
+
+def shares(blocks: Sequence[Block], spec: DraftModel) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+    """What KL(p || q) and KL(q || p) at each drafted position weigh in the loss, one block after the other."""
+    behind_K = torch.tensor([k - block.right for block in blocks for k in range(len(block.ids) - block.start)])
+    right_K = (behind_K < 0).float()
+    wrong_K = (1 - right_K) * spec.decay ** behind_K.clamp(min=0)
+    rejected = spec.rejected / (1 + spec.rejected)
+    return (1 - rejected) * right_K / right_K.sum().clamp(min=1), rejected * wrong_K / wrong_K.sum().clamp(min=1)
 
 
 def distance(
-    p_KV: Float[Tensor, "K V"], q_KV: Float[Tensor, "K V"], blocks: Sequence[Block], spec: DraftModel
+    p_KV: Float[Tensor, "K V"],
+    q_KV: Float[Tensor, "K V"],
+    accepted_K: Float[Tensor, " K"],
+    rejected_K: Float[Tensor, " K"],
 ) -> Float[Tensor, ""]:
-    """The loss of log-probabilities at the drafted positions of these blocks, one block after the other."""
-    behind = [k - block.right for block in blocks for k in range(len(block.ids) - block.start)]
-    behind_K = torch.tensor(behind, device=q_KV.device)
-    right_K = (behind_K < 0).float()
-    weight_K = (1 - right_K) * spec.decay ** behind_K.clamp(min=0)
-    forward_K = (p_KV.exp() * (p_KV - q_KV)).sum(-1)
-    reverse_K = (q_KV.exp() * (q_KV - p_KV)).sum(-1)
-    accepted = (right_K * forward_K).sum() / right_K.sum().clamp(min=1)
-    rejected = (weight_K * reverse_K).sum() / weight_K.sum().clamp(min=torch.finfo(torch.float32).tiny)
-    return (accepted + spec.rejected * rejected) / (1 + spec.rejected)
+    """Of log-probabilities, by these weights of the two divergences."""
+    forward_K, reverse_K = (p_KV.exp() * (p_KV - q_KV)).sum(-1), (q_KV.exp() * (q_KV - p_KV)).sum(-1)
+    return (accepted_K * forward_K + rejected_K * reverse_K).sum()
