@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from gimbal.engines.base import Request, drained
 from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
-from gimbal.engines.drafting.self_speculation import Rounded, SelfSpeculation
+from gimbal.engines.drafting.self_speculation import RoundedCopy, SelfSpeculation
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.policies.token import Sampling, TokenPolicy, Tokens
 from gimbal.records import Rollout, Task
@@ -149,7 +149,7 @@ def same(one: Rollout, other: Rollout) -> bool:
 def overlap(policy: TokenPolicy, state: str) -> dict[str, Any]:
     """Of the model and its rounded copy: what each rule would accept, on texts of the chain."""
     ids = chain(2, 48, 5)
-    copy = Rounded(policy.model)
+    copy = RoundedCopy(policy.model)
     copy.load()
     p, q = (model(input_ids=ids).logits[0:2, 16:].double().softmax(-1) for model in (policy.model, copy.module))
     above_p, above_q = p.cumsum(-1), q.cumsum(-1)
@@ -167,7 +167,7 @@ def overlap(policy: TokenPolicy, state: str) -> dict[str, Any]:
 def widths(policy: TokenPolicy, precision: str) -> list[dict[str, Any]]:
     engine = Native(slots=1, precision=precision).start(policy)
     engine.load(0, policy.state_dict())
-    copy = Rounded(engine.copy.module)
+    copy = RoundedCopy(engine.copy.module)
     copy.load()
     found = []
     for width in (1, 2, 4, 6, 9, 16, 36):

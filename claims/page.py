@@ -24,6 +24,8 @@ import demo  # noqa: E402
 import demo_page  # noqa: E402
 import distillation  # noqa: E402
 import dose  # noqa: E402
+import drafter  # noqa: E402
+import drafter_page  # noqa: E402
 import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
@@ -196,6 +198,7 @@ def pages() -> dict[str, str]:
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
     text += "\n" + control_page.section(campaign.load(control.RECORD))
+    text += "\n" + drafter_page.section(campaign.load(drafter.RECORD))
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 

@@ -34,6 +34,8 @@ from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
+from gimbal.engines.drafting.draft_model import DraftModel
+from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
@@ -132,6 +134,11 @@ REFUSALS = [
     ),
     ({**PUSHED, "workflow": Agent(program="cat")}, "an agent talks to a language model", {"workflow": SingleTurn()}),
     ({"curriculum": Profiled()}, "put ProfileOnly.. first in filters", {"filters": (ProfileOnly(),)}),
+    (
+        {"policy": SEEING, "engine": Native(drafter=DraftModel())},
+        "reads text only",
+        {"engine": Native(drafter=PromptLookup())},
+    ),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
     (
         {**CRITIC, "policy": SEEING, "critic": TrunkValue(), "regularisers": (ValueLoss(),)},

@@ -22,6 +22,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.transitions import Transitions
+from gimbal.engines.drafting.draft_model import DraftModel
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
@@ -95,7 +96,9 @@ def recorded():
 
 RUNS = {
     "synchronous": lambda home: tokens(14, 0, Native(slots=4)),
-    "one version behind, old batches again": lambda home: tokens(14, 1, Native(slots=4), store=Recent(), **WEIGHED),
+    "one version behind, old batches again, a drafter that learns": lambda home: tokens(
+        14, 1, Native(slots=4, drafter=DraftModel(warmup=1, **FREE)), store=Recent(), **WEIGHED
+    ),
     "three behind, cache rebuilt, what went well again, drafts": lambda home: tokens(
         14,
         3,

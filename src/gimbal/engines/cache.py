@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers.cache_utils import Cache
 
 from gimbal.policies import exact
@@ -102,6 +104,45 @@ class SlotCache(Cache):
         return self._extent or int(query_length), 0
 
 
+def read_on(
+    model: Any,
+    cache: SlotCache,
+    id_BK: Int[Tensor, "B K"],
+    position_BK: Int[Tensor, "B K"],
+    extent: int,
+    most: Int[Tensor, " B"] | int | None = None,
+) -> Float[Tensor, "B K V"]:
+    """Logits behind further tokens of the live rows. ``most``: the last position that the model knows, where some stand behind it."""
+    cache.decode(position_BK, extent)
+    place_1L = torch.arange(extent, device=position_BK.device)[None]
+    within_BK = position_BK
+    if most is not None:
+        within_BK = position_BK.clamp(max=most) if isinstance(most, int) else position_BK.minimum(most[:, None])
+    return model(
+        input_ids=id_BK,
+        position_ids=within_BK,
+        attention_mask=attention(model, place_1L <= position_BK[..., None], position_BK, place_1L),
+        past_key_values=cache,
+        use_cache=True,
+    ).logits
+
+
+def read_first(
+    model: Any, cache: SlotCache, sequences: Sequence[Tensor], **pixels: Tensor
+) -> list[Float[Tensor, "layers two heads L width"]]:
+    """Keys and values of each sequence, to be placed in rows: one forward pass, padded on the right."""
+    cache.collect()
+    model(
+        input_ids=pad_sequence(list(sequences), batch_first=True),
+        **pixels,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    collected = cache.collected()
+    return [collected[:, :, i, :, : len(ids)].clone() for i, ids in enumerate(sequences)]
+
+
 _continuing: dict[str, tuple[bool, str]] = {}
 
 
@@ -138,17 +179,8 @@ def _continued(model: Any, ids: Tensor, width: int) -> Tensor:
     for row in range(len(ids)):
         cache.reserve(ids.shape[1], collected[:, :, row])
         cache.place([row], collected[:, :, row])
-    logits, place_1L = [], torch.arange(cache.capacity, device=ids.device)[None]
+    logits = []
     for at in range(first, ids.shape[1], width):
         position_BK = torch.arange(at, min(at + width, ids.shape[1]), device=ids.device).repeat(len(ids), 1)
-        cache.decode(position_BK, cache.capacity)
-        logits.append(
-            model(
-                input_ids=ids[:, at : at + width],
-                position_ids=position_BK,
-                attention_mask=attention(model, place_1L <= position_BK[..., None], position_BK, place_1L),
-                past_key_values=cache,
-                use_cache=True,
-            ).logits
-        )
+        logits.append(read_on(model, cache, ids[:, at : at + width], position_BK, cache.capacity))
     return torch.cat(logits, 1)

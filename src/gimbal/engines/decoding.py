@@ -10,10 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.engines.base import Request
-from gimbal.engines.cache import EXTENT, SlotCache, check_continues
+from gimbal.engines.cache import EXTENT, SlotCache, check_continues, read_on
 from gimbal.engines.drafting.base import LEAD, AbstractDrafter, Fronts, Length
 from gimbal.engines.sampling import Distributions, draw
-from gimbal.policies.layout import attention
 
 # Of a decision where they are asked for, and of none that was passed on.
 NOTED = ("entropy_BL", "rival_BL", "rival_logprob_BL")
@@ -98,6 +97,10 @@ class Decoder:
             self.pace.load_state_dict(state["pace"])
             self.drafts.load_state_dict(state["drafts"])
 
+    def metrics(self) -> dict[str, float]:
+        """Since the last call; {} without a drafter."""
+        return {} if self.drafts is None or self.pace is None else {**self.pace.metrics(), **self.drafts.metrics()}
+
     @property
     def spare(self) -> int:
         """Positions behind its limit that a row which drafts less than others is filled up with."""
@@ -121,7 +124,7 @@ class Decoder:
         # Drawn to its end before that shows: nothing is added to such a row.
         over_B = torch.isin(table.ids_BL[live, known_B - 1], ends) | (known_B >= table.limit_B[:n])
         over_B &= known_B > table.length_B[:n]
-        counts = self._drafted(rows, over_B)
+        counts = self._drafted(rows, over_B, ends)
         width = 1 + max(counts, default=0)
         step_K = torch.arange(width, device=table.device)
         position_BK = known_B[:, None] + step_K  # that are drawn
@@ -133,6 +136,8 @@ class Decoder:
         if self.pace is not None:
             token_BK, count_B = token_N.view(n, width), torch.tensor(counts or [0] * n, device=table.device)
             right_BK = (table.ids_BL[:n].gather(1, position_BK) == token_BK) & (step_K < count_B[:, None])
+            if counts and self.drafts is not None:
+                self.drafts.verified(token_BK)
             right_BK &= ~torch.isin(token_BK, ends)  # nothing comes after an end
             advance_B = (1 + right_BK.cumprod(1).sum(1)).masked_fill(over_B, 0)
             self.pace.observe(counts, (advance_B - 1).clamp(min=0).tolist(), int(advance_B.sum()))
@@ -154,7 +159,7 @@ class Decoder:
         else:
             table.measure(n)
 
-    def _drafted(self, rows: Sequence[tuple[Request, int]], over_B: Tensor) -> list[int]:
+    def _drafted(self, rows: Sequence[tuple[Request, int]], over_B: Tensor, ends: Tensor) -> list[int]:
         """Writes drafts after the rows' known tokens; returns the number per row, [] where nothing was drafted."""
         table, n = self.table, len(rows)
         if self.drafts is None or self.pace is None or not (longest := self.pace.most(n)):
@@ -167,11 +172,14 @@ class Decoder:
         if not any(most):
             return []
         fronts = Fronts(
+            slots=self.slots.slots,
             requests=[request for request, _ in rows],
             prompts=[prompt for _, prompt in rows],
             ids_BL=table.ids_BL[:n],
             known_B=table.known_B[:n],
             guess=self._guess,
+            sample=self._sample,
+            ends=ends,
         )
         drafts = self.drafts.propose(fronts, most)
         for row, (at, ids) in enumerate(zip(known, drafts, strict=True)):
@@ -179,25 +187,20 @@ class Decoder:
         return [len(ids) for ids in drafts]
 
     def _guess(self, model: Any, id_B: Int[Tensor, " B"], step: int) -> Int[Tensor, " B"]:
-        assert self.distributions is not None
         position_B1 = (self.table.known_B[: len(id_B)] + step)[:, None]
-        logits_BKV = self.forward(model, id_B[:, None], position_B1 - 1, step)
-        uniform_B = self.table.uniform_BL[: len(id_B)].gather(1, position_B1)[:, 0]
-        return draw(logits_BKV[:, -1], uniform_B, self.distributions)[0]
+        return self._sample(self.forward(model, id_B[:, None], position_B1 - 1, step)[:, -1], step)
+
+    def _sample(self, logits_BV: Float[Tensor, "B V"], step: int) -> Int[Tensor, " B"]:
+        assert self.distributions is not None
+        position_B1 = (self.table.known_B[: len(logits_BV)] + step)[:, None]
+        uniform_B = self.table.uniform_BL[: len(logits_BV)].gather(1, position_B1)[:, 0]
+        return draw(logits_BV, uniform_B, self.distributions)[0]
 
     def forward(
         self, model: Any, id_BK: Int[Tensor, "B K"], position_BK: Int[Tensor, "B K"], beyond: int
     ) -> Float[Tensor, "B K V"]:
         """Logits behind these tokens of the live rows; the last is ``beyond`` the newest that is known."""
         extent = -(-(self.table.longest + beyond) // EXTENT) * EXTENT
-        self.slots.decode(position_BK, extent)
-        place_1L = torch.arange(extent, device=position_BK.device)[None]
         # What fills a row up may stand where the model has no positions.
-        within_BK = position_BK.minimum(self.table.limit_B[: len(id_BK), None] - 1) if beyond else position_BK
-        return model(
-            input_ids=id_BK,
-            position_ids=within_BK,
-            attention_mask=attention(model, place_1L <= position_BK[..., None], position_BK, place_1L),
-            past_key_values=self.slots,
-            use_cache=True,
-        ).logits
+        most_B = self.table.limit_B[: len(id_BK)] - 1 if beyond else None
+        return read_on(model, self.slots, id_BK, position_BK, extent, most_B)

@@ -37,7 +37,7 @@ from gimbal.engines.base import (
     check_slots,
     overtaken,
 )
-from gimbal.engines.cache import SlotCache, check_continues
+from gimbal.engines.cache import SlotCache, check_continues, read_first
 from gimbal.engines.decoding import NOTED, Decoder, RowTable
 from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
@@ -145,7 +145,7 @@ class NativeEngine(AbstractEngine):
         return self.decoder.computed
 
     def metrics(self) -> Mapping[str, float]:
-        return {} if self.decoder.pace is None else self.decoder.pace.metrics()
+        return self.decoder.metrics()
 
     def submit(self, request: Request) -> None:
         # Requests of one group come one after another: their prompt is encoded once.
@@ -179,6 +179,8 @@ class NativeEngine(AbstractEngine):
         assert not self.in_flight, "an engine rests when nothing is in flight"
         self.copy.move(torch.device("cpu"))
         self.slots.clear()
+        if self.decoder.drafts is not None:
+            self.decoder.drafts.rest()
         self._forget()
 
     def _forget(self) -> None:
@@ -342,18 +344,13 @@ class NativeEngine(AbstractEngine):
     def _prefill(
         self, sequences: list[Tensor], images: Sequence[tuple[str, ...]]
     ) -> list[Float[Tensor, "layers two heads L width"]]:
-        """Keys and values of every sequence, in one forward pass padded on the right."""
+        """Keys and values of every sequence."""
         if not sequences:
             return []
-        self.slots.collect()
         self.decoder.computed += sum(map(len, sequences))
-        batch_BL = pad_sequence(sequences, batch_first=True)
-        pixels = self._pixels(images)
-        self.copy.module(input_ids=batch_BL, **pixels, past_key_values=self.slots, use_cache=True, logits_to_keep=1)
-        collected = self.slots.collected()
-        prefixes = [collected[:, :, i, :, : len(ids)].clone() for i, ids in enumerate(sequences)]
+        prefixes = read_first(self.copy.module, self.slots, sequences, **self._pixels(images))
         # Every row will hold at least its prefix and one more token.
-        self.slots.reserve(max(self.table.ids_BL.shape[1], batch_BL.shape[1] + 1), prefixes[0])
+        self.slots.reserve(max(self.table.ids_BL.shape[1], max(map(len, sequences)) + 1), prefixes[0])
         return prefixes
 
     def _stop_strings(self, already: Mapping[int, str]) -> dict[int, str]:
@@ -380,8 +377,8 @@ class NativeEngine(AbstractEngine):
                 ids = self.table.ids_BL[row, :length].tolist()
                 self._ended.append(Ended(ids, self.rows[row].images, self.slots.take(row, length)))
             if self.decoder.drafts is not None:
-                first, length = len(self.rows[row].prompt), int(self.table.length_B[row])
-                self.decoder.drafts.ended(self.rows[row].request, self.table.ids_BL[row, first:length].tolist())
+                ids = self.table.ids_BL[row, : int(self.table.length_B[row])].tolist()
+                self.decoder.drafts.ended(self.rows[row].request, ids, len(self.rows[row].prompt))
             self._free(row)
         return finished
 
@@ -419,6 +416,8 @@ class NativeEngine(AbstractEngine):
             self.rows[row] = self.rows[last]
             self.table.move(last, row)
             self.slots.move(last, row, int(self.table.known_B[row]))
+            if self.decoder.drafts is not None:
+                self.decoder.drafts.moved(last, row)
         self.rows.pop()
         self.decoder.distributions = None
         self.table.measure(len(self.rows))

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from gimbal.engines.drafting.base import AbstractDrafter
+from gimbal.engines.drafting.draft_model import DraftModel
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
 from gimbal.learning.method import Optimization
@@ -120,8 +122,8 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
     if isinstance(run.engine, Native):
         size = 2 if run.engine.precision == "bfloat16" else 4
         found["sampler"] = float(size * (shape.weights + (trained if policy.lora is not None else 0)))
-        if isinstance(run.engine.drafter, SelfSpeculation):
-            found["drafter"] = float(shape.weights)
+        if (drafter := run.engine.drafter) is not None:
+            found["drafter"] = _drafter(drafter, shape)
         found["cache"] = float(
             2 * size * shape.cached * run.engine.slots * length
         )  # its capacity doubles when it grows
@@ -137,6 +139,17 @@ def _reference(run: AbstractRun, like_the_policy: float) -> float:
     if not isinstance(own, CausalLM) or shape is None:
         return like_the_policy
     return float(getattr(torch, own.dtype).itemsize * shape.weights)
+
+
+def _drafter(drafter: AbstractDrafter, shape: Shape) -> float:
+    if isinstance(drafter, SelfSpeculation):
+        return float(shape.weights)
+    if not isinstance(drafter, DraftModel):
+        return 0.0
+    if drafter.model:
+        its = shape_of(CausalLM(model=drafter.model))
+        return 0.0 if its is None else 16.0 * its.weights
+    return 16.0 * (shape.weights - shape.in_blocks * (1 - drafter.layers / shape.blocks))
 
 
 def shape_of(policy: CausalLM) -> Shape | None:

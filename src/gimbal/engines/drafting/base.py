@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal.composition import AbstractPart
@@ -30,6 +30,7 @@ LEAD = 4  # times ``longest`` that a row may be drawn ahead of what it shows
 class Fronts:
     """The live rows as a drafter sees them. ``known_B`` tokens of each are certain; all but the newest are in the cache."""
 
+    slots: int  # rows that there may be
     requests: Sequence[Request]
     prompts: Sequence[int]  # tokens of each
     ids_BL: Int[Tensor, "B L"]
@@ -37,6 +38,9 @@ class Fronts:
     # (model, ids, j) -> the samples at position known + j, with its random numbers, from a model fed these ids after known - 1 + j
     # tokens. It reads the engine's keys and values and writes its own after them, where the next wide pass writes the true ones.
     guess: Callable[[Any, Int[Tensor, " B"], int], Int[Tensor, " B"]]
+    # (logits, j) -> the samples at position known + j from these logits, with its random numbers.
+    sample: Callable[[Float[Tensor, "B V"], int], Int[Tensor, " B"]]
+    ends: Int[Tensor, " E"]  # tokens that end a text
 
 
 def read(model: Any) -> float:
@@ -57,8 +61,24 @@ class AbstractDrafts(ABC):
         """The engine's model has new weights."""
         return None
 
-    def ended(self, request: Request, drawn: Sequence[int]) -> None:
-        """A row has ended with these tokens."""
+    def verified(self, token_BK: Int[Tensor, "B K"]) -> None:
+        """What was proposed last has been tested: ``token_BK`` was sampled where it stood, each behind the draft up to there."""
+        return None
+
+    def moved(self, source: int, target: int) -> None:
+        """The row at ``source`` is at ``target`` from now on, whose own row has left."""
+        return None
+
+    def rest(self) -> None:
+        """Release what is computed again from tokens. Nothing is in flight."""
+        return None
+
+    def metrics(self) -> dict[str, float]:
+        """Since the last call."""
+        return {}
+
+    def ended(self, request: Request, ids: Sequence[int], prompt: int) -> None:
+        """A row has ended with these tokens, the first ``prompt`` of which are its prompt."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,16 +96,18 @@ class Costs:
     draft: float
     slope: float  # of a further token in a pass, as a share of reading the weights
     overhead: float
+    draft_overhead: float
 
     def gain(self, rows: int, drafted: int, acceptance: float) -> float:
         """Speed-up over plain decoding of drafting that many tokens per pass."""
         tokens = sum(acceptance**j for j in range(drafted + 1))
 
-        def takes(weights: float, width: int) -> float:
-            return self.overhead + weights * (1 + self.slope * (width - 1))
+        def takes(overhead: float, weights: float, width: int) -> float:
+            return overhead + weights * (1 + self.slope * (width - 1))
 
-        drafting = drafted * takes(self.draft, rows) if self.draft else 0.0
-        return tokens * takes(self.model, rows) / (drafting + takes(self.model, rows * (drafted + 1)))
+        drafting = drafted * takes(self.draft_overhead, self.draft, rows) if self.draft else 0.0
+        plain, wide = (takes(self.overhead, self.model, width) for width in (rows, rows * (drafted + 1)))
+        return tokens * plain / (drafting + wide)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +136,12 @@ class AbstractDrafter(AbstractPart):
     def start(self, model: Any) -> tuple[AbstractDrafts, Costs]:
         """A live drafter for the engine's own copy of the model."""
 
-    def costs(self, model: Any, draft: float) -> Costs:
-        """Where the drafter reads ``draft`` bytes for a token, 0 where it is no model."""
-        layers = model.config.get_text_config().num_hidden_layers
-        return Costs(model=read(model), draft=draft, slope=self.slope, overhead=self.overhead * layers)
+    def costs(self, model: Any, draft: float, drafter: Any = None) -> Costs:
+        """Where the drafter reads ``draft`` bytes for a token, 0 where it is no model. ``drafter``: whose layers are called; None:
+        the model's."""
+        own, its = (m.config.get_text_config().num_hidden_layers for m in (model, drafter or model))
+        called = {"overhead": self.overhead * own, "draft_overhead": self.overhead * its}
+        return Costs(model=read(model), draft=draft, slope=self.slope, **called)
 
 
 class Length:

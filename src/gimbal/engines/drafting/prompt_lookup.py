@@ -68,11 +68,11 @@ class LookedUp(AbstractDrafts):
             drafts.append(looked_up(ids[row], texts, self.spec.least, self.spec.most, most[row]) if most[row] else [])
         return drafts
 
-    def ended(self, request: Request, drawn: Sequence[int]) -> None:
+    def ended(self, request: Request, ids: Sequence[int], prompt: int) -> None:
         if not self.spec.answers:
             return
         texts = self.told.setdefault(request.task.id, [])
-        texts.append(np.asarray(drawn))
+        texts.append(np.asarray(ids[prompt:]))
         del texts[: -self.spec.answers]
         self.told.move_to_end(request.task.id)
         while len(self.told) > self.spec.tasks:
