@@ -1,9 +1,9 @@
-"""A context of 40 tokens that the policy edits: does it learn to keep what will be asked? And do its rows have to be cut? (MemAct)
+"""A context of 31 tokens that the policy edits: does it learn to keep what will be asked? And do its rows have to be cut? (MemAct)
 
-**Setting.** Streams of six lines of facts; two of the facts are asked at the end. gimbal-tiny-memory, 8 streams x 8 episodes a step,
+**Setting.** Streams of four lines of facts; two of the facts are asked at the end. gimbal-tiny-memory, 8 streams x 8 episodes a step,
 data up to one version old, an int8 sampler, group-normalised advantages, 15 steps. Arms: *edits*, the recipe `mem_act`: the policy
-sees the lines one by one in a window of 40 tokens, where an edit drops all but what the policy writes; *window*, one answer behind the
-last three lines, which is what the same window holds; *whole*, one answer behind all six lines, in a window of 67; *rebuilt*, the
+sees the lines one by one in a window of 31 tokens, where an edit drops all but what the policy writes; *window*, one answer behind the
+last two lines, which is what the same window holds; *whole*, one answer behind all four lines, in a window of 49; *rebuilt*, the
 episodes of *edits*, each trained as one row in which everything stands that was ever said and shown, as if nothing had been dropped.
 
 **Figures.** The share of 256 held-out streams (*window* and *whole*: the same streams, put as they are asked there) answered right,
@@ -49,7 +49,7 @@ from gimbal.workflows.single import SingleTurn
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("edits", "window", "whole", "rebuilt"), (1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "success")
-SHOWN = {"window": 3, "whole": 6}  # the lines behind which an arm answers at once
+SHOWN = {"window": 2, "whole": 4}  # the lines behind which an arm answers at once
 STEPS = 15
 COMPARED = {
     "edits help": ("edits", "window"),

@@ -235,8 +235,8 @@ def test_what_makes_no_sense_is_refused(fields, reason):
 def test_what_does_not_go_together_is_refused():
     run = mem_act()
     check(run)
-    with pytest.raises(ValueError, match="max_length=40"):
-        check(replace(run, sampling=Sampling(max_length=39)))
+    with pytest.raises(ValueError, match="max_length=31"):
+        check(replace(run, sampling=Sampling(max_length=30)))
     split = Branching(inside=run.workflow)
     with pytest.raises(ValueError, match="does not know what the context of a split row was"):
         check(replace(run, workflow=split, held_out=None))

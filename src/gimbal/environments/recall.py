@@ -25,7 +25,7 @@ class Streams(AbstractTasks):
     the question, for a single turn. Generated from (``seed``, index).
     """
 
-    pieces: int = 6
+    pieces: int = 4
     facts: int = 4
     shown: int = 0
     seed: int = 0
@@ -100,8 +100,8 @@ class Recalling(AbstractEnvironment):
 class Styles:
     """How often each style begins a trace; the three sum to 1."""
 
-    careful: float = 0.3
-    careless: float = 0.4
+    careful: float = 0.4
+    careless: float = 0.3
     idle: float = 0.3
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class StreamTurns(AbstractTasks):
 
     streams: Streams = Streams()
     styles: Styles = Styles()
-    window: int = 28
+    window: int = 19
     end: str = "<eos>"
     seed: int = 0
     size: int = 1_000_000

@@ -9,13 +9,13 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import HeldOut, Run
 from gimbal.workflows.edited_context import EditedContext
 
-WINDOW = 40
+WINDOW = 31
 
 
 def mem_act() -> Run:
     """MemAct (arXiv:2510.12635): the policy drops parts of its context and writes what it keeps; an edit ends a row.
 
-    Streams of six lines of facts; a window of 40 tokens holds three. Starts from gimbal-tiny-memory. Left out: rows drawn for a step
+    Streams of four lines of facts; a window of 31 tokens holds two. Starts from gimbal-tiny-memory. Left out: rows drawn for a step
     (all train) and the KL. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = grpo()
