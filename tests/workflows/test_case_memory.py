@@ -185,7 +185,9 @@ def test_families_by_hand():
     digit = {one.columns["family"]: one.answer for one in tasks}
     letter = {one.columns["family"]: one.prompt[4] for one in tasks}
     assert len(digit) == len(set(letter.values())) == 20
-    assert all((one.answer, one.prompt[4]) == (digit[one.columns["family"]], letter[one.columns["family"]]) for one in tasks)
+    assert all(
+        (one.answer, one.prompt[4]) == (digit[one.columns["family"]], letter[one.columns["family"]]) for one in tasks
+    )
     topics = {}
     for one in tasks:
         topics.setdefault(one.columns["family"], []).append(one.prompt[:4])

@@ -188,7 +188,9 @@ def test_the_weight_of_an_episode_does_not_grow_with_its_rows():
 
 def test_the_learner_evaluates_what_was_sampled():
     """By the model itself: rows cut at edits have the log-probabilities that they were sampled with."""
-    live = Driven(engine=Native(slots=4, precision="float32"), workflow=EditedContext(**PLAIN | {"turn": 16})).start(POLICY)
+    live = Driven(engine=Native(slots=4, precision="float32"), workflow=EditedContext(**PLAIN | {"turn": 16})).start(
+        POLICY
+    )
     live.load(0, POLICY.state_dict())
     for sample in range(4):
         live.submit(request(Streams()[sample], sample))

@@ -70,7 +70,10 @@ class CaseTurns(AbstractTasks):
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} of {self.size}")
         rng = Random(f"case turns:{self.seed}:{index}")
-        cases = [(f"{word(rng)}{rng.choice(ascii_letters)}>", str(rng.randrange(10))) for _ in range(rng.randint(0, self.most))]
+        cases = [
+            (f"{word(rng)}{rng.choice(ascii_letters)}>", str(rng.randrange(10)))
+            for _ in range(rng.randint(0, self.most))
+        ]
         prompt = with_cases(f"{word(rng)}{rng.choice(ascii_letters)}>", cases)
         said = rng.choice(cases)[1] if cases else str(rng.randrange(10))
         return Task(id=f"case turn:{self.seed}:{index}", prompt=prompt, source="cases", columns={"completion": said})

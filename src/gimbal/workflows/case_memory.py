@@ -55,7 +55,9 @@ class CaseMemory(AbstractWorkflow):
                 "the others 0 or above"
             )
         if "{answer}" not in self.template:
-            raise ValueError(f"CaseMemory.template is {self.template!r}; it must have {{answer}}, and usually {{prompt}}")
+            raise ValueError(
+                f"CaseMemory.template is {self.template!r}; it must have {{answer}}, and usually {{prompt}}"
+            )
 
     def accepts(self, task: Task) -> None:
         self.reward.accepts(task)
@@ -103,7 +105,9 @@ class CaseMemory(AbstractWorkflow):
     def remember(self, memory: Mapping[str, Any], attempt: Attempt, rows: Sequence[Rollout]) -> Mapping[str, Any]:
         """With these attempts as cases; Q learns from what each of them read."""
         cases, weights = memory["cases"], memory["weights"]
-        for row, score in zip(rows, self.reward(Group.of(attempt.group, attempt.task, rows)) if rows else (), strict=True):
+        for row, score in zip(
+            rows, self.reward(Group.of(attempt.group, attempt.task, rows)) if rows else (), strict=True
+        ):
             if score is None or not math.isfinite(score):  # no verdict, no lesson
                 continue
             weights = self.retrieval.learned(weights, attempt.task.asked, self.chosen(attempt.of(row.sample)), score)

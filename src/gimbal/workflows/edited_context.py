@@ -124,7 +124,10 @@ class EditedContext(AbstractWorkflow):
         acts: list[Acted] = []
         fresh = True  # whether the next turn begins a row
         while True:
-            fresh, context = fresh or not self._fits(context, told), context.fitting(self.window - self.turn - len(told))
+            fresh, context = (
+                fresh or not self._fits(context, told),
+                context.fitting(self.window - self.turn - len(told)),
+            )
             if not self._fits(context, told):
                 break
             begun = 0 if fresh else rows[-1].length + len(told)
@@ -147,14 +150,14 @@ class EditedContext(AbstractWorkflow):
             fresh, context = yield from self._edited(context, told, row, begun)
             told = yield from _encoded(Encode(row=row, told=said(row.task, moment.observation) or ""))
         if not rows:
-            return Drop("no_room", said=f"the prompt of task {attempt.task.id} does not fit in a window of {self.window}")
+            return Drop(
+                "no_room", said=f"the prompt of task {attempt.task.id} does not fit in a window of {self.window}"
+            )
         rows[-1] = replace(rows[-1], stop="length")
         return Episode(rows=tuple(map(labelled, rows)), acts=tuple(acts))
 
     def _act(self, attempt: Attempt, row: Rollout | None) -> Act:
-        return Act(
-            environment=self.tool, action=row, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap
-        )
+        return Act(environment=self.tool, action=row, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
 
     def _fits(self, context: Context, told: tuple[int, ...]) -> bool:
         return len(context.ids) + len(told) + self.turn <= self.window
