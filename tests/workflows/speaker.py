@@ -1,10 +1,9 @@
 """An engine whose policy is a function: it reads the whole context as text, and says what the function returns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
-from dice import POLICY, DiceEngine, Thrown
+from dice import DiceEngine, Thrown
 
 from gimbal.engines.base import CONTINUE, DRAW, AbstractEngineSpec
 

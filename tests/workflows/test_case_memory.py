@@ -74,6 +74,17 @@ def test_a_task_does_not_read_its_own_cases():
     assert [row.task.prompt for row in rows] == ["a>", "a>", "a>7\na>7\na>"]
 
 
+def test_one_at_a_time_reads_what_the_one_before_left():
+    def prompts(**fields):
+        live = live_of(lambda context: "7", **fields)
+        for number in range(3):
+            live.submit(request(task(f"a{number}>"), group=number))
+        return [item.outcome.last.task.prompt for _, item in sorted(drained(live).items())]
+
+    assert prompts() == ["a0>", "a1>", "a2>"]
+    assert prompts(at_once=1) == ["a0>", "a0>7\na1>", "a0>7\na1>7\na2>"]
+
+
 def test_an_empty_memory_or_none_read_is_a_single_turn():
     one, other = live_of(lambda context: "7"), live_of(lambda context: "7", read=0)
     assert asked(one, task("a>"))[0].task == task("a>")
@@ -119,11 +130,9 @@ def test_one_step_on_the_cross_entropy_by_hand():
 
 def test_rate_0_is_the_cosine():
     cases = [Case(str(n), text, "7", float(n % 2)) for n, text in enumerate(("abcd", "abxx", "zzzz", "abce"))]
-    for temperature in (0.0, 0.0):
-        memory = held(*cases)
-        one = CaseMemory(**PLAIN | {"temperature": temperature})
-        still = CaseMemory(**PLAIN | {"retrieval": LearnedRetrieval(rate=0.0)})
-        assert one.chosen(attempt(memory, task("abcf"))) == still.chosen(attempt(memory, task("abcf")))
+    one, still = CaseMemory(**PLAIN), CaseMemory(**PLAIN | {"retrieval": LearnedRetrieval(rate=0.0)})
+    asks = attempt(held(*cases), task("abcf"))
+    assert one.chosen(asks) == still.chosen(asks) and one.chosen(asks)[-1].asked == "abce"
     assert LearnedRetrieval(rate=0.0).learned((), "a", cases, 1.0) == LearnedRetrieval()._first()
 
 
@@ -144,7 +153,7 @@ def test_q_learns_which_letters_matter():
     """A case is of use if the last letter but one is alike, whatever the topic."""
     tasks = Families(families=6, misleading=0.3)
     cases = [Case(str(n), tasks[n].prompt, tasks[n].answer, 1.0) for n in range(60)]
-    q, weights = LearnedRetrieval(), ()
+    q, weights = LearnedRetrieval(rate=0.3), ()
     for n in range(60, 260):
         for case in cases[n % 60 :: 20]:
             weights = q.learned(weights, tasks[n].prompt, [case], float(case.answer == tasks[n].answer))
@@ -207,6 +216,7 @@ def test_families_by_hand():
         ({"capacity": 0}, "a capacity of 1 or more"),
         ({"temperature": math.nan}, "the others 0 or above"),
         ({"template": "{prompt}"}, "must have {answer}"),
+        ({"at_once": 0}, "1 or more, or none"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields, reason):

@@ -1,6 +1,7 @@
 """A context that the policy edits: what each decision was drawn behind, where rows end, what slides out, and what is refused."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -73,7 +74,7 @@ def counted(row):
 
 def keeps_all(context):
     """An edit at every line, with what is asked of it; the answer at the end."""
-    facts = {key: value for key, value in zip(context, context[1:], strict=False) if key in "ae" and value.isdigit()}
+    facts = {key: value for key, value in pairwise(context) if key in "ae" and value.isdigit()}
     said = "".join(key + facts[key] for key in "ae" if key in facts)
     return "".join(facts[key] for key in "ae") if context.endswith("=") else "-" + said
 

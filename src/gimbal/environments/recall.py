@@ -34,8 +34,8 @@ class Streams(AbstractTasks):
     def __post_init__(self) -> None:
         if self.pieces < 1 or self.facts < 2 or not 0 <= self.shown <= self.pieces:
             raise ValueError(
-                f"Streams has pieces={self.pieces}, facts={self.facts} and shown={self.shown}: 1 or more lines, 2 or more facts a line, "
-                "and at most as many lines shown as there are"
+                f"Streams has pieces={self.pieces}, facts={self.facts} and shown={self.shown}: 1 or more lines, 2 or more facts a "
+                "line, and at most as many lines shown as there are"
             )
 
     def __len__(self) -> int:

@@ -22,14 +22,15 @@ from gimbal.workflows.retrieval import AbstractRetrieval, Case, LearnedRetrieval
 
 @dataclass(frozen=True, kw_only=True)
 class CaseMemory(AbstractWorkflow):
-    """Puts the ``read`` best cases of earlier attempts before the prompt, and stores the attempt as a case (AgentFly, arXiv:2508.16153).
+    """Puts the ``read`` best cases of earlier attempts before the prompt, and stores the attempt as one (AgentFly, arXiv:2508.16153).
 
     pi(y | s, M) = sum_c mu(c | s, M) pi(y | s, c),  mu(c | s, M) = exp(Q(s, c) / T) / sum_c' exp(Q(s, c') / T)
 
     Q is the value that ``retrieval`` gives a case; ``read`` cases are drawn from mu without replacement, the best one last. T is
-    ``temperature``; at 0 the best ones are read, the newest of equals. A case reads as ``template``, which has {prompt} and {answer}: in
-    a chat it stands in the first message. ``reward`` scores an attempt; failures are stored too. The ``capacity`` newest cases are
-    kept, and an attempt does not read cases of its own task.
+    ``temperature``; at 0 the best ones are read, the newest of equals. A case reads as ``template``, which has {prompt} and {answer};
+    in a chat it stands in the first message. ``reward`` scores an attempt; failures are stored too. The ``capacity`` newest cases are
+    kept, and an attempt does not read cases of its own task. It reads the memory of when it began; ``at_once`` says how many attempts
+    run at a time.
 
     The policy may be trained on what it reads, or left as it is: `gimbal eval` with this workflow learns cases and Q alone, from an
     empty memory. Each sampler process has its own memory, which is saved with the run.
@@ -47,12 +48,15 @@ class CaseMemory(AbstractWorkflow):
     temperature: float = 0.0
     template: str = "{prompt}{answer}\n"
     reward: AbstractReward = ExactAnswer()
+    at_once: int | None = None
 
     def __post_init__(self) -> None:
+        if self.at_once is not None and self.at_once < 1:
+            raise ValueError(f"CaseMemory.at_once is {self.at_once}; it must be 1 or more, or none for no limit")
         if self.read < 0 or self.capacity < 1 or not self.temperature >= 0:
             raise ValueError(
-                f"CaseMemory has read={self.read}, capacity={self.capacity} and temperature={self.temperature}: a capacity of 1 or more, "
-                "the others 0 or above"
+                f"CaseMemory has read={self.read}, capacity={self.capacity} and temperature={self.temperature}: a capacity of 1 or "
+                "more, the others 0 or above"
             )
         if "{answer}" not in self.template:
             raise ValueError(
@@ -64,7 +68,7 @@ class CaseMemory(AbstractWorkflow):
         messages = task.columns.get("messages")
         if "prompt_ids" in task.columns or (is_chat(messages) and not isinstance(messages[0]["content"], str)):
             raise ValueError(
-                f"task {task.id} is asked in tokens or with images, and CaseMemory puts text before a prompt: use text or a chat of text"
+                f"task {task.id} is asked in tokens or with images, and CaseMemory puts text before a prompt: use text or a chat"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
