@@ -10,7 +10,7 @@ without cases.
 **Figures.** *right*, the share of the last 60 tasks answered rightly; *first*, that of the first 60. *alike*, the share of the cases
 read in the last 60 that are right ones of the task's own family, shows what retrieval does.
 
-**Rule.** *learned* at the best of the rates .01, .03 and .1 by *right* in one stream of seed 100 (the others have nothing to tune), then
+**Rule.** *learned* at the best of the rates .01, .03 and .1 by *right* in a stream of seed 100 (the others have nothing to tune), then
 the streams of seeds 0 to 4, each with families of its own. An arm is above another if the interval of the difference of *right*, over
 all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0. *Learning helps* if *learned* is above *cosine*, and *it
 does more than leave out failures* if *learned* is above *successes*; *cases help* if *cosine* is above *none*.

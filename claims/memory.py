@@ -38,7 +38,7 @@ import campaign
 import torch
 
 from gimbal import recipes
-from gimbal.environments.recall import Streams
+from gimbal.environments.recall import QUESTION, Streams
 from gimbal.policies.token import Sampling, Tokens
 from gimbal.records import Drop, Episode, Part, Rollout
 from gimbal.rewards.exact import ExactAnswer
@@ -111,8 +111,8 @@ def _ids(row: Rollout) -> tuple[list[int], int]:
 
 
 def _newest(prompt: Sequence[int], end: int) -> int:
-    """How many tokens the newest observation of a prompt has: those after the end of the last turn."""
-    return list(reversed(prompt)).index(end)
+    """How many tokens the newest observation of a prompt has: those after the last turn, or after the question."""
+    return list(reversed(prompt)).index(end) if end in prompt else len(prompt) - len(QUESTION)
 
 
 def run_of(arm: str, rate: float, seed: int) -> Run:
