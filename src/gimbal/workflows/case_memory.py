@@ -65,7 +65,7 @@ class CaseMemory(AbstractWorkflow):
 
     def accepts(self, task: Task) -> None:
         self.reward.accepts(task)
-        messages = task.columns.get("messages")
+        messages: Any = task.columns.get("messages")
         if "prompt_ids" in task.columns or (is_chat(messages) and not isinstance(messages[0]["content"], str)):
             raise ValueError(
                 f"task {task.id} is asked in tokens or with images, and CaseMemory puts text before a prompt: use text or a chat"
@@ -93,7 +93,7 @@ class CaseMemory(AbstractWorkflow):
         if not cases:
             return task
         text = "".join(map(self._told, cases))
-        messages = task.columns.get("messages")
+        messages: Any = task.columns.get("messages")
         if not is_chat(messages):
             return replace(task, prompt=text + task.prompt)
         first = {**messages[0], "content": f"{text}{messages[0]['content']}"}
