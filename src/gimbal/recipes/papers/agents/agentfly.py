@@ -16,7 +16,8 @@ ANSWER = ExactAnswer(opening="", closing="")
 def agentfly() -> Run:
     """AgentFly (arXiv:2508.16153): attempts read past cases that a learned Q picks; gimbal-tiny-memory on families with a hidden rule.
 
-    Here the policy trains too. Frozen, as published: `gimbal eval gimbal-tiny-memory --recipe agentfly workflow.at_once=1`.
+    Here the policy trains too. Frozen, as published: `gimbal eval gimbal-tiny-memory --recipe agentfly`. An evaluation begins with an
+    empty memory, one attempt at a time.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
@@ -24,7 +25,7 @@ def agentfly() -> Run:
         policy=CausalLM(model=MEMORY),
         workflow=CaseMemory(reward=ANSWER),
         tasks=Families(),
-        held_out=HeldOut(tasks=Families(size=256), samples=1),
+        held_out=HeldOut(tasks=Families(size=256), samples=1, workflow=CaseMemory(reward=ANSWER, at_once=1)),
         sampling=Sampling(max_length=4),
         rewards=(ANSWER,),
         prompts_per_step=8,

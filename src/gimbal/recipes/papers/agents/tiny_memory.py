@@ -15,9 +15,9 @@ STEPS, PROMPTS = 400, 64
 
 
 def tiny_memory() -> Run:
-    """gimbal-tiny-memory from scratch: SFT on turns over streams of facts and past cases, so that it can edit but rarely does well.
+    """gimbal-tiny-memory from scratch: SFT on turns over streams of facts and past cases, so that it edits well half of the time.
 
-    The model of the recipe mem_act; 105,000 weights. docs/log.md has its evaluation.
+    The model of the recipes mem_act and agentfly; 105,000 weights. docs/log.md has its evaluation.
     """
     run = sft()
     turns, cases = StreamTurns(size=STEPS * PROMPTS), CaseTurns(size=STEPS * PROMPTS // 4)
