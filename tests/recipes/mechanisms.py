@@ -88,7 +88,7 @@ MECHANISMS: dict[str, Mechanism] = {
         filters=ADVANTAGE,
         regularisers=above("kl/ref"),
     ),
-    "agentfly": of("grpo", workflow=REWARD),
+    "agentfly": of("grpo", 4, prompts=8, workflow=REWARD),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
     "arpo": of(
         "grpo",
