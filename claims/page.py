@@ -14,6 +14,8 @@ sys.path.insert(0, str(HERE))
 import age_page  # noqa: E402
 import branches  # noqa: E402
 import campaign  # noqa: E402
+import cases  # noqa: E402
+import cases_page  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
 import control  # noqa: E402
@@ -41,6 +43,7 @@ import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
+import memory  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
@@ -97,6 +100,7 @@ PROPOSALS = {
     "seconds of CPU": "cpu",
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
+MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
     "at the end": "end",
@@ -170,6 +174,8 @@ def pages() -> dict[str, str]:
     text += "\n" + curve_page.section(grid.load(curve.RECORD))
     text += "\n" + tokens_page.section(tokens.load())
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
+    text += "\n" + tuned_page.section(memory, "A context that the policy edits", MEMORY, campaign.load(memory.RECORD))
+    text += "\n" + cases_page.section(campaign.load(cases.RECORD))
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + tuned_page.section(
         distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)

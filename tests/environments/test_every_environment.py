@@ -30,6 +30,7 @@ from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
 from gimbal.environments.program import Program, Said, replied
+from gimbal.environments.recall import Recall, Streams
 from gimbal.environments.several import Several
 from gimbal.environments.terminal import Terminal
 from gimbal.environments.tools import Calculator
@@ -152,6 +153,12 @@ CASES = {
         oracle=once(call("note", {"name": "a", "text": "42"})),
         null=once("<tool_call>{}</tool_call>"),
         score=answered("1 notes"),
+    ),
+    "Recall": lambda: Conformance(
+        spec=Recall(),
+        tasks=[Streams()[index] for index in range(6)],
+        oracle=lambda task, seen: task.answer if seen == "=" else "",
+        null=lambda task, seen: "",
     ),
     "Several": lambda: Conformance(
         spec=Several(of=Count(), count=2),

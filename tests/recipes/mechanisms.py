@@ -66,6 +66,7 @@ BRANCHED = recipes.function("branch_grpo")().sampling
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
+UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
@@ -88,6 +89,7 @@ MECHANISMS: dict[str, Mechanism] = {
         filters=ADVANTAGE,
         regularisers=above("kl/ref"),
     ),
+    "agentfly": of("grpo", 4, prompts=8, workflow=REWARD),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
     "arpo": of(
         "grpo",
@@ -368,6 +370,7 @@ MECHANISMS: dict[str, Mechanism] = {
         masks=below("mask/PivotMask"),
         optimization=above("clip_ratio/low"),
     ),
+    "mem_act": of("grpo", workflow=above("rows/broken_frac", 0.5).by(workflow=UNEDITED)),
     "mhpo": of("gspo", objective=below("hazard/weight")),
     "minirl": of("gspo", objective=above("clip_ratio/low"), advantage=ADVANTAGE, aggregation=GRADIENT),
     "mssr": of(
@@ -629,6 +632,7 @@ MECHANISMS: dict[str, Mechanism] = {
         tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
     ),
     "tiny_agent": of("sft", tasks=differs("length/mean")),
+    "tiny_memory": of("sft", tasks=differs("length/mean")),
     "tiny_player": of("sft", tasks=differs("length/mean"), workflow=differs("length/mean")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
     "stable": of(

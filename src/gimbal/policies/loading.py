@@ -17,7 +17,8 @@ from gimbal.policies.lora import base_of, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
-SHIPPED = (TINY, AGENT, PLAYER, TEACHER)  # the models in the package
+MEMORY = "gimbal-tiny-memory"
+SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY)  # the models in the package
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 
 

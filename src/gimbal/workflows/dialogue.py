@@ -104,7 +104,7 @@ class Dialogue(AbstractWorkflow):
             given += moment.observation is not None or not self.tool.triggers
             told = moment.observation if self.tool.triggers else said(attempt.task, moment.observation)
             row = yield Draw(row=row, told=told, stop=self._stop(given))
-        return Episode(rows=(labelled(_paid(row, rewards)),), acts=tuple(acts))
+        return Episode(rows=(labelled(paid(row, rewards)),), acts=tuple(acts))
 
     def _stop(self, given: int) -> tuple[str, ...]:
         return self.tool.triggers if given < self.answers else ()
@@ -149,7 +149,7 @@ def labelled(row: Rollout) -> Rollout:
     return replace(row, part_S=part_S, turn_S=torch.zeros(row.length, dtype=torch.long))
 
 
-def _paid(row: Rollout, rewards: list[tuple[int, float]]) -> Rollout:
+def paid(row: Rollout, rewards: list[tuple[int, float]]) -> Rollout:
     """With the rewards of its environment on the decisions that earned them."""
     if not rewards:
         return row
