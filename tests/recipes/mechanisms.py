@@ -537,6 +537,7 @@ MECHANISMS: dict[str, Mechanism] = {
         update=differs("loss").by(update=recipes.function("iql")().update),
     ),
     "sol_rl": of("diffusion_nft", 2, workflow=above("drops/rollouts/unselected")),
+    "tba": of("grpo", 3, objective=varies("balance/error").by(objective=Reinforce()), store=above("replay/share")),
     "td3_bc": of(
         "td3",
         2,

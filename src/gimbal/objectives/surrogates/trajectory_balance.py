@@ -33,9 +33,9 @@ class TrajectoryBalance(AbstractObjective):
     - every rollout in the group, in any proportions: the minimum is reference exp(return / beta) / Z.
     - 1 / beta of AdvantageRegression(free=True) on GroupCentered.
 
-    Published: the square alone, which is 2 / beta of this one; ours has a gradient whose size does not go with ``beta``. Published:
-    ``beta`` .014, falling to .004 in 500 steps, groups of 20, returns of 0 and 1. Ours: .1, at which a task solved in one of 100
-    rollouts is solved in .995 at the minimum; smaller lets the policy go further from the reference.
+    Published: the square alone, which is 2 / beta of this one (here the size of the gradient does not go with ``beta``); ``beta`` .014,
+    falling to .004 in 500 steps, and groups of 20. Ours: ``beta`` .1, at which a task solved in one of 100 rollouts is solved in .995
+    of them at the minimum. A smaller one lets the policy go further from the reference.
 
     Confidence: verified; ours: the factor beta / 2, and ``beta``.
     """
