@@ -95,7 +95,7 @@ def left(runs: campaign.Runs) -> Iterator[list[Job]]:
 def beside(runs: campaign.Runs) -> campaign.Runs:
     """With the arms of dose.py, of the rates that are tried here."""
     theirs = [run for arm in OF_DOSE for run in dose.at(dose.load(), "age", AGE, arm) if run["rate"] in TUNED.rates]
-    return [*runs, *theirs]
+    return [run for run in runs if run["arm"] != "again"] + [{**run, "fitted": 0.0, "error": 0.0} for run in theirs]
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def ends_of(probability_KA: Shaped[np.ndarray, "K A"]) -> Float[np.ndarray, " K"
             if cell[axis] == SIDE - 1:
                 ends_K[k] += flows_A[axis]
             else:
-                through_K[place[tuple(cell[:axis] + [cell[axis] + 1] + cell[axis + 1 :])]] += flows_A[axis]
+                through_K[place[(*cell[:axis], cell[axis] + 1, *cell[axis + 1 :])]] += flows_A[axis]
     return ends_K
 
 
