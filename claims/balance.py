@@ -86,10 +86,10 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 def left(runs: campaign.Runs) -> Iterator[list[Job]]:
-    """What is not recorded of the arms that are not dose.py's."""
+    """What is not recorded of the arms that are not dose.py's, one arm after the other."""
     yield [] if any(run["arm"] == "again" for run in runs) else [AGAIN]
     for jobs in TUNED.left(runs):
-        yield [job for job in jobs if job[0] in OWN]
+        yield [job for arm in OWN for job in jobs if job[0] == arm]
 
 
 def beside(runs: campaign.Runs) -> campaign.Runs:

@@ -156,6 +156,7 @@ def pages() -> dict[str, str]:
         balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
     )
     text += "\n" + tuned_page.section(flows, "Ends in proportion to their reward", FLOWS, campaign.load(flows.RECORD))
+    text += "\n" + flows.bar(campaign.load(flows.RECORD))
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + demo_page.section(campaign.load(demo.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
