@@ -55,7 +55,7 @@ def flow() -> Hypergrid:
 def reward(cell_KD: Int[np.ndarray, "K D"]) -> Float[np.ndarray, " K"]:
     """R of each cell."""
     away_KD = np.abs(cell_KD / (SIDE - 1) - 0.5)
-    return BASE + RING * (away_KD > 0.25).all(1) + MODE * ((away_KD > 0.3) & (away_KD < 0.4)).all(1)
+    return np.asarray(BASE + RING * (away_KD > 0.25).all(1) + MODE * ((away_KD > 0.3) & (away_KD < 0.4)).all(1))
 
 
 def log_paid(cell: Int[np.ndarray, " D"], *, ends: bool) -> float:
