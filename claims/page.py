@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import age_page  # noqa: E402
+import balance  # noqa: E402
 import branches  # noqa: E402
 import campaign  # noqa: E402
 import cases  # noqa: E402
@@ -32,6 +33,7 @@ import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
+import flows  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
@@ -108,6 +110,8 @@ SWARM = {
     "steps": "steps",
 }
 DISTILLATION = {"mean of its marks": "mean", "at the end": "end", "steps": "steps"}
+BALANCE = {name: name for name in ("score", "fitted", "error")}
+FLOWS = {name: name for name in ("overlap", "modes", "reward")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -176,6 +180,11 @@ def pages() -> dict[str, str]:
     text += "\n" + composed_page.section(tokens.load(composed.RECORD))
     text += "\n" + tuned_page.section(memory, "A context that the policy edits", MEMORY, campaign.load(memory.RECORD))
     text += "\n" + cases_page.section(campaign.load(cases.RECORD))
+    text += "\n" + tuned_page.section(
+        balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
+    )
+    text += "\n" + tuned_page.section(flows, "Ends in proportion to their reward", FLOWS, campaign.load(flows.RECORD))
+    text += "\n" + flows.bar(campaign.load(flows.RECORD))
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + tuned_page.section(
         distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)

@@ -60,7 +60,7 @@ ONLY = {
     "h5py": "environments/recording.py",
 }
 # Environments of our own are of its class.
-WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "point_maze")}
+WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "hypergrid", "point_maze", "tabular")}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -32,6 +32,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.chores import Chores
+from gimbal.environments.gym import Gymnasium
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
@@ -286,6 +287,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "gdro": of("awm", 2, update=above("gdro/spread")),
+    "gflownet": of(
+        "tba",
+        3,
+        objective=varies("balance/error").by(objective=Reinforce()),
+        tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.hypergrid:Hypergrid", seed=1)),
+        store=above("replay/share").by(store=Once()),
+    ),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
     "greso": of(
         "grpo",
@@ -570,6 +578,7 @@ MECHANISMS: dict[str, Mechanism] = {
         update=differs("loss").by(update=recipes.function("iql")().update),
     ),
     "sol_rl": of("diffusion_nft", 2, workflow=above("drops/rollouts/unselected")),
+    "tba": of("grpo", 3, objective=varies("balance/error").by(objective=Reinforce()), store=above("replay/share")),
     "td3_bc": of(
         "td3",
         2,

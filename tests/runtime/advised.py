@@ -59,6 +59,7 @@ from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
 from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.objectives.surrogates.ratio_variance import RatioVariance
 from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.surrogates.trajectory_balance import TrajectoryBalance
 from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
@@ -265,6 +266,16 @@ ADVICE = [
         {"objective": AdvantageRegression(), "aggregation": SequenceMean()},
         "AdvantageRegression is over whole rollouts",
         {"aggregation": SequenceSum()},
+    ),
+    (
+        {"objective": TrajectoryBalance(), "aggregation": SequenceMean()},
+        "TrajectoryBalance is over whole rollouts",
+        {"aggregation": SequenceSum()},
+    ),
+    (
+        {"objective": TrajectoryBalance(), "regularisers": (KLPenalty(),)},
+        "two parts pull the policy towards the reference",
+        {"regularisers": ()},
     ),
     (
         {"curriculum": SolvedShare(necessary="digits", steps="digits")},

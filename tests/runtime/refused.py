@@ -57,6 +57,7 @@ from gimbal.objectives.masks.pivot_mask import PivotMask
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
+from gimbal.objectives.surrogates.trajectory_balance import FlowBalance, TrajectoryBalance
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.policies.control import StepSampling
@@ -198,6 +199,10 @@ REFUSALS = [
         {"store": Swarm(directory="d", peers=("b",), keep=6)},
     ),
     ({**OLD, "store": Recent(), "staleness": MaskStale()}, "masks what is older", {"staleness": Pace()}),
+    ({**OLD, "objective": TrajectoryBalance()}, "TruncatedWeight has nothing to correct", {"correction": None}),
+    ({"objective": FlowBalance(), "masks": (PivotMask(),)}, "PivotMask takes decisions out", {"masks": ()}),
+    ({"objective": TrajectoryBalance(), "staleness": MaskStale()}, "sums whole ones", {"staleness": Pace()}),
+    ({"store": Recent()}, "by how it was drawn", {"objective": TrajectoryBalance()}),
     ({**OLD, "store": Successes(), "staleness": DropStale()}, "would drop each group", {"staleness": Pace()}),
     (
         {**OLD, "store": Buffer(), "anchor": SamplingVersion()},

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from gimbal.composition import ABSORBS_DISCREPANCY, AbstractPart, Advice, Composition, Refusal, Verdict
+from gimbal.composition import ABSORBS_DISCREPANCY, BALANCES, AbstractPart, Advice, Composition, Refusal, Verdict
 from gimbal.config.parts import OF_RUN
 from gimbal.objectives.base import DISCREPANCY, AbstractCorrection, AbstractObjective
 from gimbal.records import Group, TrainBatch
@@ -183,6 +183,12 @@ class MaskStale(AbstractStaleness):
         young_NS = version - batch.column("version_NS", self) <= self.max_staleness
         return replace(batch, mask_NS=batch.mask_NS & young_NS)
 
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        for part in whole.doing(BALANCES):
+            yield Refusal(
+                f"MaskStale takes old decisions out of rollouts, and {type(part).__name__} sums whole ones: staleness=Pace()"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reweight(AbstractStaleness):
@@ -208,6 +214,8 @@ class Reweight(AbstractStaleness):
 
 
 def weighed(whole: Composition) -> bool:
-    """Whether the run weights decisions by how they were sampled, so they may be of any age."""
+    """Whether decisions may be of any age: the run weights them by how they were sampled, or fits them whoever sampled them."""
+    if whole.doing(BALANCES):
+        return True
     weigh = whole.all(AbstractCorrection, AbstractObjective)
     return bool(whole.doing(ABSORBS_DISCREPANCY)) or any(DISCREPANCY in part.consumes for part in weigh)

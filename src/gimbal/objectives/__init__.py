@@ -45,6 +45,7 @@ from gimbal.objectives.surrogates.sequence_ratio import SequenceRatio
 from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
 from gimbal.objectives.surrogates.tapered_ratio import TaperedRatio
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
+from gimbal.objectives.surrogates.trajectory_balance import FlowBalance, TrajectoryBalance
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.objectives.surrogates.two_channel_ratio import TwoChannelRatio
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
@@ -76,6 +77,7 @@ __all__ = [
     "EntropyGatedKL",
     "EntropySmoothing",
     "ExactKL",
+    "FlowBalance",
     "GatedStepKL",
     "GaussianTrust",
     "GuardedTurns",
@@ -103,6 +105,7 @@ __all__ = [
     "StepKL",
     "TaperedRatio",
     "TotalRatioWeight",
+    "TrajectoryBalance",
     "TruncatedWeight",
     "TurnSuffix",
     "TurnSweep",

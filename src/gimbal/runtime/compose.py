@@ -15,6 +15,7 @@ import numpy as np
 
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
+    BALANCES,
     ENTROPY,
     FITS_CRITIC,
     GROWS,
@@ -417,6 +418,8 @@ def _controllers(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
 
 def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """Ratios that drift from 1 without a part that handles them."""
+    if whole.doing(BALANCES):
+        return
     consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
         yield Advice(
