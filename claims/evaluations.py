@@ -35,7 +35,7 @@ def at(
             marks.append((now, measured))
         if steps == early:
             sooner = {f"{name}_early": round(measured[key], 4) for name, key in FIGURES.items()}
-    (early, low), (late, high) = marks[-2:]
-    share = (budget - early) / (late - early)
+    (below, low), (beyond, high) = marks[-2:]
+    share = (budget - below) / (beyond - below)
     found = {name: round(low[key] + share * (high[key] - low[key]), 4) for name, key in FIGURES.items()}
     return {**found, **sooner, "steps": steps, "cpu": round(spent, 1)}, metrics

@@ -61,7 +61,7 @@ POLICY = "policy"  # the model that samplers draw by; every update has it
 class ModelSpec:
     """One model of an update: where it comes from, and what moves it.
 
-    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy. ``follows`` names the model it trails as a copy:
+    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy, or begins as it if losses move it. ``follows`` names the model it trails as a copy:
     after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
     """
 
@@ -226,9 +226,8 @@ class Models:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the policy, which is saved separately, and what is rebuilt from it or from the initial policy."""
-        kept = {
-            name for name, spec in self.specs.items() if name != POLICY and (not spec.first or name in self.renewed)
-        }
+        made = {name for name, spec in self.specs.items() if spec.first and spec.optimizer is None} - self.renewed
+        kept = self.specs.keys() - made - {POLICY}
         return {
             "version": self.version,
             "models": {name: _cloned(self.modules[name].state_dict()) for name in sorted(kept)},
