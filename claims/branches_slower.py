@@ -1,23 +1,24 @@
 """Denoising paths that share their first steps, at a rate at which no arm overdoes the reward. (BranchGRPO)
 
 **Setting.** That of `branches.py`, with its three arms, at 3e-4: there all arms chose 3e-3, the edge of its rates, where every one
-ends with a coverage near 0, so it compared how fast they overdo the reward. The base model's reward is -5.6 and its coverage of fours 0.1.
+ends with a coverage near 0, so it compared how fast they overdo the reward. The base model's reward is -5.6 and its coverage of fours
+0.1.
 
 **Two readings** of each run, of 200 samples by the ODE. *Equal updates*: after 10 learner steps, which are 20 moves of the optimiser in
 every arm; a step of *branches* and *flat* takes 3,648 evaluations of the network, one of *paths* 5,888. *Equal evaluations*: at 60,000
-evaluations, on the line between the last step before and the first after, as in `branches.py`; these are 10 steps of *paths* and 16 of the
-others. The first asks whether a tree teaches as much in a step, the second adds what it saves.
+evaluations, on the line between the last step before and the first after, as in `branches.py`; these are 10 steps of *paths* and 16 of
+the others. The first asks whether a tree teaches as much in a step, the second adds what it saves.
 
-**Rule.** Seeds 5 to 9, new ones, no tuning. An arm is above another in a figure if the interval of the difference, over all 25 pairs
-of seeds (exact, 96.8 %: the third from either end), lies above 0, and below if it lies below 0. At each reading an arm *helps* if its reward
-is above the other's and its coverage is not below; it *trades* coverage for reward if its coverage is below. *Branches help*: *branches*
-beside *paths*. *Sharing helps*: *flat* beside *paths*. *Credit helps*: *branches* beside *flat*. *shared*, the share of the steps of all
-paths that were taken over, shows the branches at work. *true* is described, and decides nothing.
+**Rule.** Seeds 5 to 9, new ones, no tuning. An arm is above another in a figure if the interval of the difference, over all 25 pairs of
+seeds (exact, 96.8 %: the third from either end), lies above 0, and below if it lies below 0. At each reading an arm *helps* if its
+reward is above the other's and its coverage is not below; it *trades* coverage for reward if its coverage is below. *Branches help*:
+*branches* beside *paths*. *Sharing helps*: *flat* beside *paths*. *Credit helps*: *branches* beside *flat*. *shared*, the share of the
+steps of all paths that were taken over, shows the branches at work. *true* is described, and decides nothing.
 
 **Limits.** One rate for all: 3e-4 was the best of no arm in `branches.py`, and need not be the best below it. Those of `branches.py`.
 
-Written before its runs. Known from `branches.py` are its three runs of seed 100 at 3e-4, at 60,000 evaluations: rewards of -0.83 (*paths*),
--0.11 (*flat*) and -0.09 (*branches*), coverages of 0.43, 0.47 and 0.48.
+Written before its runs. Known from `branches.py` are its three runs of seed 100 at 3e-4, at 60,000 evaluations: rewards of -0.83
+(*paths*), -0.11 (*flat*) and -0.09 (*branches*), coverages of 0.43, 0.47 and 0.48.
 
     python claims/branches_slower.py --processes 1     # goes on from claims/branches_slower.json; five minutes of one idle core
 """

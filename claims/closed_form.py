@@ -1,22 +1,22 @@
 """Distillation along one's own denoising paths: how much noise does the closed form of the KL take out of the gradient? (DiffusionOPD)
 
-**Setting.** gimbal-digits without guidance is the policy; its teacher is the same network with guidance, of 1.5 (near) and of 3 (far). 64
-paths of ten steps (flow_sde, noise .7, nine sampled, classes in turn) are drawn once for a seed. From these same paths the gradient of the
-sum over steps of KL(policy || teacher), the states held constant, is estimated in three ways for each path by itself: *closed*, of the
-squared distance of the means (`PathDistillation`); *score*, of (log p - log p_e) log p of the state that was drawn, the first factor
-constant; *baseline*, the same with the mean of that factor over the other 63 paths, step by step, taken away. All three have one mean over
-what is drawn.
+**Setting.** gimbal-digits without guidance is the policy; its teacher is the same network with guidance, of 1.5 (near) and of 3 (far).
+64 paths of ten steps (flow_sde, noise .7, nine sampled, classes in turn) are drawn once for a seed. From these same paths the gradient
+of the sum over steps of KL(policy || teacher), the states held constant, is estimated in three ways for each path by itself: *closed*,
+of the squared distance of the means (`PathDistillation`); *score*, of (log p - log p_e) log p of the state that was drawn, the first
+factor constant; *baseline*, the same with the mean of that factor over the other 63 paths, step by step, taken away. All three have one
+mean over what is drawn.
 
-**Figures.** The variance is the trace of the covariance of the 64 gradients, over all weights. *score / closed* and *baseline / closed* are
-ratios of variances. *along* is the mean gradient of *baseline*, projected on that of *closed* and divided by its length: 1 but for noise,
-which shows that the two estimate one thing; *error* is the standard error of that figure over the paths.
+**Figures.** The variance is the trace of the covariance of the 64 gradients, over all weights. *score / closed* and *baseline / closed*
+are ratios of variances. *along* is the mean gradient of *baseline*, projected on that of *closed* and divided by its length: 1 but for
+noise, which shows that the two estimate one thing; *error* is the standard error of that figure over the paths.
 
-**Rule.** Seeds 0 to 4. *The closed form has less variance* if *baseline / closed* is above 1 in all five seeds at both guidances; *it is
-refuted* if it is below 1 in all five at one of them; otherwise nothing is decided. The ratio's size is described by its median and range. If *along* is
-further than four errors from 1 in any seed, the two do not estimate one thing, and there is no verdict.
+**Rule.** Seeds 0 to 4. *The closed form has less variance* if *baseline / closed* is above 1 in all five seeds at both guidances; *it
+is refuted* if it is below 1 in all five at one of them; otherwise nothing is decided. The ratio's size is described by its median and
+range. If *along* is further than four errors from 1 in any seed, the two do not estimate one thing, and there is no verdict.
 
-**Limits.** Variance at one point, the policy as the run begins: what a run gains by it is not measured. The paths of all estimates are the
-same, so the variance over states, which no estimator takes out, is in all of them. 64 dimensions, 297 k weights.
+**Limits.** Variance at one point, the policy as the run begins: what a run gains by it is not measured. The paths of all estimates are
+the same, so the variance over states, which no estimator takes out, is in all of them. 64 dimensions, 297 k weights.
 
 Written before its runs; a ratio of 14, and of 8 with a baseline, had been found on a problem in two dimensions.
 

@@ -61,8 +61,9 @@ POLICY = "policy"  # the model that samplers draw by; every update has it
 class ModelSpec:
     """One model of an update: where it comes from, and what moves it.
 
-    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy, or begins as it if losses move it. ``follows`` names the model it trails as a copy:
-    after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no loss moves it.
+    ``load`` makes it from the run's seed. ``first``: it is the run's initial policy, or begins as it if losses move it. ``follows``
+    names the model it trails as a copy: after each move of that one, w <- w + ``rate`` (w_followed - w). ``optimizer`` is None where no
+    loss moves it.
     """
 
     load: Callable[[int], nn.Module] | None = None

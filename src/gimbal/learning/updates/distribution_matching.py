@@ -39,10 +39,10 @@ class DistributionMatching(AbstractUpdate):
     - paths of one step: a generator, x = x0 hat of noise.
     - the gradient in x is g / D, so it does not depend on the scale of the samples.
 
-    ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one rate
-    for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps sampling.noise=1).
-    Ours: the fake updates of a minibatch share its samples. Left out: the GAN loss on real images. ``optimization.critic_learning_rate``
-    is the rate of fake.
+    ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
+    rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
+    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. Left out: the GAN loss on real images.
+    ``optimization.critic_learning_rate`` is the rate of fake.
 
     Confidence: verified.
     """
@@ -73,8 +73,8 @@ class DistributionMatching(AbstractUpdate):
             yield Refusal("DistributionMatching noises samples for networks that denoise: policy='Denoiser()'")
         elif policy.guidance != 1:
             yield Refusal(
-                f"policy.guidance is {policy.guidance}, and DistributionMatching fits fake to samples, which guidance does not: give it to "
-                f"the teacher, update.teacher='Denoiser(guidance={policy.guidance:g})' policy.guidance=1"
+                f"policy.guidance is {policy.guidance}, and DistributionMatching fits fake to samples, which guidance does not: give "
+                f"it to the teacher, update.teacher='Denoiser(guidance={policy.guidance:g})' policy.guidance=1"
             )
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:

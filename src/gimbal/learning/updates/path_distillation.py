@@ -38,16 +38,16 @@ class PathDistillation(AbstractUpdate):
 
         loss = mean over steps of sum_e c |mean - mean_e|^2 / (2 std^2),   c = 1, or 1 / D where sampling.reduce is mean
 
-    This is KL(policy || teacher) of that step, since both have one sampler and one std; states are constants. A step of the ODE has no std:
-    there it is c |mean - mean_e|^2 / 2, over all steps. No reward is read, and no log-probability: states of any age will do.
+    This is KL(policy || teacher) of that step, since both have one sampler and one std; states are constants. A step of the ODE has no
+    std: there it is c |mean - mean_e|^2 / 2, over all steps. No reward is read, and no log-probability: states of any age will do.
 
     - policy = teacher: no loss, no gradient.
     - the gradient is the mean of that by the score function, E[(log p - log p_e) grad log p] of the next state.
     - paths of one ODE step of a flow: regression of velocities.
     - several teachers of a task: towards the mean of theirs.
 
-    Each teacher is a ``Denoiser``, whose guidance is its own: with ``guidance`` 3 for the teacher and 1 for the policy, one evaluation of
-    the network learns to do what takes the teacher two. Published: the ODE in 10 steps, teachers trained by RL on a task each. The
+    Each teacher is a ``Denoiser``, whose guidance is its own: with ``guidance`` 3 for the teacher and 1 for the policy, one evaluation
+    of the network learns to do what takes the teacher two. Published: the ODE in 10 steps, teachers trained by RL on a task each. The
     released loss divides by 2 g^2 in place of 2 std^2 = 2 g^2 dt.
 
     Confidence: verified.
