@@ -3,7 +3,6 @@
 import copy
 import math
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed:
 
 from diffusers.configuration_utils import FrozenDict
 
-from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
@@ -34,7 +32,6 @@ from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.diffusers import LoadedParts, Process
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Task, TrainBatch
-from gimbal.runtime.compose import check
 
 STEPS, ROWS = 3, 6
 FLOW = diffusers.FlowMatchEulerDiscreteScheduler
@@ -256,10 +253,7 @@ def test_micro_batches_do_not_change_the_step():
         torch.testing.assert_close(whole, split, atol=1e-5, rtol=1e-4)
 
 
-def test_what_does_not_fit_is_refused_by_name():
-    run = recipes.load("dmd2")
-    with pytest.raises(ValueError, match=r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1"):
-        check(replace(run, policy=Denoiser(guidance=3.0)))
+def test_what_cannot_be_compared_is_refused_by_name():
     with pytest.raises(ValueError, match="at least 1"):
         DistributionMatching(fake_updates=0)
     policy, other = policy_of(0, FLOW()), policy_of(0, diffusers.DDIMScheduler())
