@@ -40,8 +40,8 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
-from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
