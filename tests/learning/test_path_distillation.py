@@ -12,6 +12,7 @@ diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed:
 
 from test_distribution_matching import FLOW, batch_of
 
+from gimbal import config, recipes
 from gimbal.learning.learner import Learner
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.policies.denoiser import Denoiser
@@ -112,6 +113,18 @@ def test_two_teachers_of_a_task_pull_to_the_mean_of_theirs():
         learner.forward_backward(learner.prepare(batch))
         found.append(gradient(learner.policy))
     torch.testing.assert_close(found[0], 2 * found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_teachers_as_they_are_typed():
+    typed = "[Teacher(policy=Denoiser(guidance=2), labels=[0, 1]), Teacher(policy=Denoiser(), labels=[2])]"
+    update = recipes.load("diffusion_opd", {"update.teachers": config.Text(typed)}).update
+    assert update.teachers == (
+        Teacher(policy=Denoiser(guidance=2.0), labels=(0, 1)),
+        Teacher(policy=Denoiser(), labels=(2,)),
+    )
+    assert recipes.load("dmd2", {"update.teacher": config.Text("Denoiser(guidance=3)")}).update.teacher == Denoiser(
+        guidance=3.0
+    )
 
 
 def test_what_cannot_be_compared_is_refused_by_name():
