@@ -190,6 +190,9 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
         draft(), rewards=(SLOPE, DigitClass(wanted=4, by="neighbours", scale="hit", name="seen"))
     ),
+    r"so there is nothing to train on: .* or more steps, or sampling\.sampler=ode": replace(
+        dmd2(), sampling=replace(dmd2().sampling, max_length=1)
+    ),
     r"for networks that denoise: policy='Denoiser\(\)'": replace(sac(), update=dmd2().update, store=Once()),
     r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1": replace(dmd2(), policy=Denoiser(guidance=3.0)),
     r"steps of networks that denoise: policy='Denoiser\(\)'": replace(

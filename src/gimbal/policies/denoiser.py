@@ -223,10 +223,11 @@ class Denoiser(AbstractPolicySpec):
             )
 
         elif isinstance(sampling, PathSampling) and sampling.sampler != ODE and not sampling.drawn(sampling.max_length):
+            ode = ", or sampling.sampler=ode" if whole.doing(FORWARD) else ""
             yield Refusal(
                 f"no step is sampled from sampling.first={sampling.first} to sampling.last={sampling.last} of "
                 f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
-                "sampling.first=0 sampling.last=-1, or more steps"
+                f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
