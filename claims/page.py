@@ -31,6 +31,8 @@ import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
+import few_steps  # noqa: E402
+import few_steps_page  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
@@ -170,6 +172,7 @@ def pages() -> dict[str, str]:
         branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
     )
     text += "\n" + branches_slower_page.section(campaign.load(branches_slower.RECORD))
+    text += "\n" + few_steps_page.section(campaign.load(few_steps.RECORD))
     text += "\n" + closed_form_page.section(campaign.load(closed_form.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
