@@ -20,19 +20,19 @@ def dmd2() -> UpdateRun:
     is a generator of one step; the paper's take one or four. Left out: the GAN loss on real images.
     """
     return UpdateRun(
-        policy=Denoiser(),
+        policy=Denoiser(batch=32),  # as many as a step has: a call of fewer is padded
         engine=Denoising(slots=64),
         tasks=Conditions(seed=1),
         held_out=HeldOut(tasks=Conditions(seed=2, size=200), samples=1),
         sampling=PathSampling(max_length=2, sampler="cps", noise=1.0, spacing="trailing"),
         rewards=(DigitDistance(),),
-        prompts_per_step=8,
+        prompts_per_step=2,
         num_generations=16,
         max_staleness=0,
         ahead="ready",
         update=DistributionMatching(
-            optimization=Optimization(learning_rate=3e-4, critic_learning_rate=1e-3, microbatch_tokens=65536)
+            optimization=Optimization(learning_rate=3e-4, critic_learning_rate=3e-4, beta1=0.0, microbatch_tokens=65536)
         ),
-        steps=60,
+        steps=24,
         threads=1,
     )
