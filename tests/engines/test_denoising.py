@@ -104,7 +104,7 @@ def test_trailing_steps_of_a_flow_are_even_and_the_schedulers_last_is_almost_wit
 
 
 def test_a_spacing_that_is_none_and_one_that_a_scheduler_sets_itself_are_refused():
-    with pytest.raises(ValueError, match="spacing.*trailing"):
+    with pytest.raises(ValueError, match=r"spacing.*trailing"):
         recipes.load("dmd2", {"sampling.spacing": config.Text("even")})
     with pytest.raises(ValueError, match=r"is for flows, .* DDIMScheduler: set timestep_spacing"):
         ask(engine_of(Denoiser(model="gimbal-digits-ddim").load(0)), [0], sampler="ddim", spacing="trailing")

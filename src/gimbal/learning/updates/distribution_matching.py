@@ -37,7 +37,6 @@ class DistributionMatching(AbstractUpdate):
     - fake = real: no gradient.
     - Gaussian samples and teacher, without the denominator: the gradient of the KL of the noised samples, times (noise / signal)^2.
     - paths of one step: a generator, x = x0 hat of noise.
-    - the gradient in x is g / D, so it does not depend on the scale of the samples.
 
     ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
     rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
