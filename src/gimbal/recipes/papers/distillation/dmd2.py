@@ -16,8 +16,8 @@ def dmd2() -> UpdateRun:
     """DMD2 (arXiv:2405.14867): a flow model that draws digits in ten steps learns to draw them in two, from its own scores.
 
     On-policy, without a reward: the base model is the teacher. Paths are noised anew after each step, as published; the evaluation
-    samples so (`eval/data/distance`) and by the ODE (`eval/greedy_data/distance`). `sampling.max_length=1` with `sampling.sampler=ode`
-    is a generator of one step; the paper's take one or four. Left out: the GAN loss on real images.
+    samples so (`eval/data/distance`) and by the ODE (`eval/greedy_data/distance`). The paper's take one step, as docs/denoising.md
+    shows, or four. Left out: the GAN loss on real images.
     """
     return UpdateRun(
         policy=Denoiser(batch=32),  # as many as a step has: a call of fewer is padded
