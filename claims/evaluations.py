@@ -12,10 +12,14 @@ from gimbal.runtime.local import Trainer
 FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
 
 
-def at(budget: int, trainer: Trainer, trained: Callable[[TrainBatch], int]) -> tuple[dict[str, Any], dict[str, float]]:
+def at(
+    budget: int, trainer: Trainer, trained: Callable[[TrainBatch], int], early: int = 0
+) -> tuple[dict[str, Any], dict[str, float]]:
     """The figures on the line between the last step before the budget and the first after it, with steps and seconds; and the metrics
     of the last step. ``trained`` counts the evaluations that the learner spends on a batch; each step of a sampled path is one more.
+    ``NAME_early``: the same figures after ``early`` steps, if that is not 0.
     """
+    sooner: dict[str, float] = {}
     spent, learned, now, steps, marks = 0.0, 0, 0.0, 0, list[tuple[float, Any]]()
     metrics: dict[str, float] = {}
     trainer.begin()
@@ -25,9 +29,13 @@ def at(budget: int, trainer: Trainer, trained: Callable[[TrainBatch], int]) -> t
         spent += time.process_time() - begin
         steps, learned = steps + 1, learned + trained(batch)
         before, now = now, trainer.pipeline.generated["decisions"] + learned
-        if now + (now - before) >= budget:  # the last step before, and the one after
-            marks.append((now, trainer.evaluate().metrics()))
-    (early, low), (late, high) = marks[-2:]
-    share = (budget - early) / (late - early)
+        marked = now + (now - before) >= budget  # the last step before, and the one after
+        measured = trainer.evaluate().metrics() if marked or steps == early else {}
+        if marked:
+            marks.append((now, measured))
+        if steps == early:
+            sooner = {f"{name}_early": round(measured[key], 4) for name, key in FIGURES.items()}
+    (below, low), (beyond, high) = marks[-2:]
+    share = (budget - below) / (beyond - below)
     found = {name: round(low[key] + share * (high[key] - low[key]), 4) for name, key in FIGURES.items()}
-    return {**found, "steps": steps, "cpu": round(spent, 1)}, metrics
+    return {**found, **sooner, "steps": steps, "cpu": round(spent, 1)}, metrics

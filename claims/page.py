@@ -14,9 +14,13 @@ sys.path.insert(0, str(HERE))
 import age_page  # noqa: E402
 import balance  # noqa: E402
 import branches  # noqa: E402
+import branches_slower  # noqa: E402
+import branches_slower_page  # noqa: E402
 import campaign  # noqa: E402
 import cases  # noqa: E402
 import cases_page  # noqa: E402
+import closed_form  # noqa: E402
+import closed_form_page  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
 import control  # noqa: E402
@@ -34,6 +38,8 @@ import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
 import flows  # noqa: E402
+import few_steps  # noqa: E402
+import few_steps_page  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
@@ -209,6 +215,9 @@ def pages() -> dict[str, str]:
     text += "\n" + tuned_page.section(
         branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
     )
+    text += "\n" + branches_slower_page.section(campaign.load(branches_slower.RECORD))
+    text += "\n" + few_steps_page.section(campaign.load(few_steps.RECORD))
+    text += "\n" + closed_form_page.section(campaign.load(closed_form.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
+from gimbal import config, recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import TOLERANCE, Denoising
 from gimbal.engines.receipts import tensors
@@ -80,13 +81,33 @@ def test_a_sample_is_the_same_whatever_is_drawn_beside_it(policy):
 
 def test_at_temperature_0_it_is_the_ode_and_nothing_is_drawn(policy):
     (row,) = drawn(ask(engine_of(policy), [0], temperature=0.0)).values()
-    schedule, x = policy.schedule(5), row.decisions.state_NXD[:, 0]
+    schedule, x = policy.schedule(PathSampling(max_length=5)), row.decisions.state_NXD[:, 0]
     with torch.no_grad():
         for place in range(5):
             v = policy.found(x, schedule.time_S[place : place + 1], torch.tensor([-1]))
             x = x - (schedule.level_SL[place, 1] - schedule.level_SL[place, 3]) * v
     torch.testing.assert_close(x, row.decisions.sample_ND, atol=1e-5, rtol=0)
     assert not row.mask_S.any() and not row.behavior_S.any()
+
+
+def test_trailing_steps_of_a_flow_are_even_and_the_schedulers_last_is_almost_without_noise(policy):
+    (row,) = drawn(ask(engine_of(policy), [0], max_length=4, spacing="trailing")).values()
+    assert row.decisions.level_NSL[0, :, 1].tolist() == [1.0, 0.75, 0.5, 0.25]
+    assert row.decisions.level_NSL[0, :, 3].tolist() == [0.75, 0.5, 0.25, 0.0]
+    assert row.decisions.time_NS[0].tolist() == [1000, 750, 500, 250]
+    (usual,) = drawn(ask(engine_of(policy), [0], max_length=4)).values()
+    assert float(usual.decisions.level_NSL[0, -1, 1]) == pytest.approx(1e-3)
+    one = [
+        drawn(ask(engine_of(policy), [0], max_length=1, sampler="ode", spacing=s))[0] for s in ("trailing", "scheduler")
+    ]
+    assert same(*one), "a single step is the same"
+
+
+def test_a_spacing_that_is_none_and_one_that_a_scheduler_sets_itself_are_refused():
+    with pytest.raises(ValueError, match=r"spacing.*trailing"):
+        recipes.load("dmd2", {"sampling.spacing": config.Text("even")})
+    with pytest.raises(ValueError, match=r"is for flows, .* DDIMScheduler: set timestep_spacing"):
+        ask(engine_of(Denoiser(model="gimbal-digits-ddim").load(0)), [0], sampler="ddim", spacing="trailing")
 
 
 def test_windows_are_of_a_group_and_starts_can_be_shared(policy):

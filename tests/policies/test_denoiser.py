@@ -36,6 +36,12 @@ def taken(process, place, x_KD, found_KD, sampler, amplitude):
     return step(sampler, x_KD, clean_KD, eps_KD, level_KL, torch.full((len(x_KD),), float(amplitude)))
 
 
+def test_trailing_steps_are_shifted_as_the_scheduler_shifts():
+    process = Process(diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0))
+    noise_S = process.schedule(4, trailing=True).level_SL[:, 1]
+    torch.testing.assert_close(noise_S, torch.tensor([3 * t / (1 + 2 * t) for t in (1, 0.75, 0.5, 0.25)]), **TIGHT)
+
+
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 def test_without_noise_a_step_of_a_flow_is_that_of_diffusers(shift):
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=shift)

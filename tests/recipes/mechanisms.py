@@ -204,6 +204,8 @@ MECHANISMS: dict[str, Mechanism] = {
         sampling=differs("mismatch/logp_diff_max").by(sampling=replace(BRANCHED, same_start=False)),
     ),
     "diffusion_dpo": of("awm", 2, update=above("dpo/margin")),
+    "diffusion_opd": of("dmd2", update=above("distil/teacher_0")),
+    "dmd2": of("diffusion_opd", update=above("matching/apart")),
     "diffusion_nft": of(
         "flow_grpo",
         2,

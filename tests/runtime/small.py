@@ -20,9 +20,10 @@ from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.run import Run
+from gimbal.runtime.run import Run, UpdateRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,15 @@ class Unequal(AbstractBudgetSpec):
 
     def start(self, rollouts: int, max_length: int) -> UnequalBudget:
         return UnequalBudget(rollouts, max_length)
+
+
+def distilled_run(**changes: object) -> UpdateRun:
+    """dmd2 on paths of two steps, whose fake moves twice for one move of the policy; it needs diffusers."""
+    run = dmd2()
+    update = replace(run.update, fake_updates=2)
+    small = {"policy": replace(run.policy, batch=8), "engine": replace(run.engine, slots=5), "update": update}
+    sizes = {"prompts_per_step": 2, "num_generations": 4, "held_out": None, "checkpoint_every": 1}
+    return replace(run, **small | sizes | changes)
 
 
 def denoising_run(**changes: object) -> Run:

@@ -40,6 +40,7 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
@@ -57,6 +58,8 @@ from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
+from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
+from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.fisor import fisor
@@ -199,6 +202,14 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
         draft(), rewards=(SLOPE, DigitClass(wanted=4, by="neighbours", scale="hit", name="seen"))
     ),
+    r"so there is nothing to train on: .* or more steps, or sampling\.sampler=ode": replace(
+        dmd2(), sampling=replace(dmd2().sampling, max_length=1)
+    ),
+    r"for networks that denoise: policy='Denoiser\(\)'": replace(sac(), update=dmd2().update, store=Once()),
+    r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1": replace(dmd2(), policy=Denoiser(guidance=3.0)),
+    r"steps of networks that denoise: policy='Denoiser\(\)'": replace(
+        sac(), update=diffusion_opd().update, store=Once()
+    ),
     "fixes it only on the ODE": replace(sol_rl(), sampling=PathSampling(max_length=10)),
     "draft is 11, more steps than a sample has": replace(sol_rl(), workflow=replace(sol_rl().workflow, draft=11)),
     "keeps 16 of a group of 16": replace(sol_rl(), num_generations=16),
@@ -229,7 +240,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
 def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
-    assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == []
+    assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == check(dmd2()) == check(diffusion_opd()) == []
     assert check(branch_grpo()) == check(splitting(8)) == check(dance_grpo())
     assert check(replace(flow_grpo(), sampling=PathSampling(max_length=10, first=8))) == check(flow_grpo())
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)

@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from killing import differing, killed, trained, warm
 from slow import Slow
-from small import denoising_run, rows, small_run
+from small import denoising_run, distilled_run, rows, small_run
 
 from gimbal.advantages import NodeNormalized
 from gimbal.dataflow.curricula.tracked import Tracked
@@ -44,6 +44,7 @@ from gimbal.workflows.fixed_splits import FixedSplits
 SLOW = "dialogues on branches with a slow tool, a curriculum that observes"
 DENOISING = "denoising, one version behind, in bfloat16"
 SPLIT = "denoising, paths that split, one version behind"
+DISTILLED = "denoising, distilled by the scores of two models"
 FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
 KILLS, MOST = 8, 32  # of each run
@@ -134,6 +135,7 @@ RUNS = {
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
     SPLIT: lambda home: denoising_run(workflow=FixedSplits(splits=(1, 2)), advantage=NodeNormalized()),
+    DISTILLED: lambda home: distilled_run(),
     "control, recorded": lambda home: recorded(),
 }
 
@@ -170,7 +172,7 @@ def covers(kills, kinds, run) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_comes_to_the_same_bits(context, tmp_path, name):
-    if name in (DENOISING, SPLIT):
+    if name in (DENOISING, SPLIT, DISTILLED):
         pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
     (tmp_path / "mine.py").write_text(REWARD)
     run = replace(RUNS[name](tmp_path), steps=8, record_every=2)

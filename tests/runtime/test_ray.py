@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
 import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
-from small import denoising_run, small_run
+from small import denoising_run, distilled_run, small_run
 
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
@@ -88,10 +88,14 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
     assert ours[0]["sync/gap"] < 1e-5
 
 
-@pytest.mark.parametrize("workflow", [SingleTurn(), FixedSplits(splits=(1, 2))], ids=lambda one: type(one).__name__)
-def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, workflow):
+@pytest.mark.parametrize(
+    ("small", "workflow"),
+    [(denoising_run, SingleTurn()), (denoising_run, FixedSplits(splits=(1, 2))), (distilled_run, SingleTurn())],
+    ids=["paths", "paths that split", "distilled"],
+)
+def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, small, workflow):
     pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
-    fresh = {"small": denoising_run, "max_staleness": 0, "workflow": workflow}
+    fresh = {"small": small, "max_staleness": 0, "workflow": workflow}
     ours, weights = trained(runtime=Ray(workers=2), **fresh)
     theirs, expected = trained(**fresh)
     assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]

@@ -92,7 +92,7 @@ class DenoisingEngine(AbstractEngine):
         self._spec, self._policy = spec, policy_copy(policy)
         self._weights = HeldWeights(self._policy, policy, spec.precision)
         self._version = -1
-        self._schedules: dict[int, NoiseSchedule] = {}
+        self._schedules: dict[PathSampling, NoiseSchedule] = {}
         self._queue: deque[Request] = deque()
         self._trunks: dict[tuple[int, int], tuple[Rollout, int]] = {}  # of queued branches: which path, how many steps
         self._live: list[LivePath] = []  # in the order of their start
@@ -116,7 +116,7 @@ class DenoisingEngine(AbstractEngine):
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
         """A branch: it begins with the first steps of a finished path, which are not evaluated again, and then has its own noise."""
         assert first is not None and not told, "a path is forked; there is nothing to tell it"
-        level_SL = self._schedule(fitting(self._policy, request.sampling).max_length).level_SL
+        level_SL = self._schedule(fitting(self._policy, request.sampling)).level_SL
         if not torch.equal(level_SL[:first], _paths(rollout).level_NSL[0, :first]):
             raise ValueError(
                 f"a branch of {len(level_SL)} denoising steps has other noise levels than the {rollout.length} steps of the path that "
@@ -222,10 +222,10 @@ class DenoisingEngine(AbstractEngine):
             path.keep(saved.get("kept", 0))
             self._live.append(path)
 
-    def _schedule(self, steps: int) -> NoiseSchedule:
-        if steps not in self._schedules:
-            self._schedules[steps] = self._policy.schedule(steps)
-        return self._schedules[steps]
+    def _schedule(self, sampling: PathSampling) -> NoiseSchedule:
+        if sampling not in self._schedules:
+            self._schedules[sampling] = self._policy.schedule(sampling)
+        return self._schedules[sampling]
 
     def _begin(self, request: Request, trunk: Rollout | None = None, kept: int = 0) -> LivePath:
         sampling = fitting(self._policy, request.sampling)
@@ -244,7 +244,7 @@ class DenoisingEngine(AbstractEngine):
         path = LivePath(
             request=request,
             sampling=sampling,
-            schedule=self._schedule(steps),
+            schedule=self._schedule(sampling),
             amplitude_S=amplitude_S,
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.diffusers import DIFFUSED, DIGITS, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
-from gimbal.policies.paths import NO_LABEL, ODE, PATHS, Paths, PathSampling
+from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 LABEL = "label"  # column of a task: the class that is asked for
@@ -57,8 +57,8 @@ class DenoiserPolicy(AbstractPolicy):
         pixels = math.prod(self.sample_shape[1:])
         return int(decisions.cost_N.sum()) // pixels, pixels
 
-    def schedule(self, steps: int) -> NoiseSchedule:
-        return self.process.schedule(steps)
+    def schedule(self, sampling: PathSampling) -> NoiseSchedule:
+        return self.process.schedule(sampling.max_length, trailing=sampling.spacing == TRAILING)
 
     def label(self, task: Task) -> int:
         """The class that a task asks for, or NO_LABEL."""
@@ -223,10 +223,11 @@ class Denoiser(AbstractPolicySpec):
             )
 
         elif isinstance(sampling, PathSampling) and sampling.sampler != ODE and not sampling.drawn(sampling.max_length):
+            ode = ", or sampling.sampler=ode" if whole.doing(FORWARD) else ""
             yield Refusal(
                 f"no step is sampled from sampling.first={sampling.first} to sampling.last={sampling.last} of "
                 f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
-                "sampling.first=0 sampling.last=-1, or more steps"
+                f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
@@ -259,4 +260,27 @@ def fitting(policy: DenoiserPolicy, sampling: AbstractSampling) -> PathSampling:
             f"sampling.sampler is {sampling.sampler}, and {policy.source} has the scheduler {policy.process.name}: choose "
             f"{' or '.join(wanted)}"
         )
+    if sampling.spacing == TRAILING and not policy.process.flow:
+        raise ValueError(
+            f"sampling.spacing=trailing is for flows, and {policy.source} has the scheduler {policy.process.name}: set "
+            "timestep_spacing in its scheduler/scheduler_config.json"
+        )
     return sampling
+
+
+def alike(policy: DenoiserPolicy, teacher: DenoiserPolicy) -> None:
+    """ValueError where a teacher does not denoise what the policy does, by the same schedule of noise."""
+    for name, of in _KIND.items():
+        if (own := of(policy)) != (theirs := of(teacher)):
+            raise ValueError(
+                f"the teacher {teacher.source} has {name} {theirs}, and the policy {policy.source} has {own}: choose a teacher that "
+                "denoises the same samples"
+            )
+
+
+_KIND: dict[str, Callable[[DenoiserPolicy], Any]] = {
+    "the scheduler": lambda policy: policy.process.name,
+    "the training steps": lambda policy: policy.process.scheduler.config.num_train_timesteps,
+    "samples of shape": lambda policy: policy.sample_shape,
+    "this many classes": lambda policy: policy.classes,
+}

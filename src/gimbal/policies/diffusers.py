@@ -62,9 +62,12 @@ class Process:
             "variance_type": ("fixed_small", "fixed_small_log"),
         }
 
-    def schedule(self, steps: int) -> NoiseSchedule:
-        """As ``set_timesteps`` and ``step`` of the scheduler have it."""
-        self.scheduler.set_timesteps(steps)
+    def schedule(self, steps: int, *, trailing: bool = False) -> NoiseSchedule:
+        """As ``set_timesteps`` and ``step`` of the scheduler have it; ``trailing``, of a flow: from 1, 1 - 1 / S ... 1 / S."""
+        if trailing:
+            self.scheduler.set_timesteps(sigmas=[1 - k / steps for k in range(steps)])
+        else:
+            self.scheduler.set_timesteps(steps)
         time_S = self.scheduler.timesteps.float()
         if self.flow:
             sigma_X = self.scheduler.sigmas.float()

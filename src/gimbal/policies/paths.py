@@ -17,6 +17,8 @@ from gimbal.records import AbstractDecisions, AbstractSampling
 Sampler = Literal["flow_sde", "dance_sde", "cps", "ddim", "ode"]
 ODE = "ode"
 Reduce = Literal["sum", "mean"]
+Spacing = Literal["scheduler", "trailing"]
+TRAILING = "trailing"
 NO_LABEL = -1
 
 
@@ -127,7 +129,9 @@ class PathSampling(AbstractSampling):
     Steps from ``first`` up to, but excluding, ``last`` are sampled; ``last`` counts from the end if below 1. The last step is never
     sampled, since its distribution is nearly a point. ``window`` > 0 samples only that many consecutive steps, from a random position
     per group (MixGRPO, arXiv:2507.21802). ``same_start``: all samples of a group start from one noise. ``reduce`` reduces
-    log-probabilities over the dimensions of a sample and sets the scale of clip ranges (ClippedStep).
+    log-probabilities over the dimensions of a sample and sets the scale of clip ranges (ClippedStep). ``spacing`` of a flow's steps:
+    "scheduler" as its scheduler has them, the last of which begins almost without noise; "trailing" begins step k of S at 1 - k / S
+    (before the scheduler's shift), so that each of few steps counts.
     """
 
     max_length: int = 10
@@ -138,6 +142,7 @@ class PathSampling(AbstractSampling):
     window: int = 0
     same_start: bool = False
     reduce: Reduce = "sum"
+    spacing: Spacing = "scheduler"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,6 +156,8 @@ class PathSampling(AbstractSampling):
                 f"sampling.sampler is {self.sampler} and sampling.reduce {self.reduce}; choose among "
                 f"{', '.join(get_args(Sampler))}, and {' and '.join(get_args(Reduce))}"
             )
+        if self.spacing not in get_args(Spacing):
+            raise ValueError(f"sampling.spacing is {self.spacing}; choose among {' and '.join(get_args(Spacing))}")
         if not 0 < self.noise <= 10:
             raise ValueError(f"sampling.noise is {self.noise}; it must be above 0 and at most 10")
         if self.sampler in ("cps", "ddim") and self.noise > 1:

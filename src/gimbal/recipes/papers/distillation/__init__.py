@@ -1,1 +1,1 @@
-"""How does a policy learn from a teacher?"""
+"""How does a policy learn from a teacher, or to sample in few steps?"""

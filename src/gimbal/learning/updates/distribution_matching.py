@@ -1,0 +1,146 @@
+"""Distillation into few steps: a policy learns from two scores of its noised samples, its teacher's and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.forward_process import Noised, acting, paths, weighed_alike
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
+from gimbal.records import TrainBatch
+
+FAKE, REAL = "fake", "real"
+STEP, PLACE, EPS = "matching/step", "matching/place/{}", "matching/eps/{}"  # facts: [N]; of each draw [N] and [N, 1, D]
+EARLIEST, LATEST = 0.02, 0.98  # places at which scores are compared
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributionMatching(AbstractUpdate):
+    """Makes a sampler of few steps draw what its teacher draws in many, by scores of noised samples (DMD2, arXiv:2405.14867).
+
+    x is the clean sample that the policy predicts at a random step of its own recorded path, x_t the same noised to a random time; x0_f
+    and x0_r are the clean samples that ``fake`` and ``real``, the teacher, predict of x_t. For each minibatch:
+
+        fake          md |v_f - v*|^2 on sg x, ``fake_updates`` times, each with its own times and noises
+        policy        1/2 md |x - sg(x - g)|^2,   g = (x0_f - x0_r) / md |x - x0_r|,   times from 0.02 to 0.98
+
+    x0_f - x0_r is the difference of the scores of x_t, times noise^2 / signal, so the policy descends the KL of its noised samples to
+    the teacher's, with a positive weight for each sample. Only the step that predicts x carries gradient: the steps before it are the
+    path as it was sampled, which is the paper's backward simulation.
+
+    - fake = real: no gradient.
+    - Gaussian samples and teacher, without the denominator: the gradient of the KL of the noised samples, times (noise / signal)^2.
+    - paths of one step: a generator, x = x0 hat of noise.
+
+    ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
+    rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
+    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. Left out: the GAN loss on real images.
+    ``optimization.critic_learning_rate`` is the rate of fake.
+
+    Confidence: verified.
+    """
+
+    teacher: Denoiser | None = None
+    fake_updates: int = 5
+
+    def __post_init__(self) -> None:
+        if self.fake_updates < 1:
+            raise ValueError(
+                f"DistributionMatching.fake_updates is {self.fake_updates}; it must be at least 1, or fake does not follow the policy"
+            )
+
+    def models(self) -> dict[str, ModelSpec]:
+        rates = self.optimization
+        return {
+            POLICY: ModelSpec(optimizer=rates.of_policy()),
+            FAKE: ModelSpec(first=True, optimizer=rates.adamw(rates.critic_learning_rate)),
+            REAL: ModelSpec(first=True) if self.teacher is None else ModelSpec(load=self.teacher.load),
+        }
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FORWARD})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        policy = whole.run.policy
+        if not isinstance(policy, Denoiser):
+            yield Refusal("DistributionMatching noises samples for networks that denoise: policy='Denoiser()'")
+        elif policy.guidance != 1:
+            yield Refusal(
+                f"policy.guidance is {policy.guidance}, and DistributionMatching fits fake to samples, which guidance does not: give "
+                f"it to the teacher, update.teacher='Denoiser(guidance={policy.guidance:g})' policy.guidance=1"
+            )
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        """With steps, times and noises sampled for all of it, so that they do not depend on how it is split."""
+        alike(acting(models), models[REAL])
+        decisions, generator = paths(batch), models.random("distribution matching")
+        n, shape = len(decisions.length_N), tuple(decisions.state_NXD.shape[2:])
+        facts = {STEP: torch.from_numpy(generator.integers(decisions.length_N.cpu().numpy()))}
+        for draw in range(self.fake_updates + 1):
+            place_N = torch.from_numpy(generator.random(n, dtype="float32"))
+            last = draw == self.fake_updates
+            facts[PLACE.format(draw)] = EARLIEST + (LATEST - EARLIEST) * place_N if last else place_N
+            facts[EPS.format(draw)] = torch.from_numpy(generator.standard_normal((n, 1, *shape), dtype="float32"))
+        return batch.with_columns(facts).to(models.device), {}
+
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        return weighed_alike(minibatch), {}
+
+    def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
+        policy, weight_N = acting(models), batch.facts["weight"]
+        with torch.no_grad():
+            sample_ND = generated(policy, batch)
+        for draw in range(self.fake_updates):
+            rows = noised(policy, batch, sample_ND, draw)
+            value = (weight_N * rows.missed(rows.said(models[FAKE]))[:, 0]).sum()
+            yield Loss(of=(FAKE,), value=value, metrics={"fake/loss": float(value.detach())})
+        sample_ND = generated(policy, batch)
+        rows = noised(policy, batch, sample_ND.detach(), self.fake_updates)
+        with torch.no_grad():
+            apart_ND, off_N = difference(rows, models[FAKE], models[REAL])
+            wide_N = off_N.clamp(min=1e-5).reshape(-1, *[1] * (apart_ND.ndim - 1))
+            target_ND = sample_ND - apart_ND / wide_N
+        loss_N = 0.5 * (sample_ND - target_ND).square().flatten(1).mean(-1)
+        told = {"matching/apart": apart_ND.abs().flatten(1).mean(-1), "matching/off": off_N}
+        value = (weight_N * loss_N).sum()
+        figures = {name: float((weight_N * x_N).sum()) for name, x_N in told.items()}
+        yield Loss(of=(POLICY,), value=value, metrics={"loss": float(value.detach()), **figures})
+
+
+def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ..."]:
+    """The clean sample that the policy predicts at the drawn step of each path."""
+    decisions, step_N = paths(batch), batch.facts[STEP]
+    at = (torch.arange(len(step_N), device=step_N.device), step_N)
+    x_ND = decisions.state_NXD[at]
+    found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N)
+    return policy.process.split(x_ND, found_ND, decisions.level_NSL[at])[0]
+
+
+def noised(policy: DenoiserPolicy, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."], draw: int) -> Noised:
+    """Samples with the times and noises of this draw."""
+    place_N, eps_ND = batch.facts[PLACE.format(draw)], batch.facts[EPS.format(draw)][:, 0]
+    state_ND, level_NL, time_N, wanted_ND = policy.process.noised(sample_ND, eps_ND, place_N)
+    return Noised(
+        clean_JD=sample_ND,
+        state_JD=state_ND,
+        level_JL=level_NL,
+        time_J=time_N,
+        label_J=paths(batch).label_N,
+        wanted_JD=wanted_ND,
+        place_J=place_N,
+        draws=1,
+    )
+
+
+def difference(
+    rows: Noised, fake: DenoiserPolicy, real: DenoiserPolicy
+) -> tuple[Float[Tensor, "N ..."], Float[Tensor, " N"]]:
+    """(x0_f - x0_r, md |x - x0_r|) of each noised sample."""
+    fake_ND, real_ND = (one.process.split(rows.state_JD, rows.said(one), rows.level_JL)[0] for one in (fake, real))
+    return fake_ND - real_ND, (rows.clean_JD - real_ND).abs().flatten(1).mean(-1)
