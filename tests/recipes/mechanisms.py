@@ -42,10 +42,13 @@ from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
+from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
+from gimbal.rewards.one_of import OneOf
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.tokens_per_pass import TokensPerPass
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
@@ -352,15 +355,20 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(
-        "grpo",
-        prompts=4,
-        seed=DULL,
+        "masked_grpo",
+        prompts=8,
+        rewards=REWARD.by(rewards=(OneOf(), TokensPerPass(weight=0.0))),
         advantage=ADVANTAGE,
         filters=above("drops/no_success"),
         anchored=above("nll/right").by(regularisers=(KLPenalty(coef=0.01),)),
-        regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="reasoning"),)),
+        regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "masked_grpo": of(
+        "grpo",
+        sampling=differs("reward/speed/mean").by(sampling=MaskedSampling(max_length=16, threshold=1.0)),
+        advantage=ADVANTAGE.by(advantage=GroupCentered()),
+    ),
     "mc_grpo": of(
         "grpo",
         advantage=ADVANTAGE.by(advantage=GroupNormalized(), masks=()),
