@@ -11,6 +11,7 @@ from trials import APART
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
@@ -46,9 +47,7 @@ from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
-from gimbal.rewards.one_of import OneOf
 from gimbal.rewards.reasoning import ReasoningScore
-from gimbal.rewards.tokens_per_pass import TokensPerPass
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
@@ -357,9 +356,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "lightning_rl": of(
         "masked_grpo",
         prompts=8,
-        rewards=REWARD.by(rewards=(OneOf(), TokensPerPass(weight=0.0))),
+        speed=ADVANTAGE.by(advantage=RewardDecoupled(rewards=("right",), ddof=0)),
         advantage=ADVANTAGE,
-        filters=above("drops/no_success"),
+        filters=above("drops/no_trade_off"),
         anchored=above("nll/right").by(regularisers=(KLPenalty(coef=0.01),)),
         regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),

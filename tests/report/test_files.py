@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import made
 import pytest
@@ -10,7 +11,7 @@ import torch
 from report_records import batch, group, rollout
 
 from gimbal.report.console import cost
-from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, lost
+from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, filled, lost, strip
 from gimbal.report.record import Record
 
 NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
@@ -300,3 +301,15 @@ def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
     path = Image.open(io.BytesIO(base64.b64decode(data)))
     assert kind == "data:image/png;base64" and path.size == (16, 8), "two states, from noise to the sample"
     assert path.crop((8, 0, 16, 8)).tobytes() == image.tobytes() != path.crop((0, 0, 8, 8)).tobytes()
+
+
+def test_a_text_that_is_filled_in_is_kept_after_each_pass():
+    place, at, pieces = [-1, 2, 0, -1, 1, 3], [0, 0, 0, 1, 1, 2], ["|", "c", "a", "|", "b", "d"]
+    decisions = SimpleNamespace(place_NS=torch.tensor([place]), pass_NS=torch.tensor([at]), shape=(1, 6))
+    row = made.rollout(decisions=decisions)
+    assert filled(row, pieces) == ["a\u00b7c\u00b7", "abc\u00b7", "abcd"] and strip(row) is None
+    assert filled(made.rollout(), ["x"]) is None
+    count = 40
+    decisions = SimpleNamespace(place_NS=torch.arange(count)[None], pass_NS=torch.arange(count)[None], shape=(1, count))
+    lines = filled(made.rollout(decisions=decisions), ["x"] * count)
+    assert len(lines) == 11 and lines[0].count("x") == 1 and lines[-1] == "x" * count

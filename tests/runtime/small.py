@@ -20,8 +20,10 @@ from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
 from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.tokens_per_pass import TokensPerPass
 from gimbal.runtime.run import Run
 
 
@@ -108,6 +110,23 @@ class Unequal(AbstractBudgetSpec):
 
     def start(self, rollouts: int, max_length: int) -> UnequalBudget:
         return UnequalBudget(rollouts, max_length)
+
+
+def masked_run(**changes: object) -> Run:
+    """masked_grpo on texts of a few cells in blocks of four, of which those of a pass are drawn."""
+    run = masked_grpo()
+    small = {
+        "policy": replace(run.policy, batch=8),
+        "engine": replace(run.engine, slots=5),
+        "sampling": replace(run.sampling, max_length=8, block=4, threshold=0.7, spread=0.2),
+        "rewards": (TokensPerPass(),),
+        "prompts_per_step": 2,
+        "num_generations": 4,
+        "budget": Unequal(),
+        "held_out": None,
+        "checkpoint_every": 1,
+    }
+    return replace(run, **small | changes)
 
 
 def denoising_run(**changes: object) -> Run:

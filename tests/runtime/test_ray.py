@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
 import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
-from small import denoising_run, small_run
+from small import denoising_run, masked_run, small_run
 
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
@@ -91,7 +91,14 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
 @pytest.mark.parametrize("workflow", [SingleTurn(), FixedSplits(splits=(1, 2))], ids=lambda one: type(one).__name__)
 def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, workflow):
     pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
-    fresh = {"small": denoising_run, "max_staleness": 0, "workflow": workflow}
+    _same_as_local({"small": denoising_run, "max_staleness": 0, "workflow": workflow})
+
+
+def test_a_model_that_fills_in_masked_text_reaches_the_weights_of_the_local_run(single_thread, cluster):
+    _same_as_local({"small": masked_run, "max_staleness": 0})
+
+
+def _same_as_local(fresh):
     ours, weights = trained(runtime=Ray(workers=2), **fresh)
     theirs, expected = trained(**fresh)
     assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]

@@ -19,8 +19,8 @@ def masked_grpo() -> Run:
 
     Each token's log-probability is evaluated at the very state in which it was committed, as in TraceRL (arXiv:2509.06949; without its
     critic), not estimated from random or whole masks (d1, arXiv:2504.12216). All cells are one block, those above a confidence of 0.9
-    are committed together; a bfloat16 sampler, one version stale. ``reward/speed/mean`` reports the tokens of a forward pass, which earn
-    nothing. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    are committed together; a bfloat16 sampler, one version stale. ``reward/speed/mean`` reports the tokens of a forward pass, which
+    earn nothing. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     return Run(
         policy=MaskedLM(),
