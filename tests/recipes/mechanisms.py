@@ -365,7 +365,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "masked_grpo": of(
         "grpo",
-        sampling=differs("reward/speed/mean").by(sampling=MaskedSampling(max_length=16, threshold=1.0)),
+        sampling=differs("reward/speed/mean").by(sampling=MaskedSampling(max_length=16, threshold=0.9)),
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
     ),
     "mc_grpo": of(
