@@ -12,14 +12,14 @@ per pass at 0.9, the threshold of training. *drawn*, the mean of tokens per pass
 first two, shows whether the reward for speed acts.
 
 **Rule.** Each arm at the better of 1e-4 and 3e-4 by the speed of one run of seed 100, then seeds 0 to 4. *LightningRL is faster* holds
-if the interval of the difference of their speeds, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0; it
-is refuted if the interval lies below 0, and else undecided. *right*, *pace* and *drawn* are described, and decide nothing.
+if the interval of the difference of their speeds, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0;
+it is refuted if the interval lies below 0, and else undecided. *right*, *pace* and *drawn* are described, and decide nothing.
 
 **Limits.** A network of 108 k parameters, 16 cells, one share of right grids, 8 steps of 64 rollouts; LightningRL's blocks of 32 tokens
 are one block here. A rate is chosen by a single run.
 
-Written before its runs, after pilots of *grpo* (seed 0, 14 to 20 steps of 128 rollouts, rates of 1e-4 to 1e-3): its rollouts get faster,
-and their share of right grids first rises and then falls; and two steps of *lightning*, to see what they cost.
+Written before its runs, after pilots of *grpo* (seed 0, 14 to 20 steps of 128 rollouts, rates of 1e-4 to 1e-3): its rollouts get
+faster, and their share of right grids first rises and then falls; and two steps of *lightning*, to see what they cost.
 
     python claims/masked.py --processes 1     # goes on from claims/masked.json; two minutes of one idle core
 """

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_slots
 from gimbal.engines.precision import Precision
-from gimbal.engines.stepwise import AbstractStepwise, AbstractUnderWay
+from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import DenoiserPolicy, NoiseSchedule, fitting
@@ -26,7 +26,7 @@ TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.5}
 
 
 @dataclass(kw_only=True)
-class LivePath(AbstractUnderWay):
+class LivePath:
     """A path in progress. Lists have one entry per step; ``states`` has one more, the current one."""
 
     request: Request

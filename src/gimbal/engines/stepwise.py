@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -19,25 +19,21 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractSampling, Rollout
 
 
-class AbstractUnderWay(ABC):
-    """A rollout in progress."""
+class UnderWay(Protocol):
+    """A rollout in progress. ``begun``: it has decisions of its own."""
 
     request: Request
 
     @property
-    @abstractmethod
-    def begun(self) -> bool:
-        """Whether it has decisions of its own."""
+    def begun(self) -> bool: ...
 
     @property
-    @abstractmethod
     def done(self) -> bool: ...
 
-    @abstractmethod
     def rollout(self, stop: str) -> Rollout: ...
 
 
-Live = TypeVar("Live", bound=AbstractUnderWay)
+Live = TypeVar("Live", bound=UnderWay)
 Policy = TypeVar("Policy", bound=AbstractPolicy)
 
 

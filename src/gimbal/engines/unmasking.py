@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gimbal.engines.base import AbstractEngineSpec, Request, check_slots
 from gimbal.engines.precision import Precision
-from gimbal.engines.stepwise import AbstractStepwise, AbstractUnderWay
+from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.commits import WHERE, Commits, MaskedSampling, choice, chosen
@@ -24,7 +24,7 @@ TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.05, "int8": 0.0
 
 
 @dataclass(kw_only=True)
-class LiveText(AbstractUnderWay):
+class LiveText:
     """A text in progress: ``cells`` are masked until they are committed. The other lists have one entry per decision."""
 
     request: Request

@@ -20,7 +20,8 @@ def lightning_rl() -> Run:
     itself, with a likelihood term on right answers and a KL to the base.
 
     Groups without a right answer, or that do not differ in speed, are dropped. As published, all cells above a confidence of 0.9 are
-    committed together; published blocks are of 32 tokens, here all 16 cells are one. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    committed together; published blocks are of 32 tokens, here all 16 cells are one. On-policy except for staleness: one update per
+    batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         masked_grpo(),
