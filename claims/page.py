@@ -37,6 +37,7 @@ import holds  # noqa: E402
 import holds_page  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
+import masked  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
@@ -81,6 +82,12 @@ SWARM = {
     "at the end": "end",
     "groups of the peer, of all that trained": "taken",
     "steps": "steps",
+}
+MASKED = {
+    "speed": "speed",
+    "right at 0.9": "right",
+    "tokens per pass at 0.9": "pace",
+    "drawn": "drawn",
 }
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
@@ -165,6 +172,7 @@ def pages() -> dict[str, str]:
     text += "\n" + tuned_page.section(
         branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
     )
+    text += "\n" + tuned_page.section(masked, "Tokens of a forward pass", MASKED, campaign.load(masked.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractSampling, Rollout
 
 
+@runtime_checkable
 class UnderWay(Protocol):
     """A rollout in progress. ``begun``: it has decisions of its own."""
 
