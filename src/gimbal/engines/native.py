@@ -103,8 +103,7 @@ class Native(AbstractEngineSpec):
         return frozenset({DRAW, CONTINUE, FORK, READ, *[RECORD] * self.entropy, *[RIVALS] * self.rivals})
 
     def start(self, policy: AbstractPolicy) -> NativeEngine:
-        if not isinstance(policy, TokenPolicy):
-            raise ValueError(f"Native samples causal language models, not {type(policy).__name__}: policy='CausalLM()'")
+        assert isinstance(policy, TokenPolicy), "the native engine samples token policies"
         return NativeEngine(self, policy)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
