@@ -365,6 +365,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "masked_grpo": of(
         "grpo",
+        prompts=8,
         sampling=differs("reward/speed/mean").by(sampling=MaskedSampling(max_length=16, threshold=0.9)),
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
     ),
