@@ -52,6 +52,7 @@ import horizon  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import memory  # noqa: E402
+import masked  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
@@ -118,6 +119,12 @@ SWARM = {
 DISTILLATION = {"mean of its marks": "mean", "at the end": "end", "steps": "steps"}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
+MASKED = {
+    "speed": "speed",
+    "right at 0.9": "right",
+    "tokens per pass at 0.9": "pace",
+    "drawn": "drawn",
+}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -218,6 +225,7 @@ def pages() -> dict[str, str]:
     text += "\n" + branches_slower_page.section(campaign.load(branches_slower.RECORD))
     text += "\n" + few_steps_page.section(campaign.load(few_steps.RECORD))
     text += "\n" + closed_form_page.section(campaign.load(closed_form.RECORD))
+    text += "\n" + tuned_page.section(masked, "Tokens of a forward pass", MASKED, campaign.load(masked.RECORD))
     text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
     text += "\n" + failing.section(tokens.load(failing.RECORD))
     text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))

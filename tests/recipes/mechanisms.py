@@ -11,6 +11,7 @@ from trials import APART
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
@@ -44,6 +45,7 @@ from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
+from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
@@ -365,15 +367,21 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
     "lightning_rl": of(
-        "grpo",
-        prompts=4,
-        seed=DULL,
+        "masked_grpo",
+        prompts=8,
+        speed=ADVANTAGE.by(advantage=RewardDecoupled(rewards=("right",), ddof=0)),
         advantage=ADVANTAGE,
-        filters=above("drops/no_success"),
+        filters=above("drops/no_trade_off"),
         anchored=above("nll/right").by(regularisers=(KLPenalty(coef=0.01),)),
-        regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="reasoning"),)),
+        regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "masked_grpo": of(
+        "grpo",
+        prompts=8,
+        sampling=differs("reward/speed/mean").by(sampling=MaskedSampling(max_length=16, threshold=0.9)),
+        advantage=ADVANTAGE.by(advantage=GroupCentered()),
+    ),
     "mc_grpo": of(
         "grpo",
         advantage=ADVANTAGE.by(advantage=GroupNormalized(), masks=()),

@@ -9,8 +9,9 @@ import pytest
 import torch
 from report_records import batch, group, rollout
 
+from gimbal.policies.commits import WHERE, Commits
 from gimbal.report.console import cost
-from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, lost
+from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, filled, lost, strip
 from gimbal.report.record import Record
 
 NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
@@ -300,3 +301,28 @@ def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
     path = Image.open(io.BytesIO(base64.b64decode(data)))
     assert kind == "data:image/png;base64" and path.size == (16, 8), "two states, from noise to the sample"
     assert path.crop((8, 0, 16, 8)).tobytes() == image.tobytes() != path.crop((0, 0, 8, 8)).tobytes()
+
+
+def filling(place, at):
+    count = len(place)
+    return Commits(
+        prompt_NP=torch.tensor([[5]]),
+        prompt_N=torch.tensor([1]),
+        place_NS=torch.tensor([place]),
+        token_NS=torch.zeros(1, count, dtype=torch.long),
+        pass_NS=torch.tensor([at]),
+        seen_NS=torch.full((1, count), count),
+        length_N=torch.tensor([count]),
+        threshold_N=torch.tensor([0.9]),
+        spread_N=torch.tensor([0.1]),
+        mask=9,
+    )
+
+
+def test_a_text_that_is_filled_in_is_kept_after_each_pass():
+    pieces = ["|", "c", "a", "|", "b", "d"]
+    row = made.rollout(decisions=filling([WHERE, 2, 0, WHERE, 1, 3], [0, 0, 0, 1, 1, 2]))
+    assert filled(row, pieces) == ["a\u00b7c\u00b7", "abc\u00b7", "abcd"] and strip(row) is None
+    assert filled(made.rollout(), ["x"]) is None
+    lines = filled(made.rollout(decisions=filling(list(range(40)), list(range(40)))), ["x"] * 40)
+    assert len(lines) == 11 and lines[0].count("x") == 1 and lines[-1] == "x" * 40

@@ -13,7 +13,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from killing import differing, killed, trained, warm
 from slow import Slow
+<<<<<<< HEAD
 from small import denoising_run, distilled_run, rows, small_run
+=======
+from small import denoising_run, masked_run, rows, small_run
+>>>>>>> masked
 
 from gimbal.advantages import NodeNormalized
 from gimbal.dataflow.curricula.tracked import Tracked
@@ -134,6 +138,7 @@ RUNS = {
     "control, from a buffer": lambda home: from_a_buffer(),
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
+    "masked text": lambda home: masked_run(),
     SPLIT: lambda home: denoising_run(workflow=FixedSplits(splits=(1, 2)), advantage=NodeNormalized()),
     DISTILLED: lambda home: distilled_run(),
     "control, recorded": lambda home: recorded(),

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from small import denoising_run, small_run
+from small import denoising_run, masked_run, small_run
 
 from gimbal.runtime.local import run_local
 
@@ -18,5 +18,6 @@ with (
     tempfile.TemporaryDirectory() as directory,
 ):
     run_local(small_run(steps=1, checkpoint_every=1, record_every=1), Path(directory))
+    run_local(masked_run(steps=1), Path(directory) / "masked")
     if find_spec("diffusers"):
         run_local(denoising_run(steps=1), Path(directory) / "denoising")

@@ -112,7 +112,8 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     spec = run.policy
     if not isinstance(spec, CausalLM | Denoiser):
         raise ValueError(
-            f"{type(spec).__name__} is not a transformers or diffusers model, so it cannot be exported; use the run's own {model}"
+            f"{type(spec).__name__} is not a causal language model or a diffusers model, so it cannot be exported; use the run's own "
+            f"{model}"
         )
     if as_adapter and spec.lora is None:
         raise ValueError("this run trained the whole model: leave out --adapter")

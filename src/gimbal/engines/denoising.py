@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import copy
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from gimbal.engines.base import DRAW, FORK, AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
-from gimbal.engines.precision import Fit, Form, Precision
-from gimbal.engines.receipts import Reading, fingerprints, tensors, unsaved
+from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_slots
+from gimbal.engines.precision import Precision
+from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import DenoiserPolicy, NoiseSchedule, fitting
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density
-from gimbal.records import Rollout
+from gimbal.records import AbstractSampling, Rollout
 
 # Mean |log-prob gap| to a float32 trainer at equal weights that each precision explains, of sums over 64 dimensions. Measured on
 # gimbal-digits: docs/denoising.md.
@@ -48,6 +45,14 @@ class LivePath:
     @property
     def length(self) -> int:
         return len(self.means)
+
+    @property
+    def begun(self) -> bool:
+        return self.length > self.kept
+
+    @property
+    def done(self) -> bool:
+        return self.length == len(self.amplitude_S)
 
     def keep(self, steps: int) -> None:
         """Its first steps are another path's: without amplitude they are no decisions here, and their log-probability is 0."""
@@ -85,33 +90,24 @@ class LivePath:
         )
 
 
-class DenoisingEngine(AbstractEngine):
+class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
     """At most ``slots`` paths in progress, each at its own noise level; a step evaluates the network on all of them together."""
 
     def __init__(self, policy: DenoiserPolicy, spec: Denoising) -> None:
+<<<<<<< HEAD
         self._spec, self._policy = spec, policy_copy(policy)
         self._weights = HeldWeights(self._policy, policy, spec.precision)
         self._version = -1
         self._schedules: dict[PathSampling, NoiseSchedule] = {}
         self._queue: deque[Request] = deque()
+=======
+        super().__init__(policy, spec.slots, spec.precision, TOLERANCE[spec.precision])
+        self._schedules: dict[int, NoiseSchedule] = {}
+>>>>>>> masked
         self._trunks: dict[tuple[int, int], tuple[Rollout, int]] = {}  # of queued branches: which path, how many steps
-        self._live: list[LivePath] = []  # in the order of their start
 
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCE[self._spec.precision]
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._queue) + len(self._live)
-
-    def submit(self, request: Request) -> None:
-        fitting(self._policy, request.sampling)
-        self._queue.append(request)
+    def check(self, sampling: AbstractSampling) -> None:
+        fitting(self._policy, sampling)
 
     def extend(self, request: Request, rollout: Rollout, told: Sequence[int] = (), *, first: int | None = None) -> None:
         """A branch: it begins with the first steps of a finished path, which are not evaluated again, and then has its own noise."""
@@ -125,19 +121,12 @@ class DenoisingEngine(AbstractEngine):
         self.submit(request)
         self._trunks[request.key] = rollout, first
 
-    @torch.no_grad()
-    def step(self) -> list[Finished]:
-        assert self._version >= 0, "an engine samples only after its first load"
-        while self._queue and len(self._live) < self._spec.slots:
-            request = self._queue.popleft()
-            self._live.append(self._begin(request, *self._trunks.pop(request.key, (None, 0))))
-        if not self._live:
-            return []
-        for sampler in dict.fromkeys(path.sampling.sampler for path in self._live):
-            self._draw(sampler, [path for path in self._live if path.sampling.sampler == sampler])
-        ended = [path for path in self._live if path.length == len(path.amplitude_S)]
-        self._live = [path for path in self._live if path.length < len(path.amplitude_S)]
-        return [Finished.of(path.request.key, path.rollout("stop")) for path in ended]
+    def begin(self, request: Request) -> LivePath:
+        return self._begin(request, *self._trunks.pop(request.key, (None, 0)))
+
+    def advance(self, live: Sequence[LivePath]) -> None:
+        for sampler in dict.fromkeys(path.sampling.sampler for path in live):
+            self._draw(sampler, [path for path in live if path.sampling.sampler == sampler])
 
     def _draw(self, sampler: str, paths: Sequence[LivePath]) -> None:
         """The next step of each."""
@@ -168,59 +157,33 @@ class DenoisingEngine(AbstractEngine):
             path.versions.append(self._version)
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        for request in self._queue:
-            if request.key == key:
-                self._queue.remove(request)
-                self._trunks.pop(key, None)
-                return None
-        for path in self._live:
-            if path.request.key == key:
-                self._live.remove(path)
-                return path.rollout("cancelled") if path.length > path.kept else None
-        raise KeyError(f"no request {key} is in flight")
+        self._trunks.pop(key, None)
+        return super().cancel(key)
 
-    def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self._weights.load(state)
-        self._version = version
+    def saved(self, live: LivePath) -> dict[str, Any]:
+        return {
+            "request": live.request,
+            "states": [state_D.clone() for state_D in live.states],  # each is a view of a whole step's
+            "means": [mean_D.clone() for mean_D in live.means],
+            "stds": list(live.stds),
+            "behavior": list(live.behavior),
+            "versions": list(live.versions),
+            "kept": live.kept,
+        }
 
-    @property
-    def form(self) -> Form | None:
-        return self._weights.form
-
-    def reading(self) -> Reading:
-        return Reading(version=self._version, prints=fingerprints(tensors(self._policy)))
-
-    @torch.no_grad()
-    def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        return self._policy.evaluate(rollout.decisions).logprob_NS[0]
-
-    def partial_rollouts(self) -> list[Finished]:
-        return [Finished.of(p.request.key, p.rollout("cancelled")) for p in self._live if p.length > p.kept]
+    def restored(self, saved: Mapping[str, Any]) -> LivePath:
+        path = self._begin(saved["request"])
+        path.states, path.means = list(saved["states"]), list(saved["means"])
+        path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
+        path.keep(saved.get("kept", 0))
+        return path
 
     def state_dict(self) -> dict[str, Any]:
-        """Noise is not saved: it is generated again from the name of its request."""
-        live = [
-            {
-                "request": path.request,
-                "states": [state_D.clone() for state_D in path.states],  # each is a view of a whole step's
-                "means": [mean_D.clone() for mean_D in path.means],
-                "stds": list(path.stds),
-                "behavior": list(path.behavior),
-                "versions": list(path.versions),
-                "kept": path.kept,
-            }
-            for path in self._live
-        ]
-        return {"queue": list(self._queue), "trunks": dict(self._trunks), "live": live}
+        return {**super().state_dict(), "trunks": dict(self._trunks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._queue, self._trunks, self._live = deque(state["queue"]), dict(state.get("trunks", {})), []
-        for saved in state["live"]:
-            path = self._begin(saved["request"])
-            path.states, path.means = list(saved["states"]), list(saved["means"])
-            path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
-            path.keep(saved.get("kept", 0))
-            self._live.append(path)
+        super().load_state_dict(state)
+        self._trunks = dict(state.get("trunks", {}))
 
     def _schedule(self, sampling: PathSampling) -> NoiseSchedule:
         if sampling not in self._schedules:
@@ -266,39 +229,6 @@ def _paths(rollout: Rollout) -> Paths:
 
 def _normal(generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-
-
-def policy_copy(policy: DenoiserPolicy) -> DenoiserPolicy:
-    return copy.deepcopy(policy).eval().requires_grad_(False)
-
-
-class HeldWeights:
-    """The tensors of a sampler's copy, reloaded in its precision.
-
-    bfloat16 casts the weights and computes in bfloat16, except for means and log-probabilities. int8 rounds the weight of every
-    linear layer to 8 bits, one scale per output channel, and computes in float32, as Native does.
-    """
-
-    def __init__(self, own: DenoiserPolicy, policy: DenoiserPolicy, precision: Precision) -> None:
-        frozen = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        own.to(dtype)
-        kept = unsaved(policy)
-        for name in kept:  # such as embeddings of positions, which nobody delivers
-            path, _, last = name.rpartition(".")
-            own.get_submodule(path).register_buffer(last, policy.get_buffer(name).clone(), persistent=False)
-        linear = [name for name, m in own.named_modules() if isinstance(m, nn.Linear) and ".lora_" not in name]
-        axes = {f"{name}.weight": 0 for name in linear} if precision == "int8" else {}
-        self.form = Form(dtype=dtype, axes=axes, kept=frozenset(kept))
-        self._fit = Fit(own.state_dict(keep_vars=True), frozen)
-        for name in frozen:
-            with torch.no_grad():
-                self._fit.tensors[name].copy_(self.form(name, self._fit.tensors[name]))
-
-    @torch.no_grad()
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        for name, new in self._fit(state).items():
-            self._fit.tensors[name].copy_(self.form(name, new.to(self._fit.tensors[name].device)))
 
 
 @dataclass(frozen=True, kw_only=True)

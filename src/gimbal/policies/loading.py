@@ -18,7 +18,8 @@ from gimbal.policies.lora import base_of, whole_model
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
 MEMORY = "gimbal-tiny-memory"
-SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY)  # the models in the package
+SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY)  # the causal language models in the package
+MASKED = "gimbal-sudoku"  # and the masked one
 HUB_SECONDS = 10.0  # for the hub to say whether it has a model
 
 
@@ -45,12 +46,17 @@ def sees(path: str) -> bool:
     return description(path).get("model_type") in TYPES
 
 
-def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, Any]:
-    """(model, tokenizer, processor of images or None) of a directory or a name of the hub; ``fresh``: a seed to draw weights by."""
+def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = False) -> tuple[Any, Any, Any]:
+    """(model, tokenizer, processor of images or None) of a directory or a name of the hub; ``fresh``: a seed to draw weights by.
+    ``masked``: of a masked language model, not a causal one."""
     # Imported here: it takes a second, and `gimbal --help` should not.
     # Not from transformers itself: a type checker would read every architecture for it.
     from transformers.models.auto.configuration_auto import AutoConfig
-    from transformers.models.auto.modeling_auto import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoModelForMaskedLM,
+    )
     from transformers.models.auto.processing_auto import AutoProcessor
     from transformers.models.auto.tokenization_auto import AutoTokenizer
     from transformers.utils import logging
@@ -65,12 +71,14 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
         processor = AutoProcessor.from_pretrained(path) if sees(path) else None
         tokenizer = AutoTokenizer.from_pretrained(path) if processor is None else processor.tokenizer
         kind = AutoModelForCausalLM if processor is None else AutoModelForImageTextToText
+        kind = AutoModelForMaskedLM if masked else kind
         if fresh is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(fresh)
                 model = kind.from_config(AutoConfig.from_pretrained(path))
             assert tokenizer is not None, "it would have raised"
-            model.generation_config.eos_token_id = tokenizer.eos_token_id
+            if not masked:
+                model.generation_config.eos_token_id = tokenizer.eos_token_id
             return model.to(dtype).eval(), tokenizer, processor
         if adapter:
             model, wrong = whole_model(path, kind, dtype=dtype), ""
@@ -90,7 +98,8 @@ def read(path: str, dtype: torch.dtype, fresh: int | None) -> tuple[Any, Any, An
         where = (
             "" if local.exists() else " (no directory here has that name, so it was looked up on the Hugging Face Hub)"
         )
-        raise ValueError(f"{path}{where} cannot be loaded as a causal language model: {said(error)}") from error
+        what = "masked" if masked else "causal"
+        raise ValueError(f"{path}{where} cannot be loaded as a {what} language model: {said(error)}") from error
     if wrong:
         raise ValueError(f"the weights in {path} do not match its config.json: {wrong}")
     if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:

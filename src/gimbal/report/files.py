@@ -28,6 +28,7 @@ from gimbal.report.metrics import passed
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels per side of a sample, and of a state on its path; states shown
+MASKED = "\u00b7"  # a cell of a text that is still to be filled in
 CLOCKED = (
     "time/",
     "perf/",
@@ -162,7 +163,7 @@ def _described(
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
         "fork": rollout.fork,  # [sample it forked from, decisions it inherited]; null: it began at the prompt
         "solved": passed(rollout),
-    } | {name: image for name, image in (("image", picture(rollout)), ("path", strip(rollout))) if image}
+    } | {name: x for name, x in (("image", picture(rollout)), ("path", strip(rollout) or filled(rollout, pieces))) if x}
 
 
 def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
@@ -199,6 +200,30 @@ def strip(rollout: Rollout) -> str | None:
     length = rollout.length
     shown = sorted({round(place * length / (FRAMES - 1)) for place in range(FRAMES)})
     return _png(made.state_NXD[0, shown], FRAME)
+
+
+@runtime_checkable
+class _Filled(Protocol):
+    """Decisions that write the cells of one text, some in each pass."""
+
+    place_NS: Tensor
+    pass_NS: Tensor
+
+
+def filled(rollout: Rollout, pieces: Sequence[str]) -> list[str] | None:
+    """The text after each forward pass, of at most ``FRAMES`` including the first and last, with a dot for each cell that is masked
+    still; None where texts are not filled in."""
+    made = rollout.decisions
+    if not isinstance(made, _Filled):
+        return None
+    place, at = made.place_NS[0].tolist(), made.pass_NS[0].tolist()
+    cells, states = [MASKED] * (max(place) + 1), dict[int, str]()
+    for one, cell, which in zip(pieces, place, at, strict=True):
+        if cell >= 0:  # else it is a choice of cells
+            cells[cell] = one
+        states[which] = "".join(cells)
+    shown = sorted({round(number * (len(states) - 1) / (FRAMES - 1)) for number in range(FRAMES)})
+    return [states[number] for number in shown]
 
 
 def _images(made: object) -> TypeGuard[_Made]:

@@ -117,7 +117,8 @@ function memberNode(m, first) {
   head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
-  if (d.image) node.append(pictureOf(d, 96), ...stripOf(d));
+  if (d.image) node.append(pictureOf(d, 96));
+  node.append(...stripOf(d));
   const [, prompt] = r.task;
   if (prompt !== groupNow.prompt) node.append(make("div", "prompt own", prompt));
   node.append(textNode(m, first, d.pieces.length));

@@ -1,0 +1,204 @@
+"""Masked text: the record of which cells were committed to which tokens in each forward pass, and how that is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from gimbal.policies.base import Family
+from gimbal.records import AbstractDecisions, AbstractSampling
+
+WHERE = -1  # in the place of a cell: the decision chose which cells to commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """The M states from which forward passes of N rows start: the prompt, and the cells that the pass sees, padded on the right."""
+
+    row_M: Int[Tensor, " M"]
+    first_M: Int[Tensor, " M"]  # the decision that begins the pass
+    text_ML: Int[Tensor, "M L"]
+    width_M: Int[Tensor, " M"]
+    masked_ML: Bool[Tensor, "M L"]  # cells that may be committed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commits(AbstractDecisions):
+    """N rows of S decisions, in the order of their forward passes: decision s writes token ``token_NS`` into cell ``place_NS``, or
+    (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it.
+
+    A state is the prompt and the first ``seen_NS`` cells, masked where no earlier pass wrote. All states follow from what was written,
+    so each decision can be evaluated at the very state in which it was made. Rows are padded on the right.
+    """
+
+    prompt_NP: Int[Tensor, "N P"]
+    prompt_N: Int[Tensor, " N"]  # its length
+    place_NS: Int[Tensor, "N S"]
+    token_NS: Int[Tensor, "N S"]
+    pass_NS: Int[Tensor, "N S"]
+    seen_NS: Int[Tensor, "N S"]  # cells that this pass sees
+    length_N: Int[Tensor, " N"]
+    threshold_N: Float[Tensor, " N"]  # how the cells of a pass were chosen: see MaskedSampling
+    spread_N: Float[Tensor, " N"]
+    mask: int  # the id of the mask token
+    end: int = -1  # the id of the end-of-text token, if there is one
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, s = self.place_NS.shape
+        return n, s
+
+    @property
+    def there_NS(self) -> Bool[Tensor, "N S"]:
+        return torch.arange(self.shape[1], device=self.length_N.device) < self.length_N[:, None]
+
+    @property
+    def begins_NS(self) -> Bool[Tensor, "N S"]:
+        """The first decision of each pass."""
+        before_NS = nn.functional.pad(self.pass_NS[:, :-1], (1, 0), value=-1)
+        return self.there_NS & (self.pass_NS != before_NS)
+
+    @property
+    def passes_N(self) -> Int[Tensor, " N"]:
+        """Forward passes of each row."""
+        return self.begins_NS.sum(-1)
+
+    @property
+    def tokens_N(self) -> Int[Tensor, " N"]:
+        """Tokens of each text: cells that were written, up to the first with an end-of-text token."""
+        wrote_NS = self.there_NS & (self.place_NS != WHERE)
+        ends_NS = wrote_NS & (self.token_NS == self.end)
+        last_N1 = self.place_NS.where(ends_NS, torch.iinfo(torch.long).max).amin(-1, keepdim=True)
+        return (wrote_NS & (self.place_NS <= last_N1)).sum(-1)
+
+    @property
+    def cost_N(self) -> Int[Tensor, " N"]:
+        """Positions of all states, each of which the network reads once."""
+        return ((self.prompt_N[:, None] + self.seen_NS) * self.begins_NS).sum(-1)
+
+    @property
+    def label_NS(self) -> Int[Tensor, "N S"]:
+        return self.token_NS
+
+    @property
+    def states(self) -> States:
+        row_M, first_M = self.begins_NS.nonzero(as_tuple=True)
+        pass_M, seen_M, prompt_M = self.pass_NS[row_M, first_M], self.seen_NS[row_M, first_M], self.prompt_N[row_M]
+        cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
+        wrote_NS = self.there_NS & (self.place_NS != WHERE)
+        for s in range(self.shape[1]):
+            known_M = wrote_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
+            place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
+            new_M1 = self.token_NS[row_M, s][:, None].where(known_M[:, None], cell_MT.gather(1, place_M1))
+            cell_MT.scatter_(1, place_M1, new_M1)
+        width_M = prompt_M + seen_M
+        at_L = torch.arange(int(width_M.max()), device=row_M.device)
+        cell_ML = cell_MT.gather(1, (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1))
+        asked_ML = self.prompt_NP[row_M].gather(1, at_L.clamp(max=self.prompt_NP.shape[1] - 1).expand(len(row_M), -1))
+        inside_ML = at_L >= prompt_M[:, None]
+        text_ML = cell_ML.where(inside_ML, asked_ML)
+        masked_ML = inside_ML & (at_L < width_M[:, None]) & (text_ML == self.mask)
+        return States(row_M=row_M, first_M=first_M, text_ML=text_ML, width_M=width_M, masked_ML=masked_ML)
+
+    def select(self, rows: Int[Tensor, " M"]) -> Commits:
+        s, p = int(self.length_N[rows].max()), int(self.prompt_N[rows].max())
+        columns = {name: value[rows, :s] for name, value in self._of("_NS").items()}
+        flat = {name: value[rows] for name, value in self._of("_N").items()}
+        return self._with(prompt_NP=self.prompt_NP[rows, :p], **columns, **flat)
+
+    @classmethod
+    def stack(cls, items: Sequence[Commits]) -> Commits:  # pyrefly: ignore[bad-override]; a batch is of one kind
+        def joined(name: str, padded: bool) -> Tensor:
+            values = [vars(item)[name] for item in items]
+            longest = max(value.shape[1] for value in values) if padded else 0
+            return torch.cat([nn.functional.pad(v, (0, longest - v.shape[1])) if padded else v for v in values])
+
+        first = items[0]
+        columns = {name: joined(name, True) for name in ("prompt_NP", *first._of("_NS"))}
+        return first._with(**columns, **{name: joined(name, False) for name in first._of("_N")})
+
+    def to(self, device: torch.device) -> Commits:
+        return self._with(**{name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)})
+
+    def _of(self, shape: str) -> Mapping[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if name.endswith(shape)}
+
+    def _with(self, **tensors: Tensor) -> Commits:
+        return Commits(mask=self.mask, end=self.end, **tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSampling(AbstractSampling):
+    """How masked text is filled in: ``max_length`` cells, in blocks of ``block`` from left to right (0: all are one block).
+
+    In a forward pass the network sees the prompt and the cells up to the end of the current block. Each masked cell has a confidence:
+    the probability of its likeliest token, at temperature 1. The pass commits some cells, and draws the token of each from the
+    network's distribution at that cell, softmax(logits / temperature) over all tokens but the mask.
+
+    - ``spread`` = 0: the most confident cell is committed, and with it all whose confidence is above ``threshold``. This choice is
+      certain given the state: it has no log-probability, and no gradient.
+    - ``spread`` > 0: the choice is drawn, and is a decision of its own: one cell by softmax(confidence / spread), and each other with
+      probability sigmoid((confidence - threshold) / spread). Temperature 0 chooses as if ``spread`` were 0.
+
+    ``threshold`` 1 commits one cell a pass, 0 the whole block at once; ``block`` 1 fills from left to right. A text ends with the block
+    that has an end-of-text token, or with its last cell.
+    """
+
+    max_length: int = 64
+    block: int = 0
+    threshold: float = 0.9
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block < 0:
+            raise ValueError(f"sampling.block is {self.block}; it must be a number of cells, or 0 for all at once")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"sampling.threshold is {self.threshold}; it is a probability, from 0 to 1")
+        if not 0 <= self.spread <= 100:
+            raise ValueError(
+                f"sampling.spread is {self.spread}; it must be 0 (cells are not drawn), or above and at most 100"
+            )
+
+    @property
+    def full(self) -> bool:
+        return True
+
+    def seen(self, done: int) -> int:
+        """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
+        block = self.block or self.max_length
+        return min(self.max_length, (done // block + 1) * block)
+
+
+FILLED = Family(unit="decisions", sampling=MaskedSampling, judged=True, earns="reward")
+
+
+def choice(
+    confidence_MT: Float[Tensor, "M T"],
+    masked_MT: Bool[Tensor, "M T"],
+    threshold_M: Float[Tensor, " M"],
+    spread_M: Float[Tensor, " M"],
+) -> tuple[Float[Tensor, "M T"], Float[Tensor, "M T"]]:
+    """(log-probability that the first cell is this one, logit that a cell is committed besides), in double precision: so that sums over
+    cells do not depend on how wide the batch is. ``spread_M`` > 0."""
+    confidence_MT = confidence_MT.double()
+    first_MT = (confidence_MT / spread_M[:, None]).masked_fill(~masked_MT, -torch.inf).log_softmax(-1)
+    return first_MT, (confidence_MT - threshold_M[:, None]) / spread_M[:, None]
+
+
+def chosen(
+    first_MT: Float[Tensor, "M T"],
+    gate_MT: Float[Tensor, "M T"],
+    masked_MT: Bool[Tensor, "M T"],
+    first_M: Int[Tensor, " M"],
+    committed_MT: Bool[Tensor, "M T"],
+) -> Float[Tensor, " M"]:
+    """Log-probability of committing these cells, ``first_M`` among them as the first, by what ``choice`` found."""
+    sign_MT = torch.where(committed_MT, 1.0, -1.0)
+    others_MT = masked_MT.scatter(1, first_M[:, None], False)
+    gates_M = nn.functional.logsigmoid(sign_MT * gate_MT).where(others_MT, 0).sum(-1)
+    return (first_MT.gather(1, first_M[:, None])[:, 0] + gates_M).float()

@@ -1,0 +1,194 @@
+"""Masked (discrete) diffusion policies: a network that sees both sides of a masked cell fills a text in, several cells at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from gimbal import durable
+from gimbal.policies import exact, prompts
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.commits import FILLED, WHERE, Commits, choice, chosen
+from gimbal.policies.loading import MASKED, check_files, read
+from gimbal.records import AbstractDecisions, Task
+
+
+class MaskedPolicy(AbstractPolicy):
+    """A masked language model of transformers that evaluates every decision at the state in which it was made.
+
+    The network is called on ``batch`` states of one width at a time, with copies in the last call: rounding depends on a matrix
+    product's size, so this gives sampler and trainer the same bits in any batch. A pass over a row of S decisions costs as many states
+    as the row took forward passes.
+
+    ``entropy_NS`` is that of a token's distribution, or of the choice of cells.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
+
+    def __init__(self, model: Any, tokenizer: Any, *, batch: int) -> None:
+        super().__init__()
+        self.model, self.tokenizer, self.batch = model, tokenizer, batch
+        if tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"the tokenizer of {exact.name_of(model)} has no mask token, so it cannot fill in masked text"
+            )
+        self.mask: int = tokenizer.mask_token_id
+        self.end: int | None = tokenizer.eos_token_id  # ends a text; without one, all cells are written
+
+    def prompt(self, task: Task) -> list[int]:
+        return prompts.encoded(task, self.tokenizer, None, exact.name_of(self.model))
+
+    def accepts(self, task: Task, length: int) -> str:
+        asked, most = len(self.prompt(task)), self.model.config.max_position_embeddings
+        if asked + length > most:
+            raise ValueError(
+                f"the prompt of task {task.id} has {asked:,} tokens, and with sampling.max_length={length} cells it passes the "
+                f"{most:,} positions of this model: lower sampling.max_length, or shorten such rows"
+            )
+        return ""
+
+    def text(self, cells: list[int]) -> str:
+        """What was written, up to an end-of-text token."""
+        kept = cells[: cells.index(self.end)] if self.end is not None and self.end in cells else cells
+        return self.tokenizer.decode(kept, skip_special_tokens=True)
+
+    def read(
+        self, text_ML: Int[Tensor, "M L"], width_M: Int[Tensor, " M"], masked_ML: Bool[Tensor, "M L"]
+    ) -> Iterator[tuple[Int[Tensor, " K"], Int[Tensor, " K"], Float[Tensor, "K V"]]]:
+        """(state, position, logits) of masked positions, a few states at a time; the mask itself has no probability."""
+        for width in width_M.unique().tolist():
+            for state_B in (width_M == width).nonzero()[:, 0].split(self.batch):
+                text_BW = text_ML[state_B, :width]
+                if missing := self.batch - len(state_B):
+                    text_BW = torch.cat([text_BW, text_BW[:1].expand(missing, -1)])
+                row_K, place_K = masked_ML[state_B, :width].nonzero(as_tuple=True)
+                logits_KV = self.model(input_ids=text_BW).logits[row_K, place_K].float()
+                hidden_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device) == self.mask
+                yield state_B[row_K], place_K, logits_KV.masked_fill(hidden_V, -torch.inf)
+
+    def evaluate(
+        self,
+        decisions: AbstractDecisions,
+        *,
+        temperature: float = 1.0,
+        columns: Collection[str] = (),
+        checkpointing: bool = False,
+    ) -> Evaluation:
+        assert isinstance(decisions, Commits), type(decisions)
+        self.model.eval()
+        if checkpointing:
+            self.model.gradient_checkpointing_enable()
+        states = decisions.states
+        # Where each decision was made: its state, and the position that it writes.
+        state_NS = decisions.begins_NS.flatten().cumsum(0).view(decisions.shape) - 1
+        wrote_NS = decisions.there_NS & (decisions.place_NS != WHERE)
+        at_D = (state_NS[wrote_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[wrote_NS])
+        target_ML = torch.zeros_like(states.text_ML).index_put(at_D, decisions.token_NS[wrote_NS])
+        committed_ML = torch.zeros_like(states.masked_ML).index_put(at_D, torch.ones_like(at_D[0], dtype=torch.bool))
+        found = [
+            (state_K, place_K, *told(logits_KV, target_ML[state_K, place_K], temperature, bool(columns)))
+            for state_K, place_K, logits_KV in self.read(states.text_ML, states.width_M, states.masked_ML)
+        ]
+        state_K, place_K, logprob_K, confidence_K, entropy_K = (torch.cat(parts) for parts in zip(*found, strict=True))
+
+        def spread_out(x_K: Tensor) -> Tensor:
+            return x_K.new_zeros(states.text_ML.shape).index_put((state_K, place_K), x_K)
+
+        def scatter(written_ML: Tensor, whole_M: Tensor) -> Tensor:
+            """[N, S]: of what was written, and of the choices of cells."""
+            out_NS = written_ML.new_zeros(decisions.shape).index_put(wrote_NS.nonzero(as_tuple=True), written_ML[at_D])
+            return out_NS.index_put(where_NS.nonzero(as_tuple=True), whole_M.to(out_NS.dtype))
+
+        where_NS = decisions.there_NS & (decisions.place_NS == WHERE)
+        state_W = state_NS[where_NS]
+        # The decision behind a choice writes the cell that was drawn first.
+        row_W, step_W = where_NS.nonzero(as_tuple=True)
+        first_W = decisions.prompt_N[row_W] + decisions.place_NS[row_W, (step_W + 1).clamp(max=decisions.shape[1] - 1)]
+        masked_WL = states.masked_ML[state_W]
+        first_WL, gate_WL = choice(
+            spread_out(confidence_K)[state_W], masked_WL, decisions.threshold_N[row_W], decisions.spread_N[row_W]
+        )
+        where_W = chosen(first_WL, gate_WL, masked_WL, first_W, committed_ML[state_W])
+        logprob_NS = scatter(spread_out(logprob_K), where_W)
+        if not columns:
+            return Evaluation(logprob_NS=logprob_NS)
+        entropy_NS = scatter(spread_out(entropy_K), choice_entropy(first_WL, gate_WL, masked_WL))
+        return Evaluation(logprob_NS=logprob_NS, columns={"entropy_NS": entropy_NS})
+
+    def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
+        assert isinstance(decisions, Commits), type(decisions)
+        widest = int((decisions.prompt_N[:, None] + decisions.seen_NS).max())
+        return int(decisions.passes_N.sum()), widest
+
+    def pieces(self, decisions: AbstractDecisions) -> list[str]:
+        """In the order in which they were committed; a choice of cells is a bar."""
+        assert isinstance(decisions, Commits), type(decisions)
+        said = zip(decisions.place_NS[0].tolist(), decisions.token_NS[0].tolist(), strict=True)
+        return ["|" if place == WHERE else self.tokenizer.decode([token]) for place, token in said]
+
+    def save(self, directory: Path) -> None:
+        with durable.named(directory):
+            self.model.save_pretrained(directory)
+            self.tokenizer.save_pretrained(directory)
+
+
+def told(
+    logits_KV: Float[Tensor, "K V"], token_K: Int[Tensor, " K"], temperature: float, entropy: bool
+) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
+    """(log-probability of each token, confidence, entropy if asked for)."""
+    drawn_KV = (logits_KV / temperature).log_softmax(-1)
+    logprob_K = drawn_KV.gather(-1, token_K[:, None])[:, 0]
+    confidence_K = logits_KV.softmax(-1).amax(-1)
+    entropy_K = torch.special.entr(drawn_KV.exp()).sum(-1) if entropy else torch.zeros_like(logprob_K)
+    return logprob_K, confidence_K, entropy_K
+
+
+def choice_entropy(
+    first_ML: Float[Tensor, "M L"], gate_ML: Float[Tensor, "M L"], masked_ML: Bool[Tensor, "M L"]
+) -> Float[Tensor, " M"]:
+    """Of the choice of cells: that of the first, and the mean over it of all other cells'."""
+    p_ML = first_ML.exp()
+    open_ML = gate_ML.sigmoid()
+    gates_ML = (torch.special.entr(open_ML) + torch.special.entr(1 - open_ML)).where(masked_ML, 0)
+    return (torch.special.entr(p_ML) + gates_ML * (1 - p_ML)).sum(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLM(AbstractPolicySpec):
+    """A directory with a masked language model of transformers (AutoModelForMaskedLM: BERT, RoBERTa, ModernBERT ...) and its tokenizer,
+    or ``gimbal-sudoku``, which ships with the package and fills in grids of 4 x 4 (Sudoku).
+
+    The response is a row of masked cells behind the prompt, which the network fills in over several forward passes (MaskedSampling).
+    ``fresh`` keeps architecture and tokenizer, and initialises the weights from the run's seed. ``batch`` states go through the network
+    at a time.
+    """
+
+    family: ClassVar[Family] = FILLED
+
+    model: str = MASKED
+    fresh: bool = False
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
+
+    @property
+    def path(self) -> str:
+        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model == MASKED else self.model
+
+    def load(self, seed: int = 0) -> MaskedPolicy:
+        model, tokenizer, _ = read(self.path, torch.float32, seed if self.fresh else None, masked=True)
+        return MaskedPolicy(model, tokenizer, batch=self.batch).eval()
+
+    def check_files(self) -> None:
+        check_files(self.path)
+
+    def at(self, directory: Path) -> MaskedLM:
+        return replace(self, model=str(directory), fresh=False)

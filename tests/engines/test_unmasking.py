@@ -1,0 +1,377 @@
+"""The unmasking engine: it draws from the distribution that it records, the trainer says the same, texts can be resumed."""
+
+import itertools
+import math
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM
+
+from gimbal.engines.base import Request, drained
+from gimbal.engines.receipts import tensors
+from gimbal.engines.unmasking import TOLERANCE, Unmasking
+from gimbal.environments.sudoku import Sudoku
+from gimbal.policies.commits import WHERE, Commits, MaskedSampling
+from gimbal.policies.masked import MaskedLM, MaskedPolicy
+from gimbal.records import Part, Task
+
+TASKS = Sudoku(seed=5)
+PROMPT = [3, 1]
+MASK, END = 3, 2  # of the tiny model: of its vocabulary 0 to 2 are written
+
+
+class Words:
+    """A tokenizer of ids that are written as digits."""
+
+    mask_token_id = MASK
+    eos_token_id: int | None = None
+
+    def encode(self, text, add_special_tokens=True):
+        return [int(letter) for letter in text]
+
+    def decode(self, ids, skip_special_tokens=True):
+        return "".join(str(id) for id in ids if id != MASK)
+
+
+@pytest.fixture(scope="module")
+def policy():
+    torch.set_num_threads(1)
+    return MaskedLM(batch=16).load()
+
+
+def tiny(end=None, sharp=8.0):
+    """A network of 4 tokens whose distributions are far from uniform."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=4,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=8,
+        tie_word_embeddings=False,
+    )
+    model = BertForMaskedLM(config).eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(sharp)
+    words = Words()
+    words.eos_token_id = end
+    return MaskedPolicy(model, words, batch=256).eval()
+
+
+def engine_of(policy, **fields):
+    engine = Unmasking(**fields).start(policy)
+    engine.load(0, policy.weights())
+    return engine
+
+
+def ask(engine, samples, task=TASKS[0], **sampling):
+    for sample in samples:
+        engine.submit(
+            Request(
+                group=0,
+                task=task,
+                sample=sample,
+                sampling=MaskedSampling(**{"max_length": 16} | sampling),
+                seed=3,
+            )
+        )
+    return engine
+
+
+def drawn(engine):
+    return {key[1]: finished.rollout for key, finished in drained(engine).items()}
+
+
+def same(one, other):
+    names = ("place_NS", "token_NS", "pass_NS", "seen_NS")
+    equal = all(torch.equal(vars(one.decisions)[name], vars(other.decisions)[name]) for name in names)
+    return equal and torch.equal(one.behavior_S, other.behavior_S) and torch.equal(one.version_S, other.version_S)
+
+
+def stacked(rows):
+    return Commits.stack([row.decisions for row in rows]), torch.nn.utils.rnn.pad_sequence(
+        [row.behavior_S for row in rows], batch_first=True
+    )
+
+
+SAMPLINGS = [
+    {},
+    {"spread": 0.1},
+    {"spread": 2.0, "threshold": 0.3, "temperature": 0.7},
+    {"block": 5, "threshold": 0.5},
+    {"block": 4, "spread": 0.2},
+]
+
+
+# What is drawn, against all that could be.
+
+
+def probabilities(policy, cells):
+    """[cell, token] at a state, straight from the network."""
+    ids = torch.tensor([[*PROMPT, *cells]])
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids).logits[0, len(PROMPT) :, :MASK].double()
+    return logits.softmax(-1).tolist()
+
+
+def choices(confidence, masked, sampling):
+    """Every (order of cells, first the one that was drawn first; probability) of one pass."""
+    if not sampling.spread:
+        first = max(masked, key=lambda cell: confidence[cell])
+        yield (first, *(c for c in masked if c != first and confidence[c] > sampling.threshold)), 1.0
+        return
+    weight = {cell: math.exp(confidence[cell] / sampling.spread) for cell in masked}
+    for first in masked:
+        others = [cell for cell in masked if cell != first]
+        for opened in itertools.product((False, True), repeat=len(others)):
+            p = weight[first] / sum(weight.values())
+            for cell, is_open in zip(others, opened, strict=True):
+                gate = 1 / (1 + math.exp(-(confidence[cell] - sampling.threshold) / sampling.spread))
+                p *= gate if is_open else 1 - gate
+            yield (first, *(cell for cell, is_open in zip(others, opened, strict=True) if is_open)), p
+
+
+def paths(policy, sampling, cells, end=None):
+    """Every path from a state, as ((cell, token), ...) of each pass, with its probability."""
+    block = sampling.block or len(cells)
+    filled = sum(cell != MASK for cell in cells)
+    if filled == len(cells) or (filled and filled % block == 0 and end in cells):
+        yield (), 1.0
+        return
+    seen = min(len(cells), (filled // block + 1) * block)
+    p = probabilities(policy, cells[:seen])
+    confidence = [max(row) for row in p]
+    masked = [cell for cell in range(seen) if cells[cell] == MASK]
+    for order, chance in choices(confidence, masked, sampling):
+        for tokens in itertools.product(range(MASK), repeat=len(order)):
+            after, own = list(cells), chance
+            for cell, token in zip(order, tokens, strict=True):
+                after[cell], own = token, own * p[cell][token]
+            for rest, later in paths(policy, sampling, after, end):
+                yield (tuple(zip(order, tokens, strict=True)), *rest), own * later
+
+
+def path_of(rollout):
+    found = {}
+    d = rollout.decisions
+    for place, token, at in zip(d.place_NS[0].tolist(), d.token_NS[0].tolist(), d.pass_NS[0].tolist(), strict=True):
+        found.setdefault(at, [])
+        if place != WHERE:
+            found[at].append((place, token))
+    return tuple(map(tuple, found.values()))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "end"),
+    [
+        ({"threshold": 0.6}, None),
+        ({"threshold": 1.0}, None),
+        ({"threshold": 0.5, "spread": 0.3}, None),
+        ({"threshold": 0.4, "spread": 0.5, "block": 2}, None),
+        ({"threshold": 0.0, "block": 2}, END),
+    ],
+    ids=str,
+)
+def test_texts_are_drawn_as_often_as_all_their_paths_say_and_record_how_likely_that_was(sampling, end):
+    policy, count = tiny(end), 2000
+    given = MaskedSampling(max_length=3, **sampling)
+    expected = dict(paths(policy, given, [MASK] * 3, end))
+    assert sum(expected.values()) == pytest.approx(1) and len(expected) > 9
+    engine = engine_of(policy, slots=1024)
+    task = Task(id="t", prompt="".join(map(str, PROMPT)))
+    rows = list(drawn(ask(engine, range(count), task=task, max_length=3, **sampling)).values())
+    seen = Counter(map(path_of, rows))
+    assert seen.keys() <= expected.keys()
+    for row in rows[:200]:
+        assert float(row.behavior_S.sum()) == pytest.approx(math.log(expected[path_of(row)]), abs=1e-4)
+    # Rare paths together, so that each bin expects five or more.
+    often = [path for path, p in expected.items() if p * count >= 5]
+    bins = [(seen[path], expected[path] * count) for path in often]
+    rest = count - sum(want for _, want in bins)
+    bins += [(count - sum(got for got, _ in bins), rest)] if rest >= 5 else []
+    chi2 = sum((got - want) ** 2 / want for got, want in bins)
+    free = len(bins) - 1
+    assert free > 5 and chi2 < free + 4 * math.sqrt(2 * free), (chi2, free)
+    decisions, behavior_NS = stacked(rows[:300])
+    assert (policy.evaluate(decisions).logprob_NS - behavior_NS).abs().max() < 1e-5
+
+
+def test_blocks_of_one_cell_go_from_left_to_right_and_see_nothing_behind_them(policy):
+    (row,) = drawn(ask(engine_of(policy), [0], block=1)).values()
+    assert row.decisions.place_NS[0].tolist() == list(range(16)) == row.decisions.pass_NS[0].tolist()
+    assert row.decisions.seen_NS[0].tolist() == list(range(1, 17))
+
+
+def test_a_block_of_all_cells_is_no_block(policy):
+    whole = drawn(ask(engine_of(policy), range(3)))
+    assert all(same(row, whole[key]) for key, row in drawn(ask(engine_of(policy), range(3), block=16)).items())
+
+
+def test_threshold_1_commits_one_cell_a_pass_and_0_all(policy):
+    (one,) = drawn(ask(engine_of(policy), [0], threshold=1.0)).values()
+    assert int(one.decisions.passes_N) == 16 and int(one.decisions.cost_N) == 16 * 32
+    (all_,) = drawn(ask(engine_of(policy), [0], threshold=0.0)).values()
+    assert int(all_.decisions.passes_N) == 1 and all_.length == 16 and int(all_.decisions.tokens_N) == 16
+    (blocks,) = drawn(ask(engine_of(policy), [0], threshold=0.0, block=4)).values()
+    assert int(blocks.decisions.passes_N) == 4 and blocks.decisions.seen_NS.unique().tolist() == [4, 8, 12, 16]
+
+
+def test_a_small_spread_chooses_as_none_does(policy):
+    plain = drawn(ask(engine_of(policy), range(8), threshold=0.55))
+    sharp = drawn(ask(engine_of(policy), range(8), threshold=0.55, spread=1e-9))
+    assert all(sharp[key].text == row.text for key, row in plain.items())
+    where_S = sharp[0].decisions.place_NS[0] == WHERE
+    assert int(where_S.sum()) == int(plain[0].decisions.passes_N) and sharp[0].behavior_S[where_S].abs().max() < 1e-6
+    assert torch.equal(sharp[0].part_S == Part.CONTROL, where_S)
+
+
+def test_at_temperature_0_the_likeliest_token_of_each_cell_is_written(policy):
+    rows = drawn(ask(engine_of(policy), range(2), temperature=0.0, spread=0.5))
+    assert rows[0].text == rows[1].text and not (rows[0].decisions.place_NS == WHERE).any()
+    decisions, behavior_NS = stacked(rows.values())
+    assert torch.equal(policy.evaluate(decisions).logprob_NS, behavior_NS), "by the policy's own distribution"
+
+
+# The trainer.
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_the_sampler_says_what_the_trainer_says_so_first_ratios_are_exactly_1(policy, sampling):
+    rows = list(drawn(ask(engine_of(policy, slots=7), range(20), **sampling)).values())
+    decisions, behavior_NS = stacked(rows)
+    temperature = sampling.get("temperature", 1.0)
+    logprob_NS = policy.evaluate(decisions, temperature=temperature).logprob_NS
+    assert logprob_NS.requires_grad and torch.equal((logprob_NS - behavior_NS).exp(), torch.ones_like(behavior_NS))
+    some = torch.tensor([11, 3, 17])
+    chosen = decisions.select(some)
+    few_NS = policy.evaluate(chosen, temperature=temperature).logprob_NS
+    assert torch.equal(few_NS, logprob_NS[some, : chosen.shape[1]]), "whatever else is evaluated"
+    sequences, widest = policy.extent(decisions)
+    assert sequences == int(decisions.passes_N.sum()) and widest == 32
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS[1:3], ids=str)
+def test_gradients_go_through_tokens_and_through_the_choice_of_cells(sampling):
+    policy = tiny()
+    engine = engine_of(policy)
+    rows = drawn(ask(engine, range(4), task=Task(id="t", prompt="01"), max_length=3, **sampling)).values()
+    decisions, _ = stacked(rows)
+    where_NS = decisions.place_NS == WHERE
+    weight = policy.model.bert.embeddings.position_embeddings.weight
+    for counted_NS in (where_NS, decisions.there_NS & ~where_NS):
+
+        def total(counted_NS=counted_NS):
+            return (policy.evaluate(decisions).logprob_NS.double() * counted_NS).sum()
+
+        policy.zero_grad()
+        total().backward()
+        grad, size = weight.grad[2].clone(), 1e-3
+        assert grad.abs().max() > 1e-3
+        for place in grad.abs().topk(3).indices.tolist():
+            values = []
+            for sign in (1, -1):
+                with torch.no_grad():
+                    weight[2, place] += sign * size
+                    values.append(float(total()))
+                    weight[2, place] -= sign * size
+            assert (values[0] - values[1]) / (2 * size) == pytest.approx(float(grad[place]), rel=0.03, abs=2e-2)
+
+
+def test_entropy_is_that_of_each_distribution():
+    policy = tiny()
+    sampling = {"threshold": 0.5, "spread": 0.4, "max_length": 2}
+    (row,) = drawn(ask(engine_of(policy), [0], task=Task(id="t", prompt="31"), **sampling)).values()
+    p = probabilities(policy, [MASK, MASK])
+    given = MaskedSampling(**sampling)
+    chances = [chance for _, chance in choices([max(line) for line in p], [0, 1], given)]
+    entropy_S = policy.evaluate(row.decisions, columns=("entropy_NS",)).columns["entropy_NS"][0]
+    assert entropy_S[0].item() == pytest.approx(-sum(x * math.log(x) for x in chances), rel=1e-4)
+    first = int(row.decisions.place_NS[0, 1])
+    assert entropy_S[1].item() == pytest.approx(-sum(x * math.log(x) for x in p[first]), rel=1e-4)
+
+
+# As an engine.
+
+
+def test_a_text_is_the_same_whatever_is_drawn_beside_it(policy):
+    many = drawn(ask(engine_of(policy, slots=16), range(20), spread=0.2))
+    engine = ask(engine_of(policy, slots=3), [5], spread=0.2)
+    engine.step()
+    few = drawn(ask(ask(engine, [13, 2], spread=0.2), [100], block=3, task=TASKS[3], temperature=0.5))
+    assert all(same(few[sample], many[sample]) for sample in (5, 13, 2)) and not same(many[0], many[1])
+
+
+@pytest.mark.parametrize("sampling", [{"spread": 0.2}, {"block": 4, "threshold": 0.6}], ids=str)
+def test_an_engine_resumed_at_any_step_goes_on_to_the_same_bits(policy, sampling):
+    expected = drawn(ask(engine_of(policy, slots=3), range(5), **sampling))
+    whole = ask(engine_of(policy, slots=3), range(5), **sampling)
+    ended, steps = {}, 0
+    while whole.in_flight:
+        resumed = engine_of(policy, slots=3)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(whole.state_dict())))
+        found = ended | drawn(resumed)
+        assert found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
+        ended |= {item.key[1]: item.rollout for item in whole.step()}
+        steps += 1
+    assert steps > 4
+
+
+def test_new_weights_count_from_the_next_pass_on_and_each_decision_says_whose_it_is(policy):
+    engine = ask(engine_of(policy), range(2), threshold=1.0)
+    engine.step()
+    engine.load(1, {name: weight + 0.02 for name, weight in policy.weights().items()})
+    rows = drawn(engine)
+    assert rows[0].version_S.tolist() == [0] + [1] * 15 and rows[0].oldest == 0
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_copy_in_another_precision_differs_within_its_tolerance_and_can_be_read(policy, precision):
+    engine = ask(engine_of(policy, precision=precision), range(12), threshold=1.0, task=Sudoku(clues=1)[0])
+    assert engine.manifest(tensors(policy)) == engine.reading().prints
+    rows = list(drawn(engine).values())
+    decisions, behavior_NS = stacked(rows)
+    gap = (policy.evaluate(decisions).logprob_NS - behavior_NS).abs().mean().item()
+    assert 1e-3 < gap < TOLERANCE[precision]
+    torch.testing.assert_close(engine.score(rows[0]), rows[0].behavior_S, atol=5e-2, rtol=0)
+    wrong = {name: 1.01 * weight for name, weight in policy.state_dict(keep_vars=True).items()}
+    assert engine.manifest(wrong) != engine.reading().prints
+
+
+def test_what_is_cancelled_comes_back_as_far_as_it_was_filled_in(policy):
+    engine = ask(engine_of(policy, slots=1), range(2), threshold=1.0)
+    engine.step()
+    assert [f.rollout.length for f in engine.partial_rollouts()] == [1]
+    row = engine.cancel((0, 0))
+    assert row.length == 1 and row.stop == "cancelled" and len(row.text) == 1
+    assert engine.cancel((0, 1)) is None and not engine.in_flight
+
+
+def test_a_text_ends_with_the_block_of_its_end_and_counts_tokens_up_to_it():
+    policy = tiny(END)
+    rows = drawn(ask(engine_of(policy), range(60), task=Task(id="t", prompt="01"), max_length=4, block=2)).values()
+    early = [row for row in rows if row.stop == "stop" and int(row.decisions.place_NS.max()) == 1]
+    late = [row for row in rows if row.stop == "length"]
+    assert early and late
+    for row in rows:
+        cells = dict(sorted(zip(row.decisions.place_NS[0].tolist(), row.decisions.token_NS[0].tolist(), strict=True)))
+        written = list(cells.values())
+        end = written.index(END) if END in written else None
+        assert row.text == "".join(map(str, written[:end])) and (row.stop == "stop") == (end is not None)
+        assert int(row.decisions.tokens_N) == (len(written) if end is None else end + 1)
+
+
+def test_samplings_that_are_none_are_refused(policy):
+    for wrong, said in (({"block": -1}, "block"), ({"threshold": 1.5}, "threshold"), ({"spread": -0.1}, "spread")):
+        with pytest.raises(ValueError, match=rf"sampling\.{said}"):
+            MaskedSampling(**wrong)
+    with pytest.raises(ValueError, match=r"lower sampling\.max_length"):
+        policy.accepts(replace(TASKS[0], prompt="1" * 17), 16)
+    from gimbal.policies.token import Sampling
+
+    engine = engine_of(policy)
+    with pytest.raises(ValueError, match="MaskedSampling"):
+        engine.submit(Request(group=0, task=TASKS[0], sample=0, sampling=Sampling(), seed=0))
