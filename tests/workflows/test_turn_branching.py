@@ -113,7 +113,7 @@ def test_as_many_trunks_as_samples_is_inside_unchanged(policy):
 def test_trunks_of_one_turn_leave_the_others_to_the_prompt(policy):
     plain = Dialogue(tool=Calculator(), answers=0)
     ours, theirs = (rows(started(policy, workflow), 2) for workflow in (branching(inside=plain), plain))
-    assert [row.text for row in ours.values()] == [row.text for row in theirs.values()]
+    assert {sample: row.text for sample, row in ours.items()} == {sample: row.text for sample, row in theirs.items()}
 
 
 @pytest.mark.slow
