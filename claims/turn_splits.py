@@ -1,26 +1,26 @@
 """Do rollouts that continue others where the outcome may turn make more groups mixed? (the second stage of TRACE)
 
-**Setting.** The recipe ``terminal`` (see ``terminal.py``): ``gimbal-tiny-agent`` asks a terminal two to four times an episode. 8 tasks x
-8 rollouts a step, 8 steps, on data one version old, at a learning rate of 1e-9: the policy stays what it was, so that arms differ in
-nothing but how they sample, and only the head of *trace* learns.
+**Setting.** The recipe ``terminal`` (see ``terminal.py``): ``gimbal-tiny-agent`` asks a terminal two to four times an episode. 8
+tasks x 8 rollouts a step, 8 steps, on data one version old, at a learning rate of 1e-9: the policy stays what it was, so that arms
+differ in nothing but how they sample, and only the head of *trace* learns.
 
-**Arms.** *plain*: 8 rollouts from the prompt. *trace*: the recipe `trace`: 2 from the prompt, 6 that continue them from the ends of turns
-where the opposite outcome is likely, by a head that learns meanwhile. *even*: the same with a head that never learns, so that
+**Arms.** *plain*: 8 rollouts from the prompt. *trace*: the recipe `trace`: 2 from the prompt, 6 that continue them from the ends of
+turns where the opposite outcome is likely, by a head that learns meanwhile. *even*: the same with a head that never learns, so that
 continuations are spread evenly over the ends of turns: what the prediction adds is the difference.
 
-**Figures.** *mixed*: the share of the groups of a run whose outcomes differ. Beside it *late*, the same of the second half, when the head
-has learned; the tokens that the policy generated; and mixed groups per 1,000 of them.
+**Figures.** *mixed*: the share of the groups of a run whose outcomes differ. Beside it *late*, the same of the second half, when the
+head has learned; the tokens that the policy generated; and mixed groups per 1,000 of them.
 
 **Rule.** Seeds 0 to 4; no rate is tuned, since nothing learns. An arm is above another if the interval of the difference of *mixed*
-over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *More groups are mixed* if *trace* is above *plain*;
-*by prediction* if it is above *even*. TRACE reports 27 % to 60 % mixed groups at equal cost; *half as many again* holds if *trace* has
-1.5 times the mixed groups of *plain* for equal tokens, in the median.
+over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *More groups are mixed* if *trace* is above
+*plain*; *by prediction* if it is above *even*. TRACE reports 27 % to 60 % mixed groups at equal cost; *half as many again* holds if
+*trace* has 1.5 times the mixed groups of *plain* for equal tokens, in the median.
 
 **Limits.** One small model, 64 groups a run, and a head that sees some four hundred outcomes. Placing is within a group, where the
 paper's goes over all groups of a step; its first stage is left out. Whether mixed groups teach more is not asked.
 
-Written before its runs, after two steps of *plain* and *trace* at 5e-5 (seed 101), which showed what a step costs, and had 14 and 11 of
-16 groups mixed.
+Written before its runs, after two steps of *plain* and *trace* at 5e-5 (seed 101), which showed what a step costs, and had 14 and 11
+of 16 groups mixed.
 
     python claims/turn_splits.py       # goes on from claims/turn_splits.json; three minutes of one idle core
 """

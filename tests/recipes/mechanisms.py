@@ -246,6 +246,7 @@ MECHANISMS: dict[str, Mechanism] = {
         advantage=ADVANTAGE.by(advantage=GroupNormalized()),
     ),
     "echo": of("grpo", regularisers=above("nll/observation")),
+    "echo_ttrl": of("ttrl", prompts=2, start=unsolved, workflow=above("drops/rollouts/pruned")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
     "epo": of(
         "grpo",

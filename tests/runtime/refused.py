@@ -76,6 +76,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
@@ -200,6 +201,15 @@ REFUSALS = [
             "held_out": HeldOut(tasks=training_tasks(size=4)),
         },
         "Lookahead begins rollouts greedily",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    (
+        {
+            "workflow": GatedTree(),
+            "engine": Native(slots=8, entropy=True),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
+        "GatedTree forks and drops rollouts",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     ({"budget": Seeded(inside=Fixed())}, "Fixed draws none", {"budget": Seeded()}),
