@@ -20,6 +20,6 @@ def xrpo_start() -> Run:
         held_out=None,
         sampling=Sampling(max_length=80),
         prompts_per_step=48,
-        optimization=replace(run.optimization, learning_rate=5e-4, warmup_steps=5, decay="cosine"),
-        steps=80,
+        optimization=replace(run.optimization, learning_rate=1e-3, warmup_steps=5, decay="cosine"),
+        steps=60,
     )
