@@ -82,5 +82,19 @@ def left(runs: campaign.Runs) -> Iterator[list[Job]]:
     yield [(arm, seed) for seed in SEEDS for arm in ARMS if (arm, seed) not in done]
 
 
+def apart(runs: campaign.Runs, one: str, other: str) -> tuple[float, float, float] | None:
+    """By how much an arm is above another in *mixed*, and its interval, once all seeds of both are there."""
+    own, theirs = ([run["mixed"] for run in fresh(runs, arm)] for arm in (one, other))
+    return campaign.shift(own, theirs) if min(len(own), len(theirs)) == len(SEEDS) else None
+
+
+def factor(runs: campaign.Runs) -> float | None:
+    """Of mixed groups for equal tokens, *trace* over *plain*, in the median."""
+    own, theirs = ([run["per_1000"] for run in fresh(runs, arm)] for arm in ("trace", "plain"))
+    if min(len(own), len(theirs)) < len(SEEDS):
+        return None
+    return statistics.median(own) / statistics.median(theirs)
+
+
 if __name__ == "__main__":
     campaign.campaign(__doc__, RECORD, left, measure, campaign.described)
