@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_judge, from_tuned, repeated, shorter, swarm, tuned, unsolved
+from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -647,6 +647,6 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "webstar": of("grpo", filters=above("drops/decisions/RightSteps"), objective=GRADIENT, aggregation=GRADIENT),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
-    "xrpo": of("grpo", 3, prompts=4, start=shorter, shaping=ADVANTAGE, budget=above("budget/Seeded/seeded", 0.5)),
+    "xrpo": of("grpo", 4, prompts=4, shaping=ADVANTAGE, budget=above("budget/Seeded/seeded", 0.5)),
     "xrpo_start": of("sft", tasks=differs("length/mean")),
 }

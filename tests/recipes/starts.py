@@ -81,8 +81,3 @@ def swarm(run: Run) -> Run:
 def unsolved(run: Run) -> Run:
     """On sums of six terms, which all answers get wrong."""
     return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 6, "max_terms": 6}))
-
-
-def shorter(run: Run) -> Run:
-    """On sums of three or four terms: some groups of four have a right answer, and some have none."""
-    return replace(run, tasks=replace(run.tasks, parameters={**run.tasks.parameters, "min_terms": 3, "max_terms": 4}))

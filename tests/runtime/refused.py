@@ -212,6 +212,7 @@ REFUSALS = [
         "GatedTree forks and drops rollouts",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
+    ({**PUSHED, "budget": Seeded()}, "only tasks for text have those", {"budget": Fixed()}),
     ({"budget": Seeded(inside=Fixed())}, "Fixed draws none", {"budget": Seeded()}),
     ({"workflow": Aborting()}, "nothing here weighs those", {"advantage": InclusionNormalized()}),
     (
