@@ -14,8 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Digits, rows, small_run
 from watched import group
 
+from gimbal import config
 from gimbal.composition import Composition, Refusal
-from gimbal.dataflow.base import Begun, Progress
+from gimbal.config import Text
+from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Progress
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.interval_shared import IntervalShared
 from gimbal.dataflow.budgets.seeded import Seeded
@@ -103,6 +105,11 @@ def test_what_is_held_is_right_newest_and_the_same_in_any_order():
     other = Seeded(capacity=1).start(8, 64)
     other.load_state_dict(pickle.loads(pickle.dumps(budget.state_dict())))
     assert other.asks(group(SUM, [0, 0])) == budget.asks(group(SUM, [0, 0])) and other.metrics() == budget.metrics()
+
+
+def test_it_is_read_as_it_is_typed():
+    text = "Seeded(inside=UntilMixed(first=2), examples=2)"
+    assert config.read(Text(text), AbstractBudgetSpec, "budget") == Seeded(inside=UntilMixed(first=2), examples=2)
 
 
 def test_what_cannot_be_is_refused():

@@ -12,7 +12,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Digits, small_run
 
+from gimbal import config
 from gimbal.composition import Composition
+from gimbal.config import Text
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import training_tasks
@@ -22,6 +24,7 @@ from gimbal.recipes import function
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
+from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.quality import QualityHead
 from gimbal.workflows.runner import Driven
@@ -139,6 +142,12 @@ def test_a_state_goes_on_to_the_same_bits(policy, tmp_path):
         again, other = through(cut)
         assert again == whole
         assert all(torch.equal(x, y) for x, y in zip(head["weights"], other["weights"], strict=True))
+
+
+def test_it_is_read_as_it_is_typed():
+    text = "TurnBranching(trunks=3, inside=Dialogue(answers=4), reward=ExactAnswer())"
+    typed = TurnBranching(trunks=3, inside=Dialogue(answers=4), reward=ExactAnswer())
+    assert config.read(Text(text), AbstractWorkflow, "workflow") == typed
 
 
 def test_what_does_not_fit_is_refused():

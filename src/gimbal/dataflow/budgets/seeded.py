@@ -30,8 +30,8 @@ class Seeded(AbstractBudgetSpec):
     is the cosine of the counts of three-character strings in the prompts. Held is the first right answer of each task, in the newest
     ``capacity`` groups that had one; a task never sees its own.
 
-    Log-probabilities: seeded rollouts are sampled and trained with the examples in their prompt, as published. ``behavior``, proximal
-    and trained log-probabilities are all of that prompt, so the rollouts are on-policy and need no correction. The gradient is that of
+    Log-probabilities: seeded rollouts are sampled and trained with the examples in their prompt. ``behavior``, proximal and trained
+    log-probabilities are all of that prompt, so the rollouts are on-policy and need no correction. The gradient is that of
     the seeded prompt; that it helps the plain one is what the method assumes. A group's mean and deviation cover its plain failures and
     its seeded rollouts together. Pass rates and curricula count seeded rollouts too; evaluations never see an example.
 
@@ -45,7 +45,7 @@ class Seeded(AbstractBudgetSpec):
 
     Published: seeding of groups without a success by similar solved problems. Ours: the measure of similarity, one example, the store.
 
-    Confidence: partial.
+    Confidence: partial; that seeded rollouts train in the seeded prompt is from reports of the paper.
     """
 
     names_rewards: ClassVar[tuple[str, ...]] = ("name",)

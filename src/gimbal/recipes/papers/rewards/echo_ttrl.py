@@ -13,7 +13,7 @@ def echo_ttrl() -> Run:
     """The tree of ECHO (arXiv:2602.02150) for RL without labels: rollouts fork where the policy is uncertain, those whose confidence
     falls are pruned, and what is left votes on the answer.
 
-    All that is left trains. The paper's clip by confidence and its advantage by uncertainty are not used here. On-policy except for
+    All that is left trains. Windows and limits fit short sums. The paper's clip by confidence and its advantage by uncertainty are not used here. On-policy except for
     staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = ttrl()
@@ -21,7 +21,7 @@ def echo_ttrl() -> Run:
     return replace(
         run,
         engine=Native(slots=256, precision="int8", entropy=True),
-        workflow=GatedTree(),
+        workflow=GatedTree(window=4, low=0.35, falls=2, rises=2),
         held_out=replace(run.held_out, workflow=SingleTurn()),
         filters=(),
     )
