@@ -128,21 +128,21 @@ class Halved(AbstractReward):
 
     def __call__(self, group):
         share = Digits()(group)
-        return [0.9 * (group.task.id in ("0", "1")) + 0.1 * each for each in share]
+        return [0.9 * (group.task.id[-1] in "01") + 0.1 * each for each in share]
 
 
 def test_a_seeded_rollout_is_on_policy_in_the_prompt_that_it_was_drawn_from():
     """behavior is the policy's own log-probability behind the examples, and another behind the bare prompt."""
-    budget = Seeded(inside=IntervalShared(first=2), threshold=0.9)
+    budget = Seeded(inside=IntervalShared(first=2), threshold=0.8)
     trainer = Trainer(small_run(tasks=rows(4), rewards=(Halved(),), budget=budget, prompts_per_step=4))
     trainer.begin()
     trainer.advance()
     metrics, groups, _ = trainer.advance()
     held, policy = trainer.pipeline.parts.budget.held, trainer.learner.policy
-    assert held.keys() == {"0", "1"}
+    assert {name[-1] for name in held} == {"0", "1"}
     assert metrics["budget/Seeded/seeded"] == 2 and metrics["mismatch/logp_diff_max"] < 1e-4
     seeded = [row for one in groups for row in one.rows if EXAMPLES in row.task.columns]
-    assert {row.task.id for row in seeded} == {"2", "3"} and {one.task.id for one in groups} == {"0", "1", "2", "3"}
+    assert {row.task.id[-1] for row in seeded} == {"2", "3"} and {one.task.id[-1] for one in groups} == set("0123")
     for row in seeded:
         example, text = held[row.task.columns[EXAMPLES][0]][1:]
         assert row.task.prompt == f"{example.prompt}{text}\n{tasks_prompt(row.task)}"
@@ -152,7 +152,7 @@ def test_a_seeded_rollout_is_on_policy_in_the_prompt_that_it_was_drawn_from():
 
 
 def tasks_prompt(task):
-    return rows(4)[int(task.id)].prompt
+    return rows(4)[int(task.id[-1])].prompt
 
 
 def test_a_style_goes_with_its_example():
